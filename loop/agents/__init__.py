@@ -1,5 +1,5 @@
-"""Programs that propose changes to a kernel: how they are called, watched and ended, and what they used.
+"""Programs that propose changes to a kernel: run, watch and end them, report what their AI used.
 
-`proposing.run_errand` runs one; `PRESETS` has a row for each program that `loop` knows. What it prints of its own
-cost is read by `read_result`; `usage_of_session` says what a whole session's AI came to.
+`proposing.run_errand` runs one; `PRESETS` lists those that `loop` knows. `read_result` parses a
+program's own cost report; `usage_of_session` adds up a session's.
 """

@@ -1,4 +1,4 @@
-"""One run of a proposer: a process group with a deadline, of which nothing is left. And what its AI cost."""
+"""Run a proposer: a process group with a deadline, ended completely. Report what its AI used."""
 
 import contextlib
 import functools
@@ -33,29 +33,29 @@ REFUSALS: dict[Ended, str] = {
     "limited": r"rate.?limit|\b429\b|overloaded|too many requests|usage limit",
     "login": r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized",
 }
-"""What a program that failed says at its end, as regular expressions."""
+"""Regular expressions for the last output of a program that failed."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """How a program is called, and what it prints."""
+    """How to call a program, and how to read its output."""
 
     command: str
-    """In a shell, the brief on its standard input. See `fill_places` for what stands in braces."""
+    """Shell command; gets the brief on standard input. See `fill_places` for its braces."""
     in_dollars: str = ""
-    """Words that hold it within `{usd}`, where dollars are bounded."""
+    """Arguments that limit its cost to `{usd}`, added if the campaign has a dollar budget."""
     env: tuple[str, ...] = ()
-    """Variables that it needs besides those that every child has."""
+    """Environment variables to pass on, besides those of every child process."""
     ended: str = ""
-    """What it prints, as a regular expression, when its turn has ended; it is ended 30 s later."""
+    """Regular expression for the output that ends its turn; `loop` ends the program 30 s later."""
     tells_usd: bool = False
-    """Whether it says what it cost."""
+    """Whether its output includes its cost in dollars."""
     own: tuple[str, ...] = ()
-    """What of the home folder is its own configuration."""
+    """Its configuration files, relative to the home folder."""
 
 
 PLACES = ("brief", "json", "workdir", "answer", "usd")
-"""What a command may name in braces."""
+"""Names that a command may use in braces."""
 PRESETS: dict[str, Preset] = {
     "claude": Preset(
         command="claude -p --output-format stream-json --verbose --permission-mode acceptEdits"
@@ -73,21 +73,21 @@ PRESETS: dict[str, Preset] = {
         own=(".codex",),
     ),
 }
-"""By the name that `--proposer` takes."""
+"""By the name that `--proposer` accepts."""
 
 
 def preset_of(proposer: str) -> Preset:
-    """The row of a name, or one for a command."""
+    """The preset of this name, or a new one for a command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
 def fill_places(command: str, places: Mapping[str, str]) -> str:
-    """A command with what stands for `PLACES` in their places, quoted."""
+    """A command with `{name}` replaced by the quoted value, for each name of `PLACES`."""
     return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda match: shlex.quote(places.get(match[1], "")), command)
 
 
 def refuse_unready(campaign: Campaign) -> None:
-    """Raises UsageError where a campaign cannot begin: no such program, or nothing that certainly ends it."""
+    """Raises UsageError if a campaign cannot begin: no such program, or no budget that ends it."""
     if not campaign.unattended:
         return
     preset = preset_of(campaign.proposer)
@@ -120,7 +120,7 @@ def refuse_unready(campaign: Campaign) -> None:
 
 @functools.cache
 def namespaces_work() -> bool:
-    """Whether namespaces may be made here."""
+    """Whether `bwrap` can create namespaces here."""
     trial = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
     try:
         return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
@@ -129,17 +129,17 @@ def namespaces_work() -> bool:
 
 
 def isolated_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
-    """The command line that a proposer runs under; empty where it is not isolated.
+    """The `bwrap` command line that isolates a proposer; empty if it runs without isolation.
 
-    Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds, trust, the
-    device's locks and loop itself. `notes`: where the brief is.
+    Its home folder has only the program's own configuration, and what `loop kernels check` needs:
+    builds, trust, the device's locks, and loop. `root`: its worktree; `notes`: folder of the brief.
     """
-    if not preset.own or not namespaces_work():  # Where a command of the user's own keeps its files, nobody knows.
+    if not preset.own or not namespaces_work():  # A user's command may keep files anywhere.
         return ()
     home = Path.home()
     words = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
-    # Folders of the home that hold programs on the PATH, with what they load.
+    # Folders below the home folder with programs of the PATH and their libraries.
     inside = [path for name in path_of_programs() if (path := Path(name)).is_relative_to(home)]
     read = [*dict.fromkeys(path.parent if path.name == "bin" else path for path in inside)]
     read += [cache_folder(), state_folder(), PACKAGE.parent, Path(sys.prefix), Path(sys.base_prefix), notes]
@@ -151,50 +151,50 @@ def isolated_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tu
 
 
 def path_of_programs() -> list[str]:
-    """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
+    """The PATH of a proposer: loop's PATH, then the folder of the `loop` program."""
     paths = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
 GRACE_S = 3.0
-"""Between TERM and KILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 LINGERS_S = 30.0
-"""What a proposer may still take after it said that its turn has ended."""
+"""Seconds that a proposer may run on after the end of its turn."""
 BACK_OFF_S = (5.0, 15.0, 45.0, 120.0, 300.0)
-"""Waits before a proposer is asked again whose provider refused it for its rate."""
+"""Waits between attempts after a provider's rate limit."""
 SEEN = 1 << 16
-"""Bytes at the end of its output in which the end of its turn is looked for."""
+"""Bytes at the end of the output that are searched for the end of the turn."""
 PASSED_ON = ("LOOP_STATE", "LOOP_CACHE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
-"""Variables that `loop kernels check` needs to find what this session uses."""
+"""Environment variables for `loop kernels check`, to find this session's folders."""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """What a proposer is sent for."""
+    """One task for a proposer, with its limits."""
 
     preset: Preset
     page: Path
-    """The brief, as Markdown; as JSON beside it."""
+    """The brief in Markdown; the same as JSON next to it."""
     folder: Path
-    """The target's folder, of which it edits a copy."""
+    """A copy of the target's folder, for its edits."""
     answer: Path
-    """A file that it may write: `{"idea": "...", "done": true}`."""
+    """A file that the proposer may write: `{"idea": "...", "done": true}`."""
     limit_s: float
-    """What it may take."""
+    """Time limit."""
     quiet_s: float
-    """After so long without output it is ended."""
+    """Longest time without output; then `loop` ends it."""
     usd: float | None = None
-    """Dollars that are left for it."""
+    """Its dollar budget; None: no limit."""
     env: tuple[str, ...] = ()
-    """Variables that it sees besides."""
+    """More environment variables to pass on."""
     under: Sequence[str] = ()
-    """Command line that isolates it."""
+    """Command line that isolates the proposer."""
     cache: Path | None = None
-    """Where its `loop kernels check` keeps builds: none of them is ever judged. None: where this session does."""
+    """Build cache of its `loop kernels check`, never judged. None: the session's cache."""
 
     @property
     def command(self) -> list[str]:
-        """What is run, in a shell."""
+        """The full command line, for a shell."""
         places = {
             "brief": str(self.page),
             "json": str(self.page.with_suffix(".json")),
@@ -207,7 +207,7 @@ class Errand:
         return [*self.under, "sh", "-c", shell]
 
     def answered(self) -> dict[str, Any]:
-        """What it wrote into its answer; it is of its own making, and may be anything."""
+        """The answer file as a dictionary, its values unchecked; empty if unreadable."""
         try:
             answer = json.loads(self.answer.read_text(errors="replace")[:SEEN])
         except (OSError, ValueError, RecursionError):
@@ -217,10 +217,10 @@ class Errand:
 
 @dataclass(frozen=True)
 class Errands:
-    """What came of it."""
+    """The result of an `Errand`."""
 
     ended: Ended
-    """`edited` where it ended by itself: whether there is an edit is for others to see."""
+    """`edited` if it ended normally, whether or not it made an edit; the caller checks that."""
     said: str
     seconds: float
     output: str
@@ -229,9 +229,9 @@ class Errands:
 
 
 def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
-    """Run the proposer to its end; again, later, while its provider refuses it for its rate.
+    """Run the proposer to its end; retry after a provider's rate limit, if time allows.
 
-    Closing the generator ends the proposer with all that it started.
+    Closing the generator ends the proposer and all its child processes.
     """
     begun = time.monotonic()
     waits = iter(BACK_OFF_S)
@@ -250,10 +250,10 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
-    env["PATH"] = os.pathsep.join(path_of_programs())  # The brief names commands of loop's.
+    env["PATH"] = os.pathsep.join(path_of_programs())  # The brief uses `loop` commands.
     with Child(errand.command, cwd=errand.folder, env=env) as child:
         cut = yield from _watch(child, errand, begun)
-        if child.code is None:  # Its group is asked to end first.
+        if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
             end = time.monotonic() + GRACE_S
@@ -282,7 +282,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
 
 
 def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, Ended | None]:
-    """Until it has ended, or has to be: why; None for what ended, or said so."""
+    """Wait for its end. Returns None if it ended or finished its turn, else why to stop it."""
     size_before, heard, over = 0, time.monotonic(), math.inf
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
@@ -304,10 +304,10 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
 
 
 def sweep_orphans(before: Sequence[int]) -> None:
-    """End what lost its parent while proposers ran, and so became a child of ours.
+    """Kill processes that lost their parent while proposers ran, and became our children.
 
-    `before`: children of ours that were there already. Orphans that left their group and emptied their environment
-    are found by nothing else.
+    `before`: process ids of our earlier children. No other way finds orphans that left their
+    process group and cleared their environment.
     """
     for _ in range(3):
         children_now = psutil.Process().children()
@@ -323,7 +323,7 @@ def sweep_orphans(before: Sequence[int]) -> None:
 
 
 def child_processes() -> list[int]:
-    """Children of ours by now."""
+    """Process ids of our current children."""
     return [child.pid for child in psutil.Process().children()]
 
 
@@ -332,10 +332,10 @@ FREE = "it states no cost for its tokens, as under a subscription"
 
 
 def read_result(printed: str) -> AiUse | None:
-    """The use that an agent's output states; None where it states none, or one of its numbers is none.
+    """The AI use that an agent's output reports; None without a report, or if a number is invalid.
 
-    `claude` prints its own total, which stands, beside the tokens of each model. `codex` prints turns with their
-    tokens, and no price; so may an agent that nobody knows.
+    `claude` prints its total cost and the tokens of each model. `codex` prints tokens a turn and no
+    price; an unknown agent may do the same.
     """
     objects: list[dict[str, Any]] = []
     for text in (printed, *printed.splitlines()):
@@ -387,7 +387,7 @@ def _of_claude(total: Mapping[str, Any], name: str) -> AiUse:
 
 
 def _tokens(usage: Mapping[str, Any]) -> Tokens:
-    """Cache reads and writes stand beside `input_tokens`; what `codex` calls cached stands within them."""
+    """`claude` excludes cached tokens from `input_tokens`; `codex` includes them."""
     hour = _count(_inner(usage, "cache_creation"), "ephemeral_1h_input_tokens")
     within = _count(usage, "cached_input_tokens")
     return Tokens(
@@ -401,7 +401,7 @@ def _tokens(usage: Mapping[str, Any]) -> Tokens:
 
 
 def _count(fields: Any, name: str) -> int:
-    """A number of tokens; 0 where none is told. Raises ValueError for what is no number of anything."""
+    """A number of tokens; 0 if missing. Raises ValueError if it is not a count."""
     value = fields.get(name) if isinstance(fields, dict) else None
     if value is None:
         return 0
@@ -411,44 +411,44 @@ def _count(fields: Any, name: str) -> int:
 
 
 def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A mapping within another; an empty one where there is none."""
+    """A nested mapping; empty if missing."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
 
 NAME = "ai.json"
 PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
-"""What became of each candidate of a campaign, below a session's folder."""
+"""The result of each candidate of a campaign, relative to a session's folder."""
 
 
 class AiGiven(Model):
-    """What the user stated; kept with the session, and so over a resume."""
+    """The AI cost that the user stated; saved with the session."""
 
     format: Literal[1] = 1
     stated_usd: float | None = None
-    """What the AI cost, as the user says."""
+    """Dollars, from `--ai-usd`."""
 
 
 def parse_stated_usd(usd: float | None) -> AiGiven:
-    """What `--ai-usd` says. Raises LoopError for what is no amount."""
+    """Check `--ai-usd`. Raises LoopError for a negative or infinite amount."""
     if usd is not None and not 0 <= usd < float("inf"):
         raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
     return AiGiven(stated_usd=usd)
 
 
 def add_stated(folder: SessionFolder, more: AiGiven) -> None:
-    """Keep what is stated in the place of what was."""
+    """Save the stated cost, replacing an earlier one; None changes nothing."""
     if more.stated_usd is not None:
         sums.write_sealed(folder.path / NAME, more)
 
 
 def proposals_in(session: Path) -> list[Proposal]:
-    """The proposals that are noted in a session's folder, by number: each as soon as it ended."""
+    """The saved proposals of a session, by number; each is saved as soon as it ends."""
     return [sums.read_sealed(Proposal, path) for path in sorted(session.glob(PROPOSALS))]
 
 
 def usage_of_session(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
+    """A session's AI use, from the best source only; else None, and why if a file is damaged."""
     path = folder.path / NAME
     try:
         known = sums.read_sealed(AiGiven, path) if path.exists() else AiGiven()
@@ -465,7 +465,7 @@ def usage_of_session(folder: SessionFolder) -> tuple[AiUse | None, str]:
 
 
 def total_usage(results: Iterable[AiUse]) -> AiUse:
-    """What several runs of agents used."""
+    """The sum over several runs of agents; unknown costs are left out of `usd`."""
     uses = list(results)
     known = [use.usd for use in uses if use.usd is not None]
     return AiUse(

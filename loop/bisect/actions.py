@@ -1,4 +1,4 @@
-"""A regression that the gate has found: which commit brought it, down to what is in no commit yet."""
+"""After the gate found a regression: search for its commit, uncommitted changes included."""
 
 import time
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ ANSWERS = ("culprit", "several", "range")
 
 
 def regressions(context: Context) -> tuple[Regression, ...]:
-    """What is wrong or slower now, by the steps so far; wrong first, for it has no speed."""
+    """Variants that are wrong or slower now, by the finished steps; wrong ones first."""
     regressed: list[Regression] = []
     size = partial(operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
@@ -34,7 +34,7 @@ def regressions(context: Context) -> tuple[Regression, ...]:
         for variant in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
             failed = [check for check in variant.checks if not check.passed]
             places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[:PLACES]
-            if any(check.cause in ("later calls", "remembers") for check in failed):  # Of others, perhaps.
+            if any(check.cause in ("later calls", "remembers") for check in failed):  # Other calls may matter.
                 places = _workloads(context, emulated=emulated)
             if failed:
                 regressed.append(Regression(variant.variant, "correctness", tuple(places), emulated))
@@ -49,17 +49,17 @@ def regressions(context: Context) -> tuple[Regression, ...]:
 
 
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """Everything that is verified, by a GPU's types where it is emulated."""
+    """All workloads of the session's sets; `emulated`: with the GPU's element types."""
     sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
     every = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
     return [workload for workload in every if not (emulated and too_much(context.bench.target, workload))]
 
 
 def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line], str]:
-    """Lines of commits from where it was good to the checkout, the last good end first; why there is none.
+    """Lines of commits from a good end to the checkout, the latest good end first; else why none.
 
-    They begin at commits at which a session found it good, or on which a checkout stood that was. What was not
-    committed then may have made it good: a search tries its good end first.
+    A good end is a commit at which a session found the variant good, or the last commit below its
+    uncommitted files. Those files may have made it good, so a search tries its good end first.
     """
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
@@ -75,7 +75,7 @@ def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line
 
 
 def was_good(row: SessionRow, regression: Regression) -> bool:
-    """Whether a session found the variant good, in what is the matter with it now: right, and not slower."""
+    """Whether a session found the variant right, and for a latency regression not slower."""
     name = regression.variant
     chosen: Sequence[str] = row.emulated if regression.emulated else row.variants
     timed = regression.metric == "correctness" or (row.status == "passed" and name not in row.regressed)
@@ -83,7 +83,7 @@ def was_good(row: SessionRow, regression: Regression) -> bool:
 
 
 def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
-    """Search from where the first variant that regressed was good to the checkout, for the commit that did it."""
+    """Search for the commit that made the first regressed variant slower or wrong."""
     regressed = regressions(context)
     missing: list[str] = []
     hint = None
@@ -102,7 +102,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
 def _searched(
     context: Context, regression: Regression, ends: Sequence[Line], missing: tuple[str, ...]
 ) -> Working[BisectOutput]:
-    """The answer from the last good end; from one before it, where what fails failed there already."""
+    """The answer from the latest good end; from an earlier one if that one is bad today."""
     begun = time.monotonic()
 
     def in_time(tick: Tick) -> Tick:

@@ -1,7 +1,7 @@
-"""The commits between a good and a bad end, and which of them are the same program.
+"""The commits between a good and a bad end, and which of them build the same program.
 
-Commits are the same program that hold the same of all that its builds have read. A commit that nobody has built is
-compared on what the builds of others read; as soon as it is built, what it reads itself counts too.
+Two commits are the same program if all files that builds have read are equal in both. For a commit
+not yet built, these are the files that other builds read; its own build may add more.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
 NAMED = 4
-"""Files with uncommitted changes that are named; the others are counted."""
+"""Most files with uncommitted changes that a message names; it counts the others."""
 GOOD_ENDS = 3
 """Commits of earlier sessions that are tried as a good end."""
 
@@ -41,19 +41,19 @@ class Untestable(Exception):
 
 @dataclass(frozen=True)
 class Line:
-    """The good end, and everything after it up to the bad one."""
+    """The good end, and all later commits up to the bad end."""
 
     folder: Path
-    """The target's folder, which decides what the kernel is."""
+    """The target's folder: contains the manifest and the kernel."""
     top: Path
     """The repository's top."""
     good: Candidate
     candidates: tuple[Candidate, ...]
     """Oldest first; the last is the bad end."""
     known: tuple[str, ...] = ()
-    """Commits beside the line that are good: what they have is not to blame."""
+    """Other good commits, not on the line: their ancestors are not searched."""
     edited: tuple[tuple[str, str], ...] = ()
-    """Files that are not as committed, by their path from the top, and the objects they would be."""
+    """Files with uncommitted changes: path from the top, and the hash of the git object."""
 
     @property
     def ends(self) -> tuple[Candidate, ...]:
@@ -62,24 +62,24 @@ class Line:
 
     @functools.cached_property
     def held(self) -> list[dict[str, str]]:
-        """Path to object: all that the good end holds; of each candidate what differs from the one before."""
+        """Path to git object: all files of the good end, then the changes of each candidate."""
         commits = [candidate.commit for candidate in self.ends if candidate.commit != UNCOMMITTED]
         rows = [reading.objects_of_commit(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
         return [*rows, dict(self.edited)] if self.edited else rows
 
     def before(self, candidate: Candidate) -> Candidate:
-        """The good end or candidate before a candidate."""
+        """The good end or candidate just before this candidate."""
         return self.ends[self.ends.index(candidate) - 1]
 
     def path(self, name: str) -> str:
-        """A path from the target's folder as one from the top."""
+        """Turn a path relative to the target's folder into one relative to the top."""
         return os.path.normpath(os.path.join(os.path.relpath(self.folder.resolve(), self.top), name))
 
 
 def read_line(folder: Path, good: str, bad: str | None) -> Line:
-    """The line between two revisions of a target's repository; without `bad` it ends with what is uncommitted.
+    """The line between two revisions; without `bad` it ends with the uncommitted changes.
 
-    Raises LoopError where there is no line.
+    Raises LoopError if no line connects them.
     """
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
@@ -101,7 +101,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
 
 
 def lines_from(folder: Path, commits: Iterable[str | None], bad: str | None = None) -> tuple[list[Line], str]:
-    """The lines from the first of these commits that can be a good end; why not from the others."""
+    """Lines from the first few of these commits that can be good ends; else why one cannot."""
     lines, why = list[Line](), ""
     for commit in dict.fromkeys(filter(None, commits)):
         try:
@@ -114,10 +114,10 @@ def lines_from(folder: Path, commits: Iterable[str | None], bad: str | None = No
 
 
 def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
-    """What a merge of the line brought to the commit before it: each branch from where it left what is good.
+    """The branches that a merge joined to the line, each from the commit where it left a good one.
 
-    None for a commit that is no merge. Where the line begins on a branch this may be what the main line had.
-    `joined`: the first of them alone, and with the merge as its bad end.
+    Empty if the commit is no merge. A line that starts on a branch may find the main line here.
+    `joined`: only the first branch, with the merge as its bad end.
     """
     known, lines = (line.before(merge).commit, *line.known), list[Line]()
     for parent in merge.parents if merge.merge else ():
@@ -129,7 +129,7 @@ def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
 
 
 def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """A run of the line's commits, oldest first, with all that the merges among them brought."""
+    """A run of the line's commits, oldest first, with all commits that its merges brought."""
     committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
@@ -138,7 +138,7 @@ def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
-    """Let a worktree hold a candidate. Raises Untestable where a submodule of it is not there."""
+    """Check out a candidate in a worktree. Raises Untestable if a submodule is missing."""
     try:
         tree.check_out(candidate.commit)
     except MissingSubmodule as gone:
@@ -147,24 +147,24 @@ def check_out(tree: Worktree, candidate: Candidate) -> None:
 
 @dataclass
 class Builder:
-    """Builds of one variant through history."""
+    """Builds one variant at any commit, and caches the builds."""
 
     bench: Bench
-    """The target as it is today, in the user's checkout."""
+    """Today's target, in the user's checkout."""
     tree: Worktree
-    """Where commits are checked out."""
+    """The worktree for commits."""
     variant: str
     emulated: bool = False
-    """Whether it is built to run under the emulator."""
+    """Whether to build for the emulator."""
     builds: dict[str, Build | str] = field(default_factory=dict)
-    """Tree of a candidate to its build, or to why there is none."""
+    """Tree hash of a candidate to its build, or to the reason for its failure."""
     read: set[str] = field(default_factory=set)
-    """Files that builds have looked for, by their path from the target's folder."""
+    """Files that any build looked for, relative to the target's folder."""
     recipes: dict[str, str] = field(default_factory=dict)
-    """A manifest's object to what it says of the build."""
+    """Git object of a manifest to the part of it that affects the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """The build of a candidate. Raises Untestable where there is none."""
+        """The build of a candidate. Raises Untestable if it does not build."""
         if candidate.tree not in self.builds:
             try:
                 self.builds[candidate.tree] = yield from self._compile(candidate)
@@ -189,7 +189,7 @@ class Builder:
             recipe = (
                 (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
             )
-            # Where today's compiler is missing nothing can be built; another one is a commit's own affair.
+            # Without today's compiler nothing builds; another missing one concerns this commit only.
             is_todays = recipe and isinstance(variant, CAbiVariant) and variant.build.compiler == recipe.compiler
             if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
@@ -197,13 +197,13 @@ class Builder:
         names = build.files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")
-        for name in names:  # Of links also where they lead.
+        for name in names:  # Links, and their targets.
             path, place = os.path.normpath(folder / name), os.path.realpath(folder / name)
             self.read |= {os.path.relpath(path, folder), os.path.relpath(place, os.path.realpath(folder))}
         return result
 
     def _variant_in(self, folder: Path) -> Buildable:
-        """The variant as the manifest in a folder builds it."""
+        """The variant as the manifest in this folder defines it."""
         if not (folder / MANIFEST).is_file():
             raise Untestable(f"it has no {MANIFEST}")
         try:
@@ -224,10 +224,10 @@ class Builder:
         return target.compiled(self.variant, self.bench.architecture)
 
     def recipe(self, line: Line, manifest: str) -> str:
-        """What a manifest, known by its object, says of the build; the object where it cannot be read."""
+        """The build's part of a manifest, given its git object; the object itself if unreadable."""
         if manifest and manifest not in self.recipes:
             self.recipes[manifest] = manifest
-            is_edited = manifest in dict(line.edited).values()  # Then git does not have it.
+            is_edited = manifest in dict(line.edited).values()  # Then git lacks the object.
             content = (
                 (line.folder / MANIFEST).read_bytes()
                 if is_edited
@@ -243,14 +243,14 @@ class Builder:
 
 
 def program_names(line: Line, builder: Builder | None) -> tuple[str, ...]:
-    """Of the good end and each candidate the name of its program.
+    """A name for the program of the good end and of each candidate; equal names, equal programs.
 
-    That is the repository's tree where nobody builds it, until something was built, and of what does not build.
+    The repository's tree hash if there is no builder or no build yet, or if the build fails.
     """
     if builder is None or not builder.read:
         return tuple(candidate.tree for candidate in line.ends)
     manifest, counts = line.path(MANIFEST), set[str]()
-    for name in (MANIFEST, *builder.read):  # And all folders that it lies in: a submodule, or a link.
+    for name in (MANIFEST, *builder.read):  # With all parent folders: one may be a submodule or link.
         path = line.path(name)
         while path not in counts and path not in ("", "/"):
             counts.add(path)
@@ -266,5 +266,5 @@ def program_names(line: Line, builder: Builder | None) -> tuple[str, ...]:
 
 
 def sources(line: Line, builder: Builder) -> list[str]:
-    """Files of the target's folder that its kernel is built from, as the good end has them."""
+    """The kernel's source files in the target's folder, as of the good end."""
     return sorted(name for name in builder.read if line.path(name) in line.held[0])

@@ -41,26 +41,26 @@ from loop.steps.setting import (
 from loop.store import index
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
-"""What the process says of each outcome."""
+"""Exit code of the process for each outcome."""
 SHOWN_LINES = 40
-"""Lines of the culprit's difference on the screen; all of it is in the JSON."""
+"""Lines of the culprit's diff on the screen; the JSON has all."""
 
 
 @dataclass(frozen=True)
 class BisectRequest:
-    """What the user asked for."""
+    """The arguments of `loop bisect`."""
 
     good: str
     bad: str | None = None
-    """None: what is in the checkout now, committed or not."""
+    """None: the checkout, with uncommitted changes."""
     metric: str = "latency"
     variant: str | None = None
     workloads: Sequence[str] = ()
     probe: str | None = None
-    """`exit`: a command judges, not the gate."""
+    """`exit`: the exit code of `command` decides, not the gate."""
     command: Sequence[str] = ()
     probe_limit_s: float | None = None
-    """The command is killed then, and the commit skipped; None: by what it takes on the good end."""
+    """Limit of the command; a slower commit is skipped. None: from its time on the good end."""
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -70,11 +70,11 @@ class BisectRequest:
 
 
 class Bisected(Printed, BisectAnswer):
-    """What a search found."""
+    """The answer of a search, as JSON."""
 
 
 def run_bisect(request: BisectRequest, screen: Screen) -> int:
-    """Search, tell what was found; the exit code."""
+    """Run the search and print the answer; returns the exit code."""
     try:
         with signals_as_flags(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
@@ -109,7 +109,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 
 def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
-    """What the user may do about an answer that names no commit."""
+    """Advice for an answer that names no commit; else empty."""
     if answer.outcome == "range":
         return "read them: git show COMMIT; mend what keeps the skipped ones from being tried, if there are some"
     for name, end in (("good", line.good), ("bad", line.ends[-1])):
@@ -127,7 +127,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower or wrong, by today's gate and workloads."""
-    if hosted() is None:  # A machine that works for another one was told its target.
+    if hosted() is None:  # A hosted machine gets its target by name.
         refuse_unnamed(request.target, Path.cwd(), "search")
     if request.metric not in get_args(Metric):
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
@@ -145,7 +145,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
     judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
     names, left_out = {workload.name for workload in judged}, []
-    for other in target.workloads:  # Sets with workloads that the variant takes and that are not judged.
+    for other in target.workloads:  # Sets with accepted workloads that are not judged.
         more = expand(target, [other], dtype, request.seed)
         left_out += [other] if any(w.name not in names and accepts(takes, w) for w in more) else []
     regression = Regression(name, metric, judged, emulated=emulated)
@@ -156,9 +156,9 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
 
 
 def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:
-    """The line from the good revision, or from the last session that found the variant good at another commit.
+    """The line from the given good revision, or from the last session that found the variant good.
 
-    Raises LoopError where there is none.
+    Raises LoopError if there is none.
     """
     folder, name = setting.project.target, regression.variant
     if request.good:
@@ -173,7 +173,7 @@ def line_of(request: BisectRequest, setting: Setting, regression: Regression) ->
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The variant in question, one that is built. Raises LoopError where it has to be named."""
+    """The variant to search for, one that is built. Raises LoopError if the choice is unclear."""
     named = [request.variant] if request.variant else ()
     there = choose_variants(named, setting.target, device) or choose_emulated(named, setting.target, device)
     every = setting.target.variants
@@ -186,7 +186,7 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
 
 
 def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
-    """A search in any repository, judged by a command. It runs where you stand, or in the target's folder."""
+    """A search in any repository, judged by a command in the current or the target's folder."""
     if request.probe != "exit":
         raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit")
     if not request.command:
@@ -200,7 +200,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
 
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
-    """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
+    """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
     begun, shown, builder = time.monotonic(), 0, hunt.prober.builder
     announced = builder is None
     with contextlib.closing(hunt.run()) as working, signals_as_flags():
@@ -219,7 +219,7 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 verb = "changes" if change == 1 else "change"
                 screen.say(f"  {change} of them {verb} what {builder.variant} is built from")
                 announced = True
-            for number, probe in enumerate(hunt.probes[shown:], shown + 1):  # What each said.
+            for number, probe in enumerate(hunt.probes[shown:], shown + 1):  # Print new probes.
                 more = f" and {len(probe.values) - 4} more" if len(probe.values) > 4 else ""
                 values = ", ".join(f"{value:+.3g}" for value in probe.values[:4]) + more
                 what = values if probe.status == "measured" else probe.reason

@@ -1,4 +1,4 @@
-"""The search over commits: the rules say what to try, the prober tries it, everything is kept."""
+"""One search over commits: `search` chooses the next try, a prober makes it, and it is saved."""
 
 import contextlib
 import math
@@ -29,20 +29,20 @@ from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 
 NAMED = 4
-"""Sources that are named where no commit changes any."""
+"""Most source files that a message names."""
 SHOWN = 1e-3
-"""Share below which a commit is left out of the answer."""
+"""The answer omits commits with a smaller share."""
 SAID: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
 
 
 @dataclass(frozen=True)
 class Regression:
-    """What the gate says against a variant."""
+    """A variant that the gate found slower or wrong."""
 
     variant: str
     metric: Metric
     workloads: tuple[Workload, ...] = ()
-    """Where it shows."""
+    """Workloads on which the regression shows."""
     emulated: bool = False
 
     @property
@@ -53,23 +53,23 @@ class Regression:
 
 @dataclass
 class Hunt:
-    """One search."""
+    """One search, from the first try to the answer."""
 
     line: Line
     prober: Prober
     sets: tuple[str, ...] = ()
     """Workload sets of the target that commits are judged on."""
     left_out: tuple[str, ...] = ()
-    """Those that they are not judged on."""
+    """Workload sets that commits are not judged on."""
     merge: Candidate | None = None
-    """The merge that is to blame, where its branches are searched: then the gate need not be asked any more."""
+    """The merge whose branches are searched (without asking the gate again); else None."""
     probes: list[Probe] = field(default_factory=list)
-    """What was observed of the line's commits, so far and before."""
+    """Observations of the line's commits, from this search and earlier ones."""
     steps: dict[str, float] = field(default_factory=dict)
-    """Culprit to how much it brought, once there is an answer."""
+    """Culprit to the size of its step (see `Culprit.step`), once there is an answer."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
-        """Search until there is an answer. Raises MachineFailure where the machine failed meanwhile."""
+        """Search until there is an answer. Raises MachineFailure if the machine failed."""
         line, prober, builder = self.line, self.prober, self.prober.builder
         with ExitStack() as stack:
             if builder is not None:
@@ -93,9 +93,9 @@ class Hunt:
                         self.probes += probes
                         return self._answer(end)
                 except (Untestable, WorkerLost, Refusal):
-                    pass  # The first look at the ends says why.
+                    pass  # The first try of this end reports why.
             committed = {candidate.commit for candidate in line.ends} - {UNCOMMITTED}
-            # What was lost is asked for again.
+            # Lost tries are repeated.
             known = [probe for probe in prober.memory.probes() if probe.status != "lost"]
             self.probes += [probe for probe in known if {probe.commit, probe.against} <= committed]
             while isinstance(move := next_move(self.problem, self.probes), Try):
@@ -104,14 +104,14 @@ class Hunt:
 
     @property
     def problem(self) -> Problem:
-        """What the rules are asked: by now, for each build may tell of files that the others do not read."""
+        """The input of `search`; not cached, since each build may read files no other reads."""
         commits = tuple(candidate.commit for candidate in self.line.ends)
         return Problem(commits, program_names(self.line, self.prober.builder), self.prober.metric)
 
     def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
-        """Make a try, and keep what came of it, with signs of life that say how the search stands.
+        """Make a try and save its result, with ticks that tell how the search stands.
 
-        Raises MachineFailure where the machine failed meanwhile: that says nothing of the commit, and is not kept.
+        Raises MachineFailure if the machine failed; not saved, since the commit is not at fault.
         """
         candidate, against = self.line.ends[attempt.commit], self.line.ends[attempt.against]
         standing = f"probe {len(self.probes) + 1}, {candidate.short}: {attempt.why}"
@@ -145,7 +145,7 @@ class Hunt:
         self.probes.append(probe)
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
-        """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
+        """Replace each merge among the culprits by culprits on its branches, if there are any."""
         for merge in answer.culprits:
             branches: list[BisectAnswer] = []
             for line in merged_lines(self.line, merge, joined=self.prober.metric == "correctness"):
@@ -165,14 +165,14 @@ class Hunt:
         return answer
 
     def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
-        """The answer with what the branches of a merge came to in its place; the last may have the culprit."""
+        """The answer with a merge replaced by its branches' results; the last may name culprits."""
         last, every = branches[-1], (answer, *branches)
         culprits, run = last.culprits, last.range
         why, ratio = f"{last.why}; it came with the merge {merge.short} ({merge.subject})", answer.ratio
         if not culprits and not run:
             results = "; ".join(f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches)
             why = f"{answer.why}; on the branch that it merges: {results}"
-            if any(branch.outcome == "inconclusive" for branch in branches):  # Anything that it brought.
+            if any(branch.outcome == "inconclusive" for branch in branches):  # Any commit of the merge may be it.
                 run = with_branches(self.line, (merge,))
             else:
                 culprits = (merge,)
@@ -195,7 +195,7 @@ class Hunt:
         return answer.model_copy(update=fields)
 
     def _answer(self, end: SearchEnd) -> BisectAnswer:
-        """The rules' answer in commits."""
+        """Turn the result of `search` (indices) into an answer (commits)."""
         ends, problem, prober = self.line.ends, self.problem, self.prober
         self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.confirmed}
         culprits = tuple(ends[index] for index in end.culprits)
@@ -220,7 +220,7 @@ class Hunt:
         )
 
     def _differences(self, culprits: Sequence[Candidate]) -> str:
-        """What each culprit changed in the kernel's sources."""
+        """Diffs of the culprits, in the target's folder."""
         words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
         return "\n".join(
             shown_text(read_bytes(self.line.folder, *words))
@@ -232,7 +232,7 @@ class Hunt:
 
 @contextlib.contextmanager
 def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> Iterator[Hunt]:
-    """The search on today's workloads."""
+    """A search for a kernel's regression, in a temporary worktree."""
     kind = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
     with own_tree(line) as tree:
         builder = Builder(bench, tree, regression.variant, emulated=regression.emulated)
@@ -241,7 +241,7 @@ def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> 
 
 @contextlib.contextmanager
 def own_tree(line: Line) -> Iterator[Worktree]:
-    """A worktree for the time of a search; those of processes that were killed are taken away first."""
+    """A temporary worktree for one search; also removes those left by killed processes."""
     root = state_folder() / "worktrees"
     for left in root.glob("bisect-*"):
         owner = left.name.split("-")[1]

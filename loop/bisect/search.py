@@ -1,18 +1,20 @@
-"""Which commit brought the regression: what to observe next, until it can be said. Pure: others build and measure.
+"""Which commit caused the regression: what to observe next, or the answer. Pure: measures nothing.
 
-The next try follows from the probes so far alone, so an interrupted search goes on from what it kept.
+The next try depends on the probes alone, so an interrupted search continues from saved probes.
 
 1. Both ends are observed until they differ.
-2. The commit in the middle of those in question is observed until its side is decided.
-3. Beside the step further builds show how far builds differ on their own. Commits whose side that noise hides
-   stay in question: the answer is a range, or nobody.
-4. Fresh observations of the culprit and its parent confirm the culprit. If they do not, the search goes on without
-   it, and gives up after the third.
-5. A culprit that explains too little of the whole step is not alone: both sides of it are searched.
+2. The middle commit of those in question is observed until its side is decided.
+3. Builds near the step show how far builds differ by chance. If this noise hides a commit's side,
+   it stays
+   in question: the answer is a range, or none.
+4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search
+   continues
+   without it, and gives up after the third.
+5. If a culprit explains too little of the whole step, both sides of it are searched.
 
-Between two commits that were observed lies a gap. Its score is the log likelihood that the step lies in it
-(`Pairs`, `Runs`); the share of a commit is its part of exp(score). Commits that cannot be built leave
-their share to the next one that can.
+A gap lies between two observed commits. Its score is the log likelihood that the step lies in it
+(`Pairs`, `Runs`). A commit's share is its part of exp(score), added to the next one if it does not
+build.
 """
 
 import functools
@@ -29,30 +31,30 @@ from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
 
 NEEDED, FUTILE = 100.0, 20.0
-"""Evidence that confirms a culprit; that denies it."""
+"""E-value that confirms a culprit; e-value that rejects it."""
 
 
 class Observations:
-    """What the probes so far say, by position; `Pairs` and `Runs` say what follows from it.
+    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them.
 
-    A range of positions is named by two that differ, `low` and `high`.
+    Methods name a range of positions by its ends, `low` and `high`, which differ.
     """
 
     def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
-        """Ratios to another commit than the good end come from other searches: they are left out."""
+        """Ignores ratios to a commit other than the good end: they belong to other searches."""
         self.problem = problem
         self.values: dict[int, list[float]] = {}
         """Latency: log(time of the commit / time of the good end). Correctness: 1 for right, 0 for wrong."""
         self.claims: dict[Key, Claim] = {}
         """Confirmations, and what each has to show."""
         self.fresh: dict[tuple[Key, int], list[float]] = {}
-        """What a confirmation observed of a position."""
+        """Observations of a confirmation, by its key and position."""
         self.broken: dict[int, str] = {}
         """Positions that cannot be tested, and why."""
         self.built: set[int] = set()
-        """Positions whose build is there."""
+        """Positions that have a build."""
         self.lost: list[str] = []
-        """Why the last tries in a row said nothing of a commit."""
+        """Reasons of the latest consecutive tries without a result."""
         self.observations = 0
         number = {commit: index for index, commit in enumerate(problem.commits)}
         for probe in probes:
@@ -66,7 +68,7 @@ class Observations:
                 self.broken[position] = probe.reason
                 continue
             self.built |= {position, against}
-            if probe.claim is not None:  # Either side of a confirmation may be the one that was observed.
+            if probe.claim is not None:  # A confirmation may observe either side.
                 key = max(position, against), min(position, against), probe.claim.number
                 self.claims.setdefault(key, probe.claim)
                 self.fresh.setdefault((key, position), []).extend(values)
@@ -77,69 +79,69 @@ class Observations:
             self.observations += len(values)
 
     def look(self, position: int, batch: int, why: str) -> Try:
-        """A try that observes a position."""
+        """A request to observe a position `batch` times."""
         return Try(self.problem.shown(position), batch, why)
 
     def count(self, position: int) -> int:
-        """Observations of the search at a position."""
+        """Number of the search's observations at a position, without confirmations."""
         return len(self.values.get(position, ()))
 
     def apart(self, low: int, high: int) -> int | None:
-        """A position between that shows two steps for certain, where any does."""
+        """A position that is certainly between two steps, if there is one."""
         return None
 
     def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between two positions is above what builds differ by on their own."""
+        """Whether the step between parent and suspect exceeds the noise between builds."""
         return True
 
     def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Observations of a neighbour of the step at a time, and at most; 0 where neighbours tell nothing."""
+        """Observations of a neighbour of the step: at a time, and at most; 0 if useless."""
         return 0, 0
 
     def certain(self, parent: int, suspect: int) -> Try | bool:
-        """Whether the suspect is to blame without a confirmation, or what has to be tried to know that."""
+        """Whether the suspect needs no confirmation; or the try that has to show this."""
         return False
 
 
 SPREAD, STRICT = 0.005, 0.02
-"""What builds differ by on their own (standard deviation), while a search goes on; before a commit is blamed,
-until the builds that were seen rule it out."""
+"""Noise between builds (standard deviation): assumed during a search; and before a commit is
+blamed, until the observed builds rule it out."""
 RULED_OUT = -2.33
-"""Standard normal quantile: a spread is ruled out where builds would scatter this little in one case of 100."""
+"""Normal quantile: a spread is ruled out if builds scatter this little in 1 of 100 cases."""
 TELLING = 9
-"""Builds, beyond two, that can rule out a spread."""
+"""Builds, beyond two, that are enough to rule out a spread."""
 CLEAR, ALONE = 2.5, 4.0
-"""Times the spread that a step exceeds, or nobody is blamed and no range either; where one side has one build."""
+"""Smallest step, in spreads, for a culprit or a range; and if one side has a single build."""
 VOTES = math.log(249)
-"""Votes that decide the side of a build."""
+"""Log odds that decide the side of a build."""
 OUTLIER = 4.5
-"""Median deviations beyond both levels at which a pair is pulled in."""
+"""A pair this many median deviations beyond both levels is clipped."""
 ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
-"""Pairs of the ends before they are judged; before they are called the same; before they are left open."""
+"""Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
 DIFFER_Z, NONE_Z = 4.5, 2.6
-"""Standard errors by which the ends differ; above which a difference is ruled out."""
+"""Standard errors by which ends differ; above which a difference is ruled out."""
 ENOUGH, TOPPED = 1.5, 1.75
-"""How much more exact a neighbour is than its vote would need; than the likely spread, before builds stay open."""
+"""Factors on the precision of a neighbour: against its vote's need, against the likely spread."""
 APART, APART_Z = 0.065, 2.8
-"""By how much a third level is apart from two others at least, and by how many standard errors of pairs."""
+"""Least distance of a third level from both others: log ratio, and standard errors of pairs."""
 ROOMY, WORN = 5.0, 2.0
-"""Times the pairs that a vote needs, after which more would not decide it either."""
+"""After this many times the pairs that a vote needs, more would not decide it either."""
 BATCH_MOST = 32
-"""Pairs at a time."""
+"""Most pairs in one try."""
 PART = 0.15
-"""A further culprit brings at least this share of the whole step."""
+"""Least share of the whole step that a further culprit explains."""
 ABOVE, BELOW = 0.3, 0.5
-"""Shares of the step that a confirmed culprit exceeds; below which it is none."""
+"""Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
-"""Pairs of a confirmation before it is judged, and at most unless noise hides the step for longer."""
+"""Pairs of a confirmation before a first look; and at most, unless noise needs more."""
 WHOLE, WHOLE_Z = 0.7, 1.645
-"""A culprit that explains less of the whole step, by so many standard errors, is not alone."""
+"""If a culprit explains less of the step, by this many standard errors, there are others."""
 TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
 
 
 @dataclass(frozen=True)
 class TimedBuild:
-    """One build: its mean log ratio to the good end, and the variance of that mean."""
+    """One build: its mean log ratio to the good end, and the variance of this mean."""
 
     position: int
     mean: float
@@ -148,21 +150,21 @@ class TimedBuild:
 
 @dataclass(frozen=True)
 class Fit:
-    """Two levels, fitted to the builds of a range."""
+    """Two levels, good and bad, fitted to the builds of a range."""
 
     scores: Sequence[float]
-    """Of each gap between two builds."""
+    """One for each gap between two builds."""
     step: float
     spread: float
     off: float
-    """Variance of the middle between the levels."""
+    """Variance of the midpoint between the levels."""
 
 
 def spread_of(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
-    """The spread of builds about two levels, from (squared residual, variance of the mean) of each build.
+    """The noise between builds, from (squared residual, variance of the mean) of each build.
 
-    Where builds have this spread, sum of residual^2 / (spread^2 + variance) is below what was seen in the share of
-    cases that the standard normal `quantile` tells; 0: half of them. chi^2 by Wilson and Hilferty 1931.
+    Solves sum of residual^2 / (spread^2 + variance) = the chi^2 quantile that belongs to the
+    standard normal `quantile` (0: the median). chi^2 by Wilson and Hilferty 1931.
     """
     freedom = len(residuals) - 2
     if freedom < (TELLING if quantile < 0 else 1):
@@ -183,7 +185,7 @@ def spread_of(residuals: Sequence[tuple[float, float]], quantile: float) -> floa
 
 
 class Pairs(Observations):
-    """Log ratios of pairs, commit by commit: above 0 a commit is slower than the good end."""
+    """Log ratios of pairs at each commit: above 0 the commit is slower than the good end."""
 
     def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
         super().__init__(problem, probes)
@@ -192,7 +194,7 @@ class Pairs(Observations):
 
     @functools.cached_property
     def pulled(self) -> dict[int, list[float]]:
-        """Pairs of each position, outliers pulled in to just beyond both levels."""
+        """Pairs of each position, outliers clipped to just beyond both levels."""
         raw = {at: values for at, values in self.values.items() if values}
         middles = {at: median(values) for at, values in raw.items()}
         off = [abs(value - middles[at]) for at, values in raw.items() for value in values if len(values) > 2]
@@ -204,14 +206,14 @@ class Pairs(Observations):
 
     @functools.cached_property
     def variance(self) -> float:
-        """Variance of one pair about its build's mean, more where few pairs tell it."""
+        """Variance of one pair about its build's mean, enlarged if few pairs estimate it."""
         series = [values for values in self.pulled.values() if len(values) > 1]
         freedom = sum(len(values) - 1 for values in series)
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def _builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The builds of a range. The good end is the reference of all pairs: its own mean is 0."""
+        """The builds of a range. The good end is the reference of all pairs, with mean 0."""
         builds = [
             TimedBuild(at, fmean(values), self.variance / len(values))
             for at, values in sorted(self.pulled.items())
@@ -224,9 +226,9 @@ class Pairs(Observations):
         noise, most = 4 * math.sqrt(self.variance), STRICT if strict else SPREAD
         levels, spread, off = (builds[0].mean, builds[-1].mean), min(most, noise), 0.0
         scores = [0.0] * (len(builds) - 1)
-        for _ in range(4):  # Levels, spread and the best gap follow from each other.
+        for _ in range(4):  # Iterate: levels, spread and best gap depend on each other.
             step, middle = max(levels[1] - levels[0], 1e-9), fmean(levels)
-            votes = [  # However far off a build is, it votes like two.
+            votes = [  # Clipped: an outlier votes at most like two builds.
                 min(max(build.mean - middle, -step), step) * step / (spread**2 + build.variance + off)
                 for build in builds
             ]
@@ -241,7 +243,7 @@ class Pairs(Observations):
                 off += 0.25 / sum(weights)
                 residuals += [((build.mean - level) ** 2, build.variance) for build in side]
             levels = means[0], means[1]
-            likely = spread_of(residuals, 0.0)  # Numbers that never scatter have no layouts either:
+            likely = spread_of(residuals, 0.0)  # Without noise in pairs, builds differ little:
             assumed = min(most, max(noise, 4 * likely))
             if strict:
                 assumed = min(assumed, max(spread_of(residuals, RULED_OUT), SPREAD))
@@ -249,20 +251,20 @@ class Pairs(Observations):
         return Fit(scores, max(levels[1] - levels[0], 1e-9), spread, off)
 
     def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions of the builds, and the score of each gap between them; `strict`: builds may differ more."""
+        """Positions of the builds, and each gap's score; `strict`: assume more noise."""
         return [build.position for build in self.builds(low, high)], self.fit(low, high, strict=strict).scores
 
     def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between two positions is well above what builds differ by.
+        """Whether the step between two positions clearly exceeds the noise between builds.
 
-        A build that is alone on its side may be off its level: there the step has to be further above that.
+        A single build on one side may be off its level by chance, so the step has to be larger.
         """
         builds, fit = self.builds(low, high), self.fit(low, high, strict=True)
         alone = min(sum(b.position <= parent for b in builds), sum(b.position >= suspect for b in builds)) < 2
         return fit.step >= (ALONE if alone else CLEAR) * fit.spread
 
     def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build that is not decided; 0 where more would not tell more."""
+        """Pairs to add to a build that is not decided; 0 if more would not help."""
         count, fit = self.count(position), self.fit(low, high, strict=strict)
         room = fit.step**2 / 2 / VOTES - fit.spread**2 - fit.off
         wanted = self.variance / max(room, fit.spread**2 / 2, 1e-12)
@@ -271,18 +273,18 @@ class Pairs(Observations):
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
     def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a neighbour at a time, and at most. A dozen rule out a spread that hides the step."""
+        """Pairs of a neighbour at a time, and at most: a dozen rule out a spread that hides it."""
         step, spread = self.fit(low, high, strict=True).step, self.fit(low, high, strict=False).spread
         batch = min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
         return batch, math.ceil(TOPPED * self.variance / spread**2)
 
     def whole(self, low: int, high: int) -> tuple[float, float]:
-        """How much slower the upper position is than the lower one, and the standard error of pairs alone."""
+        """Log ratio of the upper position to the lower, and its standard error from pairs alone."""
         ends = {build.position: build for build in self.builds(low, high)}
         return ends[high].mean - ends[low].mean, math.sqrt(ends[high].variance + ends[low].variance)
 
     def ends(self, low: int, high: int) -> Try | SearchEnd | None:
-        """Observe both until they differ, or evidently do not."""
+        """Observe both ends until they differ, or evidently do not; None if they differ."""
         ends = [end for end in (low, high) if end]
         for end in ends:
             if (missing := ENDS_FIRST - self.count(end)) > 0:
@@ -307,7 +309,7 @@ class Pairs(Observations):
         return self.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
 
     def apart(self, low: int, high: int) -> int | None:
-        """A position that is above the lower end and below the upper one for certain: there are two steps."""
+        """A position certainly above the lower end and below the upper: there are two steps."""
         builds = {build.position: build for build in self.builds(low, high)}
 
         def clear(lower: TimedBuild, upper: TimedBuild) -> bool:
@@ -320,11 +322,11 @@ class Pairs(Observations):
         return max(both, key=self.count, default=None)
 
     def claim(self, low: int, high: int, number: int) -> Claim:
-        """The culprit is slower than its parent by a share of the whole step."""
+        """The claim that the culprit is slower than its parent by a share of the whole step."""
         return Claim(number=number, step=self.fit(low, high, strict=True).step, sd=math.sqrt(self.variance))
 
     def word(self, key: Key) -> tuple[str, float]:
-        """What the fresh pairs say, once there are enough: `confirmed`, `failed` or `open`, and the evidence."""
+        """Result of a confirmation so far: `confirmed`, `failed` or `open`, and its e-value."""
         claim, values = self.claims[key], self.fresh.get((key, key[0]), [])
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
@@ -339,7 +341,7 @@ class Pairs(Observations):
         return ("failed" if against >= FUTILE or over else "open"), evidence
 
     def confirm(self, key: Key, claim: Claim) -> Try:
-        """More pairs of culprit and parent."""
+        """Request more pairs of culprit and parent."""
         culprit, parent, _ = key
         count, problem = len(self.fresh.get((key, culprit), ())), self.problem
         names = f"{problem.name(culprit)} slower than {problem.name(parent)}"
@@ -348,7 +350,7 @@ class Pairs(Observations):
         return Try(problem.shown(culprit), batch, why, problem.shown(parent), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
-        """The mean of the confirming pairs; whether what remains is clear of noise and of builds' own spread."""
+        """Mean of the confirming pairs; and whether a significant part of the step remains."""
         pairs = winsorised(self.fresh[key, key[0]]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, unsure = self.whole(low, high)
@@ -366,21 +368,20 @@ class Pairs(Observations):
 
 
 PLAIN = 0.005
-"""Failure rate before the step, and pass rate after it, while all results are consistent."""
+"""Failure rate before the step, and pass rate after it, if all results are consistent."""
 TWICE, ALIKE = 2, 4
-"""Runs of a commit at first; runs of each end, all failing, after which they are alike."""
+"""First runs of a commit; runs of each end, all failing, before `no_regression`."""
 NEVER, MOST = 60, 200
-"""Runs of the bad end, all passing, after which nothing is reproduced; runs after which something is left open."""
+"""Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
 LEAST = 0.02
-"""No rate of a confirmation is expected nearer to 0 or 1."""
+"""Rates of a confirmation stay at least this far from 0 and 1."""
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
 class Runs(Observations):
-    """Runs, commit by commit; 1 where one passed.
+    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends.
 
-    Neighbours tell nothing: builds do not fail for where their code lies. Nor are rates between those of both ends
-    looked for.
+    Neighbours do not help, because code layout does not make builds fail.
     """
 
     def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
@@ -388,12 +389,12 @@ class Runs(Observations):
         self.fit = functools.cache(self._fit)
 
     def plain(self, low: int, high: int) -> bool:
-        """Whether no commit both failed and passed, so far."""
+        """Whether no commit has both failed and passed so far."""
         inside = [runs for at, runs in self.values.items() if low <= at <= high]
         return all(all(runs) or not any(runs) for runs in inside)
 
     def ends(self, low: int, high: int) -> Try | SearchEnd | None:
-        """Run both until the bad one evidently fails more often."""
+        """Run both ends until the bad one evidently fails more often; then None."""
         for end in (high, low):
             if (missing := TWICE - self.count(end)) > 0:
                 return self.look(end, missing, "end: does it fail today, and does the good end pass?")
@@ -420,12 +421,12 @@ class Runs(Observations):
         return self.look(end, TWICE + self.count(end) // 8, why)
 
     def _fit(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
-        """Positions with runs, the score of each gap between them, and the rates before and after the best."""
+        """Positions with runs, each gap's score, failure rates before and after the best gap."""
         positions = [at for at in sorted(self.values) if low <= at <= high and self.values[at]]
         failed = [sum(not run for run in self.values[at]) for at in positions]
         passed = [sum(map(bool, self.values[at])) for at in positions]
         best, scores, rates = 0, [0.0], (PLAIN, 1 - PLAIN)
-        for turn in range(3):  # Rates and the best gap follow from each other.
+        for turn in range(3):  # Iterate: rates and best gap depend on each other.
             if not self.plain(low, high):
                 start, end = (1, len(positions) - 1) if turn == 0 else (best + 1, best + 1)
                 before, after = (sum(failed[:start]), sum(passed[:start])), (sum(failed[end:]), sum(passed[end:]))
@@ -440,11 +441,11 @@ class Runs(Observations):
         return positions, scores, rates
 
     def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions with runs, and the score of each gap between two of them."""
+        """Positions with runs, and the score of each gap between them."""
         return self.fit(low, high)[:2]
 
     def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Two runs at first; where commits fail at times, as many as show a failure."""
+        """Two runs at first; for intermittent failures, as many as probably show one."""
         count = self.count(position)
         if self.plain(low, high):
             return TWICE if count == 0 else 1
@@ -452,7 +453,7 @@ class Runs(Observations):
         return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
 
     def certain(self, parent: int, suspect: int) -> Try | bool:
-        """Consistent results need no confirmation, but suspect and parent some runs more."""
+        """Consistent results need no confirmation, only a few more runs of suspect and parent."""
         if not self.plain(0, self.problem.last):
             return False
         for at in (parent, suspect):
@@ -461,12 +462,12 @@ class Runs(Observations):
         return True
 
     def claim(self, low: int, high: int, number: int) -> Claim:
-        """The culprit fails more often than its parent; the rates are those that the search saw."""
+        """The claim that the culprit fails more often than its parent, at the observed rates."""
         before, after = self.fit(low, high)[2]
         return Claim(number=number, rates=(after, before))
 
     def word(self, key: Key) -> tuple[str, float]:
-        """What fresh runs of both say: `confirmed`, `failed` or `open`, and the evidence."""
+        """Result of a confirmation so far: `confirmed`, `failed` or `open`, and its e-value."""
         culprit, parent = (self.fresh.get((key, at), []) for at in key[:2])
         evidence = runs_evidence(culprit, parent, self.claims[key].rates)
         if evidence >= NEEDED:
@@ -475,14 +476,14 @@ class Runs(Observations):
         return ("failed" if over else "open"), evidence
 
     def confirm(self, key: Key, claim: Claim) -> Try:
-        """More runs of culprit and parent, in turn."""
+        """Request more runs of culprit and parent, alternating."""
         problem = self.problem
         tried, other = sorted(key[:2], key=lambda at: len(self.fresh.get((key, at), ())))
         why = f"confirm: does {problem.name(key[0])} fail more often than {problem.name(key[1])}?"
         return Try(problem.shown(tried), 4, why, problem.shown(other), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
-        """How much more often the culprit fails."""
+        """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
         culprit, parent = (1 - fmean(self.fresh[key, at]) for at in key[:2])
         return culprit - parent, False
 
@@ -494,11 +495,11 @@ class Runs(Observations):
 
 
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]) -> float:
-    """Evidence that the culprit fails more often: an e-value of blocks of one run of each, in order.
+    """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both.
 
-    `rates`: of culprit and parent, fixed before the first run, a and b. With c = (a + b) / 2 a block's evidence is
-    P_a(x) P_b(y) / (P_c(x) P_c(y)): 1 at most in the mean, whatever rate both share (Turner, Ly and Grünwald 2024,
-    "Generic e-variables for exact sequential k-sample tests").
+    `rates`: failure rates a of culprit and b of parent, set before the first run. With c = (a + b)
+    / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any common
+    rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
     """
     high, low = (min(max(rate, LEAST), 1 - LEAST) for rate in rates)
     both = (high + low) / 2
@@ -516,17 +517,17 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
 
 
 LEANING, DECIDED = 0.05, 0.004
-"""Share of the other side below which the search goes on past a commit; below which its side is decided."""
+"""Share of the other side below which the search moves past a commit; below which it is decided."""
 DENIED = 0.01
-"""What a failed confirmation leaves of a suspect's odds."""
+"""Factor on a suspect's odds after a failed confirmation."""
 SUSPECTS = 3
-"""Suspects that are tried before the search gives up."""
+"""Rejected suspects after which the search gives up."""
 FEW, MANY = 8, 14
-"""Builds that show how far builds differ on their own; where that is likely to be little."""
+"""Builds that estimate the noise between builds; if this noise is probably small."""
 WIDEST = 16
-"""Commits beyond which, or beyond a quarter of all, a range is no answer; up to five are always one."""
+"""A range of more commits, or of more than a quarter of all, is no answer; five always are."""
 LOST_MOST = 3
-"""Tries lost in a row, after which the search gives up."""
+"""Consecutive tries without a result, after which the search gives up."""
 OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
@@ -534,7 +535,7 @@ Evidence = Pairs | Runs
 
 
 def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
-    """The next try, or the answer, after these probes."""
+    """The next try, or the result of the search, from the probes so far."""
     probed = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
     if problem.last == 0:
         return SearchEnd("no_regression", "not in the code: both ends are the same")
@@ -552,7 +553,7 @@ def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
 
 
 def _solve(probed: Evidence, low: int, high: int) -> Try | SearchEnd:
-    """The next try between two positions, or what is known of that range."""
+    """The next try between two positions, or the result for this range."""
     ends = probed.ends(low, high)
     if ends is not None:
         return ends
@@ -578,7 +579,7 @@ def _solve(probed: Evidence, low: int, high: int) -> Try | SearchEnd:
 
 
 def _both(probed: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> Try | SearchEnd:
-    """Search one range after the other, and add what is found to what is known."""
+    """Search the ranges in order; add their culprits to `end`."""
     for low, high in ranges:
         if low < high:
             more = _solve(probed, low, high)
@@ -591,12 +592,12 @@ def _both(probed: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -
 
 
 def _narrow(probed: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | SearchEnd:
-    """Search between two ends that differ, until it is decided on which side of the step each commit is."""
+    """Search between two ends that differ, until the side of each commit is decided."""
     testable = [at for at in range(low, high + 1) if at not in probed.broken]
     observed = [at for at in testable if probed.count(at) or at in (low, high)]
     good, bad, shares, hopeful = low, high, list[float](), False
     for doubt, strict in ((LEANING, False), (DECIDED, True)):
-        hopeful = testable.index(bad) - testable.index(good) == 1  # Once builds differ by less than is feared.
+        hopeful = testable.index(bad) - testable.index(good) == 1  # Decided, if builds differ little.
         shares = _shares(probed, low, high, failed, strict=strict)
         below = list(accumulate(shares))
         """How surely a position is bad: the share of steps at it or before it."""
@@ -610,7 +611,7 @@ def _narrow(probed: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try
         if fresh and doubt == LEANING:
             broken = [at for at in probed.broken if good < at < bad]
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
-            reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
+            reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits cluster: jump away.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
             batch = max(probed.batch(low, high, at, strict=strict), 1)
             return probed.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
@@ -635,9 +636,9 @@ def _narrow(probed: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try
 
 
 def _neighbour(probed: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
-    """Try the nearest build beside the step that was not tried, of the side with fewer known ones.
+    """Try the nearest untried build beside the step, on the side with fewer known builds.
 
-    None where `most` builds are known, or where neighbours tell nothing.
+    None if `most` builds are known, or if neighbours do not help.
     """
     at = testable.index(parent)
     known = [place for place in testable if probed.count(place) or place == 0]
@@ -653,7 +654,7 @@ def _neighbour(probed: Evidence, testable: Sequence[int], parent: int, suspect: 
 
 
 def _shares(probed: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
-    """The share of each position of a range, less what failed confirmations deny."""
+    """Probability that the step is at each position, reduced by failed confirmations."""
     positions, scores = probed.scores(low, high, strict=strict)
     best = max(scores)
     weights = [0.0] * (probed.problem.last + 1)
@@ -666,13 +667,13 @@ def _shares(probed: Evidence, low: int, high: int, failed: Sequence[Key], *, str
 
 
 def _culprit(problem: Problem, key: Key, evidence: float, step: float) -> Culprit:
-    """The commits of which one made the step between the parent's position and the culprit's."""
+    """The commits after the parent's position, up to the culprit's: one made the step."""
     culprit, parent, _ = key
     return Culprit(problem.first[parent + 1], problem.first[culprit], evidence, step)
 
 
 def _concluded(probed: Evidence, end: SearchEnd) -> SearchEnd:
-    """The end of a search with what is known of each culprit, in words."""
+    """The result of a search, with a sentence on each culprit."""
     if not end.confirmed:
         return end
     problem, words = probed.problem, list[str]()

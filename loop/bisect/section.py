@@ -1,4 +1,4 @@
-"""What a search came to, in the report and on the screen."""
+"""The result of a search, in the report and on the screen."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,27 +18,27 @@ OUTCOMES = {
     "refused": "Not searched",
 }
 MOST_LINES = 60
-"""Lines of the culprit's difference in the report; git has the rest."""
+"""Lines of the culprit's diff in the report; git has the rest."""
 
 
 def search_answers(finished: Sequence[Finished]) -> list[tuple[str, BisectAnswer]]:
-    """Variant and answer of every search of a session that came to one."""
+    """Variant and answer of every search of a session that ended with one."""
     return [(output.variant, output.answer) for output in outputs_of(finished, BisectOutput) if output.answer]
 
 
 def headline(answer: BisectAnswer) -> str:
-    """The outcome and its reason, in a line."""
+    """The outcome and its reason, in one line."""
     return f"{OUTCOMES[answer.outcome]}: {answer.why}"
 
 
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
-    """A line for each commit that is to blame, or of which one is."""
+    """A line for each culprit, or for each commit of the range that contains one."""
     commits = answer.culprits or answer.range
     return tuple(f"`{commit.short}` {commit.subject}{commit.origin}" for commit in commits)
 
 
 def rests_on(answer: BisectAnswer) -> Iterator[str]:
-    """What an answer rests on: the culprit's step, what was judged and tried, and what could not be."""
+    """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
     if answer.scope:

@@ -1,4 +1,4 @@
-"""Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
+"""Try a commit: its speed next to the good end, its correctness, or a command's exit code."""
 
 import json
 import math
@@ -35,26 +35,26 @@ Result = TypeVar("Result")
 Logs = Mapping[str, Sequence[float]]
 """Workload to one log(time of the bad end / time of the good one) a block."""
 GATE_LIMIT_S = 120.0
-"""The gate begins no block later."""
+"""The gate starts no block later than this."""
 CLIP = 0.08
-"""A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
-nothing of a kernel."""
+"""Blocks are clipped at this log ratio: on a busy machine some are off by half, which says nothing
+of a kernel."""
 PLACES = 4
-"""A search for what made a kernel wrong uses so many of the workloads that fail: the smallest."""
+"""A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
-"""All workloads are verified so often, on fresh values, before the bad end is called right; in that time."""
+"""The bad end is right if all workloads pass this often, on fresh values; within this time."""
 WHY = "gate: "
-"""Before the name of a workload, in the table of probes."""
+"""Prefix of a workload's name in the table of probes."""
 Gated = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
-"""Returns why nothing is searched, None where something is; and what that rests on, a probe a workload."""
+"""Returns a `SearchEnd` if there is nothing to search for, else None; and a probe a workload."""
 Tries = Generator[Tick, None, tuple[float, ...]]
-"""Yields signs of life, returns the values that were observed. Raises Untestable."""
+"""Yields ticks, returns the observed values. Raises Untestable."""
 
 
 def with_ticks(
     working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
 ) -> Generator[Tick, None, Result]:
-    """The same work, each sign of life as `see` has it; what that raises ends the work."""
+    """Run `working` with each tick replaced by `see(tick)`; an exception in `see` ends it."""
     try:
         while True:
             yield see(next(working))
@@ -73,78 +73,78 @@ class Remembered(Model):
 
 @dataclass(frozen=True)
 class ProbeMemory:
-    """Probes of one question: a file with a line for each, in the order in which they were made."""
+    """Saved probes of one search: a file with one line a probe, in order."""
 
     path: Path
 
     def probes(self) -> list[Probe]:
-        """All whole lines; what is damaged is named, and tried again."""
+        """All undamaged probes; a damaged line is reported, and tried again."""
         try:
             return [line.probe for line in sums.sealed_lines(self.path, Remembered)]
         except FileNotFoundError:
             return []
 
     def keep(self, probe: Probe) -> None:
-        """Add one; it is written before anything else happens."""
+        """Append a probe to the file at once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sums.append_sealed(self.path, json.dumps({"format": 1, "probe": json.loads(to_json(probe))}))
 
 
 def memory_of(*question: str) -> ProbeMemory:
-    """The memory of a question: what is asked, of which kernel, on which machine."""
+    """The saved probes of a search; `question`: what is searched, kernel and machine."""
     return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
 
 
 class Prober:
-    """Something that can try a candidate."""
+    """Tries candidates and reports observations."""
 
     metric: Metric
     builder: Builder | None = None
-    """What builds candidates here, and so knows which are the same program; None where nobody does."""
+    """Builds candidates, and knows which are the same program; None for a command."""
     workloads: Sequence[Workload] = ()
-    """What commits are judged on; nothing where a command judges."""
+    """Workloads that commits are judged on; empty for a command."""
     checks_made: int = 0
-    """Checks that were made so far, of all commits; 0 where nobody counts them."""
+    """Checks so far, over all commits; 0 if not counted."""
     remark: str = ""
-    """What is told beside the answer; empty where nothing is."""
+    """Added to the answer's reason; may be empty."""
 
     @property
     def memory(self) -> ProbeMemory:
-        """What was observed so far on the workloads in question."""
+        """Saved probes for these workloads."""
         raise NotImplementedError
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """`count` observations of a candidate. Raises Untestable.
 
-        Latency: log(its time / that of `against`), above 0 is slower. Correctness: 1 for good, 0 for bad.
+        Latency: log(its time / that of `against`), above 0 is slower. Correctness: 1 good, 0 bad.
         """
         raise NotImplementedError
 
     def gate(self, line: Line) -> Gated:
-        """Whether there is anything to search for. Leaves in `workloads` those on which it shows.
+        """Whether to search at all. Reduces `workloads` to those that show the regression.
 
-        Raises Untestable where an end cannot be built, or is wrong.
+        Raises Untestable if an end cannot be built, or is wrong.
         """
         yield from ()
         return None, ()
 
 
 class KernelProbe(Prober):
-    """What both probes of a kernel share: builds, today's workloads, and checks by today's gate."""
+    """The common part of both kernel probes: builds, today's workloads, and today's gate."""
 
     builder: Builder
     layouts = False
-    """Whether inputs of other layouts are tried as well."""
+    """Whether to try other tensor layouts too."""
 
     def __init__(self, builder: Builder, workloads: Sequence[Workload], seed: int) -> None:
         self.builder, self.bench, self.workloads, self.seed = builder, builder.bench, workloads, seed
         self.checks_made = 0
         self.checked: dict[str, VariantChecks] = {}
-        """Build to what the gate found of it."""
+        """Build id to its checks."""
 
     @property
     def memory(self) -> ProbeMemory:
-        """That of a search on the workloads in question."""
+        """Saved probes for these workloads."""
         return self._memory(self.metric)
 
     def _memory(self, asked: str) -> ProbeMemory:
@@ -155,15 +155,12 @@ class KernelProbe(Prober):
         return memory_of(asked, str(bench.folder), self.builder.variant, where, str(bench.threads), *kind, *names)
 
     def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
-        """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
+        """Build a candidate as a side named `name`. Raises Untestable if it does not build."""
         build = yield from self.builder.build(candidate)
         return self.bench.side(self.builder.variant, build, emulated=self.builder.emulated).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
-        """What today's gate says of a side on today's workloads, with fresh values by the seed.
-
-        `enough`: the first failure ends it.
-        """
+        """Verify a side by today's gate, values by `seed`; `enough`: stop at the first failure."""
         wanted = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
         (checks,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
         self.checks_made += len(checks.checks)
@@ -171,24 +168,24 @@ class KernelProbe(Prober):
 
 
 class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel beside that of the good end, in one pair of processes after another.
+    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time.
 
-    What the gate cannot tell no search can: that has to allow for what builds of the same source differ by, too.
+    It detects less than the gate, because it has to allow for noise between builds, too.
     """
 
     metric = "latency"
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """Log ratios, one a pair of processes. A kernel that is wrong has no speed: it is broken here."""
+        """Log ratios, one a pair of processes. Raises Untestable for a wrong kernel."""
         sides = yield from self.sides(candidate, against)
         self.seed += 1
         timings = yield from self.timed(sides, Terms(count, math.inf, self.seed))
         return mean_of([logs_of(timings, workload) for workload in self.workloads])
 
     def gate(self, line: Line) -> Gated:
-        """The verdict of a session on both ends, in blocks of fresh process pairs until each workload has one.
+        """The verdict on both ends, in blocks of fresh process pairs until each workload has one.
 
-        The search goes on from these blocks, on those workloads only on which the bad end is slower.
+        The search continues from these blocks, on the workloads where the bad end is slower.
         """
         kept, bad, good = self._memory("gate"), line.ends[-1], line.good
         before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
@@ -205,11 +202,11 @@ class LatencyProbe(KernelProbe):
         return end, tuple(_probe(line, name, values) for name, values in logs.items())
 
     def _blocks(self, line: Line) -> Generator[Tick, None, Logs]:
-        """Both ends timed until each workload has a verdict, or the time is over."""
+        """Time both ends until each workload has a verdict, or time is over."""
         sides = yield from self.sides(line.ends[-1], line.good)
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """Both sides on every workload that is not decided."""
+            """Both sides, for every undecided workload."""
             decisions = {w.name: gate_decision(logs_of(timings, w), len(self.workloads)) for w in self.workloads}
             open_ = [name for name, decision in decisions.items() if decision.verdict == "inconclusive"]
             return dict.fromkeys(open_, (OTHER, TRIED))
@@ -219,7 +216,7 @@ class LatencyProbe(KernelProbe):
         return {workload.name: logs_of(timings, workload) for workload in self.workloads}
 
     def sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
-        """What a candidate is held against and itself, built; the candidate is right. Raises Untestable."""
+        """`against` and the candidate, built. Raises Untestable if the candidate is wrong."""
         tried = yield from self.side(TRIED, candidate)
         assert tried.build_id is not None
         if tried.build_id not in self.checked:
@@ -232,7 +229,7 @@ class LatencyProbe(KernelProbe):
     def timed(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
     ) -> Generator[Tick, None, Timings]:
-        """Both sides turn about on today's workloads. Raises Untestable where one of them cannot be timed."""
+        """Time both sides, alternating. Raises Untestable if one cannot be timed."""
         try:
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
@@ -244,25 +241,25 @@ class LatencyProbe(KernelProbe):
 
 
 def gate_decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's verdict on log(time of the bad end / time of the good one); its rule has faster as above 0."""
+    """The gate's verdict on log(bad end's time / good end's) a block; its own sign is opposite."""
     far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
     return far or verdicts.conclude_now([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """One value a pair of processes: the mean over workloads."""
+    """The mean over workloads, one value a pair of processes."""
     return tuple(fmean(values) for values in zip(*series, strict=False))
 
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:
-    """One log(time tried / time of the other) a pair of processes, of a workload."""
+    """One log(time of the tried side / time of the other) a pair of processes."""
     return [-value for value in samples.log_ratios(timings.of(workload.name), OTHER, TRIED)]
 
 
 def ruling_of_blocks(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:
-    """What the blocks say: why nothing is searched (else None), where the bad end is slower, and why.
+    """The result if there is nothing to search for, else None; slower workloads; and why.
 
-    Workloads that stay open are judged together, by their mean.
+    Undecided workloads are judged together, by their mean.
     """
     words = {name: gate_decision(values, len(logs)).verdict for name, values in logs.items()}
     slower, open_, faster = (
@@ -286,7 +283,7 @@ def ruling_of_blocks(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str
 
 
 def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
-    """The blocks of a workload, or of several, as they are kept."""
+    """The blocks of one or more workloads as a probe, to be saved."""
     return Probe(
         commit=line.ends[-1].commit,
         against=line.good.commit,
@@ -298,13 +295,13 @@ def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") ->
 
 
 class CorrectnessProbe(KernelProbe):
-    """Whether a commit's kernel is right by today's gate."""
+    """Whether today's gate finds a commit's kernel right."""
 
     metric = "correctness"
     layouts = True
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """1 for right, 0 for wrong, each on fresh values."""
+        """1 for right, 0 for wrong; each with fresh values."""
         side = yield from self.side(TRIED, candidate)
         values: list[float] = []
         for number in range(count):
@@ -319,7 +316,7 @@ class CorrectnessProbe(KernelProbe):
         return tuple(values)
 
     def gate(self, line: Line) -> Gated:
-        """Whether the bad end fails any workload; one that is right each time is no regression."""
+        """Whether the bad end fails any workload; if it always passes, there is no regression."""
         begun, passes, every = time.monotonic(), 0, self.workloads
         side = yield from self.side(TRIED, line.ends[-1])
         while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
@@ -329,9 +326,9 @@ class CorrectnessProbe(KernelProbe):
                 size = partial(operations, self.bench.target)
                 self.workloads = sorted(failed.values(), key=size)[:PLACES]
                 alone = yield from self.checks(side, passes + 1)
-                if alone.first_failure is None:  # It takes other calls before them in the same process.
+                if alone.first_failure is None:  # It fails only after other calls in one process.
                     self.workloads = every
-            if failed or not checks.right:  # Else the variant takes none of these workloads.
+            if failed or not checks.right:  # Not `right`: it accepts no workload.
                 return None, ()
             passes += 1
         often = "once" if passes == 1 else f"{passes} times over"
@@ -341,46 +338,46 @@ class CorrectnessProbe(KernelProbe):
 
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
-"""Exit codes: cannot be judged; cannot be started; not there."""
+"""Exit codes: the command cannot judge; cannot start; is not found."""
 FIRST_LIMIT_S = 600.0
-"""How long the command may take on the good end, unless the user says otherwise."""
+"""Limit of the command on the good end, unless the user sets one."""
 TIMES, LEAST_S = 10.0, 10.0
-"""On other commits it may take so many times what it took there, and so long in any case."""
+"""Limit on other commits: this many times its time on the good end, and at least this long."""
 
 
 @dataclass
 class CommandProbe(Prober):
-    """What a command says of a commit, run in a worktree that holds it.
+    """Runs a command in a worktree that holds a commit; its exit code says good or bad.
 
-    It runs on the good end first: what cannot be run there says nothing of a commit, and what it takes there sets
-    the limit for the others. A commit on which it takes longer is skipped.
+    The good end runs first. If it cannot, the search ends. Its time sets the limit for the others,
+    and a commit that exceeds the limit is skipped.
     """
 
     command: Sequence[str]
     tree: Worktree
     limit_s: float | None
-    """What the user allows; None: by what it takes on the good end."""
+    """The user's limit; None: from the time on the good end."""
     good: Candidate
     first: Completed | None = None
-    """What came of it on the good end, until it is asked for."""
+    """The result on the good end, until `tried` returns it."""
     took_s: float | None = None
-    """How long that took; None before."""
+    """Seconds on the good end; None before it ran."""
     metric = "correctness"
 
     @property
     def memory(self) -> ProbeMemory:
-        """That of this command, in this repository, on this machine."""
+        """Saved probes for this command, repository and machine."""
         tree, limit = self.tree, str(self.limit_s)
         where = (str(tree.repository), str(tree.target.relative_to(tree.root)), machine().name)
         return memory_of("exit", *where, limit, *self.command)
 
     @property
     def remark(self) -> str:  # type: ignore[override]
-        """What is told beside the answer."""
+        """Submodules that the worktree lacks."""
         return self.tree.lacks()
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """Exit codes, as 1 for good and 0 for bad."""
+        """Exit codes as 1 for good and 0 for bad."""
         if self.took_s is None:
             self.first = yield from self._on_good_end()
             self.took_s = self.first.seconds
@@ -400,7 +397,7 @@ class CommandProbe(Prober):
         return tuple(values)
 
     def _on_good_end(self) -> Generator[Tick, None, Completed]:
-        """Run it there. Raises LoopError where that cannot be done."""
+        """Run the command on the good end. Raises LoopError if it cannot run there."""
         limit_s = self.limit_s or FIRST_LIMIT_S
         done = yield from self._run(self.good, limit_s)
         by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
@@ -413,7 +410,7 @@ class CommandProbe(Prober):
         return done
 
     def _run(self, candidate: Candidate, limit_s: float) -> Generator[Tick, None, Completed]:
-        """What came of it. As in a shell, a program that is not there ends with 127."""
+        """Run the command on a commit; as in a shell, a program that does not exist gives 127."""
         check_out(self.tree, candidate)
         folder = self.tree.target
         if not folder.is_dir():

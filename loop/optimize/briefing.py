@@ -1,4 +1,4 @@
-"""Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
+"""Request one change: find the workload with most to gain, write a brief, wait for an edit."""
 
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -36,16 +36,16 @@ from loop.steps.context import Context, Result, Working
 TEMPLATE = "brief.md.j2"
 LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
 MOST_FELL, LONGEST = 6, 300
-"""Candidates that could not be judged, and characters of each, that a brief tells of."""
+"""Most candidates that could not be judged in a brief, and most characters of each."""
 MOST_TRIED = 12
-"""Ideas that lost, of this session and of earlier ones, that a brief lists; the JSON has all."""
+"""Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all."""
 
 
 def render_brief(templates: Path, brief: Brief) -> str:
     """The page as Markdown. `templates`: the folder of brief.md.j2.
 
-    With what is known of the variant on its workload, each fact with its source, and why the rest is not known;
-    changes of this session that were judged before; changes that earlier sessions took back.
+    It has the facts of the profile, each with its source or the reason why it is unknown; the
+    changes judged in this session; and changes that earlier sessions reverted.
     """
     profile, facts, end, where = brief.profile, None, None, ""
     if profile is not None:
@@ -80,21 +80,21 @@ def render_brief(templates: Path, brief: Brief) -> str:
 
 
 def unjudged_endings(proposals: Sequence[Proposal]) -> tuple[str, ...]:
-    """How candidates ended that could not be judged; of those that ended alike the last one."""
+    """How candidates that could not be judged ended; of equal endings the last one."""
     failed = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
     alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in failed}
     return tuple(alike.values())[-MOST_FELL:]
 
 
 class GainTerms(Model):
-    """When a change is kept."""
+    """When to keep a change."""
 
     gain: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Share by which its mean speed has to exceed the incumbent's."""
+    """Share by which its mean speed has to exceed the incumbent's: 0.01 is 1 %."""
 
 
 def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
-    """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
+    """Wait for one edit in a worktree of loop's own; passes if there is one, or none is wanted."""
     shop = workshop(context)
     over = "no further change is wanted" if shop.declined else campaign.why_over(context)
     if over is not None:
@@ -116,7 +116,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
 
 
 def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
-    """The session's worktree, made anew. Raises WorkFailed where the variant does not compile there."""
+    """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
     shop = workshop(context)
     tree = worktree.make(context.task.folder, shop.tree)
     error = yield from compiler_refusal(context, name, tree)
@@ -131,16 +131,16 @@ def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """Where most is to be gained by a variant that may be edited, and how that stands elsewhere.
+    """The workload with most to gain, among variants that may be edited, and the variant's others.
 
-    Of a ratio that is not clear it is what is to be gained at least. None where no such variant has a speed.
+    Of an unclear ratio the upper limit counts: the least gain. None if no such variant has a speed.
     """
     bench, measured = context.bench, SessionChanges(context.finished).measured
     verdicts = [v for name, output in measured.items() for v in output.verdicts if v.variant == name]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     names = {speed.variant for speed in speeds if speed.variant in bench.target.variants}
     editable = {name for name in names if changeable(bench.target, bench.folder, name)}
-    # Examples and baselines only where there are no others.
+    # Examples and baselines only if no main variant may be edited.
     editable = {name for name in editable if bench.target.variants[name].role == "main"} or editable
     vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
     timed = [
@@ -176,7 +176,7 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 def _write(
     context: Context, worst: Measurement, standing: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
-    """The brief, as a page for people and as JSON for programs."""
+    """Write the brief as Markdown for people and as JSON for programs."""
     shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
     variant = build.buildable_variants(context.bench, [name])[name]
     files = yield from readers_of(context, name)
@@ -212,7 +212,7 @@ def _write(
 
 
 def language(variant: Buildable, folder: Path) -> str:
-    """What a variant is written in."""
+    """The programming language of a variant, in words."""
     if isinstance(variant, PythonVariant):
         files = files_of([variant.module], folder)
         return "Triton, in Python" if imports_package("triton", files, folder) else "Python"
@@ -220,7 +220,7 @@ def language(variant: Buildable, folder: Path) -> str:
 
 
 def contract(context: Context, variant: Buildable) -> dict[str, str]:
-    """What an edit has to keep to, in words: how it is called and compiled, its tensors, types and tolerance."""
+    """What an edit must not change, in words: call, compiler, tensors, types and tolerance."""
     target = context.bench.target
     dtype = target.dtypes[context.bench.device]
     inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
@@ -253,7 +253,7 @@ def keeping_rule(gain: float) -> str:
 
 
 def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
-    """Passed with the edit, or paused until there is one that may be judged."""
+    """Passes with the edit, or pauses until there is one that may be judged."""
     shop, changed, before = workshop(context), tree.changed(), tree.committed()
     page = page_of(shop.notes, brief)
     if not changed:

@@ -1,4 +1,4 @@
-"""The rounds of a campaign: whether there is another one, and which candidate is judged next."""
+"""The rounds of a campaign: whether to request candidates, and which one to judge next."""
 
 import math
 import shutil
@@ -32,28 +32,28 @@ from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, Working
 
 ANSWER = "loop-answer.json"
-"""What a proposer may write at the top of its folder."""
+"""A file that a proposer may write at the top of its worktree."""
 CACHE = "loop-cache"
-"""Where the checks of a candidate keep their builds, in `.git` of its folder: it goes with the folder."""
+"""Build cache of a candidate's checks, in `.git` of its worktree, and deleted with it."""
 REPAIRS = 2
-"""How often an edit that does not compile goes back to its proposer."""
+"""How often a proposer may repair an edit that does not compile."""
 
 
 @dataclass(frozen=True)
 class ProposalRound:
-    """Candidates that are proposed at the same time."""
+    """Candidates that are proposed in parallel."""
 
     context: Context
     brief: Brief
     tree: Worktree
-    """The incumbent."""
+    """The session's worktree, with the incumbent."""
     limit_s: float
-    """What each proposer may take."""
+    """Time limit of each proposer."""
     usd: float | None
-    """Dollars for each of them; None: without a bound."""
+    """Dollar limit of each proposer; None: no limit."""
 
     def ask(self, first: int) -> Generator[Tick, None, None]:
-        """Have candidates proposed, numbered from `first`; each is noted when it ends."""
+        """Run the proposers, numbered from `first`; save each proposal when it ends."""
         shop, before = workshop(self.context), child_processes()
         for killed in shop.tree.parent.glob(f"{shop.tree.name}.*"):
             shutil.rmtree(killed, ignore_errors=True)
@@ -66,12 +66,12 @@ class ProposalRound:
             self._put_back(head)
 
     def _put_back(self, head: str) -> None:
-        """Have the incumbent be what it was, whatever a proposer wrote there: edits are compared with it."""
+        """Restore the incumbent if a proposer wrote to it, because edits are compared with it."""
         if self.tree.head != head or self.tree.changed():
             self.tree.revert(head)
 
     def _candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
-        """One candidate, from an empty folder to its note."""
+        """Run one proposer in a worktree of its own, and save its proposal."""
         context, shop = self.context, workshop(self.context)
         note = shop.notes / "candidates" / f"{number:04}.json"
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class ProposalRound:
         try:
             copy = worktree.copy_of(self.tree, place)
             note_owner(copy, shop.notes.parent)
-            # A cache of its own, with the session's locks: no build that a proposer could edit is judged.
+            # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
             locks, own = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"
             for folder in (locks, own):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -98,10 +98,10 @@ class ProposalRound:
         sums.write_sealed(note, proposal)
 
     def _proposed(self, number: int, copy: Worktree, head: str) -> Generator[Tick, None, Proposal]:
-        """Run the proposer; again with the compiler's words where its edit does not compile."""
+        """Run the proposer; if its edit does not compile, again with the compiler's errors."""
         campaign, context, notes = self.context.task.campaign, self.context, workshop(self.context).notes
         page = notes / "candidates" / f"{number:04}-brief.md"
-        for suffix in (".md", ".json"):  # The brief with this candidate's folder in the place of the session's.
+        for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = page_of(notes, self.brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
         preset = preset_of(campaign.proposer)
@@ -148,7 +148,7 @@ class ProposalRound:
 
 
 def compiler_refusal(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
-    """The compiler's words where an edited variant does not compile; empty where it does."""
+    """The compiler's errors for an edited variant; empty if it compiles."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}
     variant = build.buildable_variants(bench, [name])[name]
@@ -160,14 +160,14 @@ def compiler_refusal(context: Context, name: str, copy: Worktree) -> Generator[T
 
 
 def why_over(context: Context) -> str | None:
-    """Why the campaign asks for no further candidate; None while it does, or while one waits to be judged."""
+    """Why the campaign requests no more candidates; None if it does, or if an edit waits."""
     if waiting_edits(context):
         return None
     return spent_by(context).why_ended(context.task.campaign)
 
 
 def spent_by(context: Context) -> CampaignSpent:
-    """What the campaign has come to."""
+    """What the campaign has spent and gained so far."""
     past, proposals = SessionChanges(context.finished), proposals_in(workshop(context).notes.parent)
     use, unattended = proposing.total_usage(p.use for p in proposals if p.use), context.task.campaign.unattended
     seconds = sum(record.seconds for record in context.finished)
@@ -186,7 +186,7 @@ def spent_by(context: Context) -> CampaignSpent:
 
 
 def waiting_edits(context: Context) -> list[Proposal]:
-    """Edits that were proposed and are not judged yet."""
+    """Proposed edits that are not judged yet."""
     judged = {record.output.get("candidate") for record in context.finished}
     ended = SessionChanges(context.finished).proposals
     judged |= {proposal.number for proposal in ended if proposal.ended != "edited"}
@@ -195,7 +195,7 @@ def waiting_edits(context: Context) -> list[Proposal]:
 
 
 def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[BriefOutput]:
-    """One that waits, or one that its proposer makes now."""
+    """Take a waiting edit, or run the proposers for new ones; one edit goes to the gate."""
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()
     first = 1 + max((proposal.number for proposal in proposals_in(shop.notes.parent)), default=0)
@@ -209,7 +209,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
     ordered, jobs = yield from best_first(context, tree, waiting_edits(context))
     back, offered = None, list[str]()
     for proposal in ordered:
-        # Jobs compared all of a round: one that conflicts lost to what was kept.
+        # With jobs, a conflicting edit has already lost to the kept one.
         start = "" if terms.executor else past.first_base
         proposal = fresh[proposal.number] = handed_over(tree, proposal, past.judged_edits, start)
         if proposal.ended == "edited":
@@ -231,7 +231,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
 
 
 def so_far(proposals: Sequence[Proposal], kept: int) -> str:
-    """What a campaign has come to, in a line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
+    """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
     used = [proposal.use for proposal in proposals if proposal.use]
     use = proposing.total_usage(used)
     part = " in part" if any(each.usd is None for each in used) else ""

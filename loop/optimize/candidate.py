@@ -1,4 +1,4 @@
-"""A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
+"""The gate's steps, run on the edited target, and the decision to keep or revert the change."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -28,18 +28,18 @@ from loop.timing import against_baseline, against_known_good
 from loop.timing.against_known_good import CompareOutput
 
 KEPT = "kept.patch"
-"""Everything that a session kept, as one patch against the checkout as it stood."""
+"""All kept changes of a session as one patch, relative to the original checkout."""
 Arguments = TypeVar("Arguments")
 GATE = ("build", "verify", "properties", "sanitize", "measure")
-"""Steps that a change has to pass before it is compared with what it is to replace."""
+"""Steps that a change has to pass before it is compared with the incumbent."""
 
 
 def on_change(
     run: Callable[[Context, Arguments], Working[Output]], context: Context, arguments: Arguments
 ) -> Working[JudgedOutput]:
-    """An action on the target, done on the edited target instead.
+    """Run an action on the edited target instead of the original.
 
-    What is wrong with the change is not wrong with the session: the step passes and says whether it is `good`.
+    If the action fails, the change is bad, not the session: the step passes with `good` False.
     """
     with candidate(context) as inner:
         result = yield from run(inner, arguments)
@@ -47,7 +47,7 @@ def on_change(
 
 
 def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
-    """What a step on the target found, as a judgement of the change."""
+    """Wrap the result of a step on the target as a judgement of the change."""
     output = result.output
     words = output.model_dump(include={"message", "hint", "not_exercised"})
     values = {**words, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
@@ -56,7 +56,7 @@ def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
 
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
-    """Compile the edited target; which variants are others than before."""
+    """Compile the edited target; report which variants the edit changes."""
     change_at_hand(context).refuse_edited()
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
@@ -80,29 +80,29 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
-    """What the edit changes, against the float64 reference."""
+    """Verify the edited variants against the float64 reference."""
     return (yield from on_change(kernel.verify, context, arguments))
 
 
 def check_properties(context: Context, arguments: Lasting) -> Working[JudgedOutput]:
-    """Relations between outputs of the edited target."""
+    """Check relations between outputs of the edited target."""
     return (yield from on_change(properties.properties, context, arguments))
 
 
 def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> Working[JudgedOutput]:
-    """The edited target under the GPU's sanitizer; good, too, where it could not be asked."""
+    """Run the GPU's sanitizer on the edited target; also good if no sanitizer is available."""
     return (yield from on_change(sanitizing.sanitize, context, arguments))
 
 
 def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Working[JudgedOutput]:
-    """The edited target against the baseline."""
+    """Time the edited target against the baseline."""
     return (yield from on_change(against_baseline.measure, context, arguments))
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
-    """The edited target against what it is to replace, under the sequential rule; each candidate needs more.
+    """Time the edited target against the incumbent, by the sequential rule; maybe in a job.
 
-    One that is not clear is timed further, as far as the campaign's budgets allow. With an executor it is a job.
+    Each later candidate needs more evidence. An undecided one is timed further within the budgets.
     """
     at_hand, task = change_at_hand(context), context.task
     if paired.is_compared_by_job(at_hand):
@@ -115,7 +115,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
 
 
 def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
-    """What holds the edited target back, by the decision tree of this session."""
+    """Profile the edited target with this session's decision tree: what limits its speed."""
     step = context.task.step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -125,7 +125,7 @@ def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
 
 
 def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
-    """Keep the change, as a commit on a branch of this session, or take it back; its patch stays either way."""
+    """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
     at_hand, past, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
@@ -162,7 +162,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
 
 
 def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
-    """What came of the brief's promise on the workload it is about; None where that was not told."""
+    """The actual gain on the brief's workload against its promise; None if either is unknown."""
     brief, against = at_hand.brief.brief, at_hand.found(CompareOutput)
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or against is None:
@@ -177,7 +177,7 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
 
 
 def judgement_of_change(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
-    """The step of the gate that the change failed, with its words, and the verdicts against the incumbent."""
+    """The message of the gate's failed step, or None; and the verdicts against the incumbent."""
     judged = (at_hand.judged(f"change.{name}") for name in GATE)
     stopped = next((output.message for output in judged if output and not output.good), None)
     failed = next((record for record in at_hand.records if record.status == "failed"), None)
@@ -188,9 +188,9 @@ def judgement_of_change(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Ver
 
 
 def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
-    """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
+    """Commit a kept change and move the session's branch, or revert; returns the branch, or "".
 
-    Does nothing twice: a session that was killed in between goes on with what it finds.
+    Safe to repeat: a session killed in between continues from the state it finds.
     """
     tree, session = at_hand.tree, at_hand.context.task.session
     if change.outcome == "reverted":
@@ -202,11 +202,11 @@ def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
 
 
 def taking_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
-    """The command that brings all that a session kept into the files of the user: of a task, into its answer.
+    """The command that applies all kept changes to the user's files, or to a task's answer.
 
-    Empty where no command does: an answer that holds its sources in a document of JSON.
+    Empty if no command can: an answer with its sources inside a JSON document.
     """
-    if branch and holds_uncommitted(folder, branch):  # A merge would be refused, or commit what the user had not.
+    if branch and holds_uncommitted(folder, branch):  # A merge would fail, or commit these files.
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return ["git", "-C", str(folder), "merge", "--no-edit", branch]

@@ -1,6 +1,6 @@
-"""`loop kernels check`: seconds, for whoever edits a kernel. Does it compile, is it right, about how fast is it?
+"""`loop kernels check`: in seconds, does an edit compile, is it right, and about how fast is it?
 
-It judges nothing: a change is kept by the gate alone, on more workloads and with more evidence.
+It decides nothing. Only the gate keeps a change, with more workloads and more evidence.
 """
 
 from collections.abc import Generator
@@ -32,47 +32,47 @@ from loop.timing.samples import MIN_ROUNDS, Terms
 from loop.timing.schedule import Untimed
 
 NOTE = "loop-check.json"
-"""In a candidate's folder, beside what git keeps there: what a check compares with."""
+"""In `.git` of a candidate's worktree: what a check compares with."""
 LEAST = 6
-"""Workloads that are verified whatever they take."""
+"""Workloads that are verified regardless of time."""
 
 
 class CheckNote(Model):
-    """What the campaign tells the checks of its candidates."""
+    """Data from the campaign for the checks of its candidates."""
 
     format: int = 1
     incumbents: dict[str, str]
-    """Variant to the build that it has to beat."""
+    """Variant to the build id that it has to beat."""
     builds: str
-    """The folder of builds that has these."""
+    """The build cache with those builds."""
     workload: str
-    """Where the variant does worst: the check times it there."""
+    """The workload that the check times: the variant's worst."""
     sets: tuple[str, ...]
-    """The sets of workloads that are shown to a proposer."""
+    """The workload sets that a proposer may see."""
 
 
 class CheckTerms(Model):
-    """How much a check does."""
+    """Time limits of a check."""
 
     seconds: Annotated[float, Field(gt=0, le=60)] = 1.5
-    """Time for rounds."""
+    """Seconds of timing."""
     verify_s: Annotated[float, Field(ge=0, le=600)] = 3.0
-    """Seconds for workloads beyond the first six; what they do not suffice for is told."""
+    """Seconds for workloads beyond the first six; the output lists those that did not fit."""
     rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=20)] = 5
-    """Rounds, each in new processes, as far as the time allows."""
+    """Rounds, each in new processes, if time allows."""
 
 
 class QuickSpeed(Model):
-    """About how fast a variant is: a hint, no verdict."""
+    """An estimate of a variant's speed; not a verdict."""
 
     variant: str
     against: str
-    """What it was timed beside: `the incumbent`, or `baseline`."""
+    """The other side: `the incumbent`, or `baseline`."""
     workload: str
     ratio: float
-    """Time of that / time of the variant: above 1 the variant is faster."""
+    """Time of the other side / time of the variant: above 1 the variant is faster."""
     interval: tuple[float, float]
-    """Where the ratio lies, at 99 %; wide, for the rounds are few."""
+    """99 % interval of the ratio; wide, because rounds are few."""
 
     @property
     def words(self) -> str:
@@ -81,7 +81,7 @@ class QuickSpeed(Model):
 
 
 class CheckOutput(Output):
-    """What a check found."""
+    """The result of a check."""
 
     actions: ClassVar[tuple[str, ...]] = ("kernel.check",)
 
@@ -90,15 +90,15 @@ class CheckOutput(Output):
     verified: tuple[str, ...] = ()
     """Workloads that were verified."""
     wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Variant to what failed, a line each."""
+    """Variant to its failures, one line each."""
     variants: tuple[VariantChecks, ...] = ()
-    """The checks of each."""
+    """The checks of each variant."""
     speeds: tuple[QuickSpeed, ...] = ()
-    """One a variant that is right."""
+    """One for each variant that is right."""
 
 
 def note_of(folder: Path) -> CheckNote | None:
-    """What the campaign left for checks in the folder of a candidate; None elsewhere."""
+    """The campaign's data for the checks of this candidate; None outside a campaign."""
     repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
     try:
         return sums.read_sealed(CheckNote, repository / ".git" / NOTE) if repository else None
@@ -107,7 +107,7 @@ def note_of(folder: Path) -> CheckNote | None:
 
 
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
-    """Compile, verify on a few workloads, time once beside what has to be beaten."""
+    """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
     bench, note = context.bench, note_of(context.task.folder)
     builds, failures = yield from kernel.compile_all(
         context, build.buildable_variants(bench, context.task.variants)
@@ -143,9 +143,9 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
 
 
 def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """Workloads of all sets, turn about; those larger than what is timed come last.
+    """Workloads, alternating between sets; those larger than any timed workload come last.
 
-    The sets that a campaign holds out stay out.
+    In a campaign, only the sets that a proposer may see.
     """
     sets = note.sets if note else tuple(context.bench.target.workloads)
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
@@ -161,9 +161,9 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
 def _speed(
     context: Context, right: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
-    """Beside the incumbent where there is a campaign and its build is whole, else beside the baseline.
+    """Estimate the speed against the incumbent; against the baseline outside a campaign.
 
-    Where the variant does worst, else on the last of the plan's workloads that it takes. None without a round.
+    On the variant's worst workload if known, else the plan's last. Empty without enough rounds.
     """
     bench, name, side = context.bench, right.variant, context.bench.side(right.variant, right)
     known = note.incumbents.get(name) if note else None

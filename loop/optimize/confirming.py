@@ -1,8 +1,7 @@
-"""The figure that a campaign reports: what was kept against the start, measured anew when all is over.
+"""The result of a campaign: its kept changes against the start, measured again at the end.
 
-Of many candidates the one that looks best looks better than it is. So the last incumbent is timed once more
-against the builds of the start: fresh processes, values that no candidate was judged on, and workloads held out
-all along.
+The best of many candidates looks better than it is. So the last incumbent is timed again against
+the start: in fresh processes, with new values, and also on workloads held out during the campaign.
 """
 
 from collections.abc import Generator, Sequence
@@ -34,16 +33,16 @@ IN_ROUNDS = 0.9
 
 
 class ConfirmTerms(Model):
-    """How much is measured at the end."""
+    """How many rounds the final measurement takes."""
 
     rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = 20
-    """Rounds, each in fresh processes, as far as the time allows."""
+    """Rounds, each in fresh processes, if time allows."""
     least: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = 5
-    """Rounds that are made however long they take."""
+    """Rounds that are timed however long they take."""
 
 
 def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]:
-    """What was kept against the start: fresh seeds, fresh processes, also workloads that were held out."""
+    """Time the kept changes against the start: new seed, fresh processes, held-out workloads."""
     past = SessionChanges(context.finished)
     start, now = past.start, past.incumbents
     changed = [name for name, build_id in now.items() if start.get(name, build_id) != build_id]
@@ -70,12 +69,12 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
 
 
 def fresh_seed(context: Context) -> int:
-    """A seed that follows from the session's, and that nothing before used."""
+    """A seed derived from the session's, and not used before."""
     return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
 
 
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
-    """Workloads of sets that no brief named, no check showed and no candidate was judged on."""
+    """Workloads of sets that no brief, check or judgement of a candidate used."""
     known = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
     every = kernel.workloads(context, kernel.other_sets(context), fresh_seed(context))
     return tuple({workload.name: workload for workload in every if workload.name not in known}.values())
@@ -84,7 +83,7 @@ def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...
 def _one(
     context: Context, old: Build, new: Build, arguments: ConfirmTerms
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
-    """One variant: how fast it is, or what is wrong with it, and the raw samples."""
+    """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
     bench, name, seed = context.bench, new.variant, fresh_seed(context)
     sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
@@ -101,7 +100,7 @@ def _one(
     every = {w.name: samples.log_ratios(timings.of(w.name), "start", "now") for w in (*timed, *unseen)}
     logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}
     by_workload = [logs[workload.name] for workload in timed if workload.name in logs]
-    if not by_workload:  # No round of any counts.
+    if not by_workload:  # No workload has enough valid rounds.
         return None, "", timings
 
     def ranges(workloads: Sequence[Workload]) -> dict[str, tuple[float, float, float]]:

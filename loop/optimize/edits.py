@@ -1,4 +1,4 @@
-"""What of an edit is taken: the files that may change, as a patch that can be judged, rebased, and taken over."""
+"""Which files an edit may change, and the edit as a patch that can be judged and rebased."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ from loop.steps.context import Context, Workshop
 
 
 def changeable(target: Target, folder: Path, name: str) -> bool:
-    """Whether there is a file that may be edited: of a variant in Python one that does not judge it, too."""
+    """Whether a variant has a file that may be edited; in Python, one that does not judge it."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
         return bool(own_files(files_of([variant.module], folder), target, folder))
@@ -32,19 +32,19 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
 
 
 def own_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
-    """Those of a variant's files that do not judge it; of a task of another format what its answers hold."""
+    """A variant's files that do not judge it; in another format's task, only its answers."""
     sources = {*files} - judging_files_of(target, folder)
     return sorted(file for file in sources if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def judging_files_of(target: Target, folder: Path) -> set[str]:
-    """The files of a target that say what is right, and what it is compared with."""
+    """Files of a target that define correctness and the baseline, manifest included."""
     modules = [name.partition(":")[0] for name in target.functions if ":" in name]
     return {MANIFEST, *files_of(modules, folder)}
 
 
 def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
-    """The target's files that a variant is built from, each with the others that this session does not judge."""
+    """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
         reads = yield from build.scan(build.buildable_variants(bench, [name])[name], folder, bench.include)
@@ -54,7 +54,7 @@ def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, t
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
             files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources
-            if isinstance(variant, CAbiVariant):  # By whichever compiler is there; its sources where none is.
+            if isinstance(variant, CAbiVariant):  # Scan with any available compiler, else list sources.
                 recipes = [bench.target.compiled(other, bench.architecture)]
                 recipes += [bench.target.emulation(other)] if variant.emulation else []
                 for recipe in reversed(recipes):
@@ -67,17 +67,17 @@ def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, t
 
 
 LARGEST = 16 << 20
-"""Bytes of a file that is taken."""
+"""Largest file that is accepted, in bytes."""
 INSTEAD = "in place of a change kept meanwhile, with which it conflicts"
 NO_FILE = f"no plain file of at most {LARGEST >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
-    """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
+    """Whether a file may be edited: one of `files`, or a new one of their folders and suffixes.
 
-    `before`: files that were there. The manifest says what is built and how it is judged: it never may. What
-    judges would import a new Python file in the place of a package of that name: it has to be called `rms_*.py`
-    beside `rms.py`.
+    `before`: existing files. The manifest never may: it defines how to build and judge. A new
+    Python file could hide a package that the judge imports, so it needs a name like `rms_*.py` next
+    to `rms.py`.
     """
     if name in files:
         return True
@@ -89,12 +89,12 @@ def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool
 
 
 def page_of(notes: Path, brief: Brief) -> Path:
-    """Where a brief stands, as a page; as JSON beside it."""
+    """Path of a brief's Markdown page; its JSON is next to it."""
     return notes / f"{brief.number}-brief.md"
 
 
 def handed_back(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
-    """The edit that is there now, with its patch beside the brief."""
+    """The current edit, saved as a patch next to the brief."""
     changed, patch = tree.changed(), tree.patch()
     lines, digest = sum(changed.values()), content_hash(patch)
     path = shop.notes / f"{brief.number}-{digest[:8]}.patch"
@@ -115,19 +115,19 @@ def handed_back(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
 
 @dataclass(frozen=True)
 class Taken:
-    """What of a candidate's folder is taken."""
+    """The accepted part of a candidate's edit."""
 
     files: dict[str, bytes | None]
-    """By their path from the target's folder, what they hold; None for one that is gone."""
+    """Path from the target's folder to the new content; None if deleted."""
     left_out: tuple[str, ...]
-    """Files that differ and may not: they are put back."""
+    """Changed files that may not change; `of` restores them."""
 
     @classmethod
     def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "Taken":
-        """The files that differ from the incumbent; those that may not change are what they were afterwards.
+        """Files that differ from the incumbent; restores those that may not change.
 
-        New files count where they are of the kinds that may be added, in the folders where they may be, and at the
-        target's top: there a new Python file hides a package, such as `torch.py`, and its author has to be told.
+        Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
+        Python file there, such as `torch.py`, hides a package, and its author has to know.
         """
         files, left_out = dict[str, bytes | None](), list[str]()
         if not copy.target.is_dir():
@@ -141,7 +141,7 @@ class Taken:
                 names |= {str(parent / path.name) for path in new if path.is_file() and not path.is_symlink()}
         for name in sorted(names):
             path, is_inside = copy.target / name, _lies_in(copy, copy.target / name)
-            # Through a link it is somebody else's file: neither read nor put back.
+            # A link leads to a foreign file: do not read or restore it.
             was, now = _content(tree.target / name), _content(path) if is_inside else None
             if was == now:
                 continue
@@ -155,7 +155,7 @@ class Taken:
         return cls(files, tuple(left_out))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
-        """The edit, written as a patch against the incumbent; the worktree is as it was afterwards."""
+        """Write the edit as a patch against the incumbent; the worktree is unchanged afterwards."""
         for name, content in self.files.items():
             if _lies_in(tree, tree.target / name):
                 _put_back(tree.target / name, content)
@@ -165,13 +165,13 @@ class Taken:
 
 
 def _lies_in(tree: Worktree, path: Path) -> bool:
-    """Whether no folder on the way to a path is a link: it would lead out of the tree."""
+    """Whether a path stays inside the tree: no parent folder is a symbolic link."""
     top, folder = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
     return folder.is_relative_to(tree.root) and folder.resolve() == top / folder.relative_to(tree.root)
 
 
 def _content(path: Path) -> bytes | None:
-    """None for what is no file of a usual size."""
+    """None if it is not a plain file of at most `LARGEST` bytes."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
             return None
@@ -190,11 +190,11 @@ def _put_back(path: Path, content: bytes | None) -> None:
 
 
 def handed_over(tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
-    """Put a candidate's edit into the session's worktree; how it ended where it cannot be judged.
+    """Apply a candidate's edit to the session's worktree; `ended` changes if it cannot be judged.
 
-    What was kept since it was proposed stays: the edit is rebased on it. Where they conflict, it takes the place
-    of what was kept since `start`, the commit before the first kept change: it has to be faster than that.
-    `judged`: hashes of edits judged before.
+    The edit is rebased on changes kept meanwhile. If they conflict, it replaces those kept since
+    `start` (the commit before the first kept change) and has to be faster than they are. `judged`:
+    hashes of edits judged before.
     """
     try:
         tree.apply(Path(proposal.patch))
@@ -210,9 +210,9 @@ def handed_over(tree: Worktree, proposal: Proposal, judged: set[str], start: str
 
 
 def _instead(tree: Worktree, patch: Path, start: str) -> bool:
-    """Hold what a patch made of an earlier commit since `start`, in place of what was committed after it.
+    """Apply a patch to an earlier commit since `start`, replacing later commits.
 
-    False, and nothing is changed, where it fits none of them. The worktree's `head` stays.
+    False, with nothing changed, if it fits none. The worktree's `head` stays.
     """
     commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
     for commit in commits[1 : commits.index(start) + 1] if start in commits else ():

@@ -1,4 +1,4 @@
-"""Is a change kept? Pure: what the gate found of it goes in, a decision with its reason comes out."""
+"""Is a change kept? Pure: the gate's results go in, a decision with its reason comes out."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ from loop.timing.against_known_good import CompareOutput
 def decision_on(
     stopped: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
-    """What becomes of a change, why, and its gain.
+    """Whether to keep a change, the reason, and its gain.
 
-    It is kept where it is right, slower nowhere, faster beyond noise somewhere, and by enough in the mean. The
-    gain is the geometric mean over workloads of the incumbent's time to the change's; None where it was not timed.
-    `stopped`: the step of the gate that it failed, with its words. `verdicts`: against the incumbent.
-    `least_gain`: share, as in 0.02 for 2 %.
+    It is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by enough
+    in the mean. The gain is the geometric mean over workloads of incumbent time / change time; None
+    if not timed. `stopped`: message of the step of the gate that it failed. `verdicts`: against the
+    incumbent. `least_gain`: share, 0.02 is 2 %.
     """
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
@@ -51,10 +51,10 @@ def decision_on(
 
 
 def kept_changes_gains(finished: Iterable[Finished]) -> Gains:
-    """The changes that were kept, and the microseconds a call that they save.
+    """The kept changes, and the microseconds a call that they save.
 
-    What a change saves: the incumbent's time less its own, the mean over the workloads on which both were timed
-    side by side. Changes build upon each other, so what they save is added up.
+    One change saves the incumbent's time less its own: the mean over workloads timed on both.
+    Changes build on each other, so their savings add up.
     """
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
@@ -76,34 +76,34 @@ NONE_YET = ", of which preparing took all: no candidate was proposed"
 
 @dataclass(frozen=True)
 class CampaignSpent:
-    """What a campaign has come to by now."""
+    """What a campaign has spent and gained so far."""
 
     candidates: int = 0
-    """Proposals that ended."""
+    """Finished proposals."""
     without_gain: int = 0
-    """Proposals since something was kept."""
+    """Proposals since the last kept change."""
     seconds: float = 0.0
     """Wall time of the session."""
     gpu_s: float = 0.0
-    """Of which on a GPU."""
+    """The part of `seconds` that judging took, on a GPU."""
     usd: float = 0.0
-    """Dollars that are known: of AI and of the machine."""
+    """Known dollars: AI and machine."""
     tokens: int = 0
-    """Tokens that are known."""
+    """Known tokens."""
     ratio: float = 1.0
-    """What the kept changes make of the best variant's speed."""
+    """Speedup by the kept changes, for the variant that gained most."""
     done: bool = False
-    """Whether the proposer said that it has nothing more."""
+    """Whether the proposer said that it has no more ideas."""
 
     def left_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
-        """Seconds of measuring that the budgets leave; endless where none bounds them."""
+        """Seconds of measuring that the budgets allow; infinite without a budget."""
         bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
         bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
         bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
         return max(0.0, min(bounds, default=math.inf))
 
     def why_ended(self, campaign: Campaign) -> str | None:
-        """Why no further candidate is asked for; None while one is."""
+        """Why the campaign ends; None if it continues."""
         late = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
         bounds = (
             (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),

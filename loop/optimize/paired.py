@@ -1,8 +1,8 @@
-"""Candidates compared with the incumbent in jobs of an executor: all that wait to be judged, at the same time.
+"""Compare all waiting candidates with the incumbent at the same time, in jobs of an executor.
 
-A job holds both targets. It compiles them, checks what differs, and times it in pairs on one device, under its
-lock. The step `change.compare` takes over what was found, by the job's id: a hash of both, the terms and the
-session. Where a candidate was kept meanwhile the incumbent is another, and so is the id.
+A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked
+device. The step `change.compare` finds a job's result by its id: a hash of both targets, the terms
+and the session. Once another candidate is kept, the incumbent differs, and so does the id.
 """
 
 import shutil
@@ -43,14 +43,14 @@ CANDIDATE, BESIDE = "candidate", "incumbent"
 
 
 class PairedTerms(CompareTerms):
-    """A candidate and what it is to replace."""
+    """How to compare a candidate with the incumbent."""
 
     beside: str = Field(default=BESIDE, min_length=1)
-    """Folder beside the target's with what it is to replace."""
+    """Folder with the incumbent, next to the target's folder."""
 
 
 def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
-    """Compile a candidate and what it is to replace, check what differs, and time it in pairs."""
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs."""
     bench, task = context.bench, context.task
     builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
     place = bench.folder.parent / arguments.beside
@@ -76,7 +76,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
 
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
-    """Whether a job compares the change: a search's is timed on workloads that no manifest names."""
+    """Whether a job compares the change. Not a tuned one: no manifest lists its workloads."""
     brief = at_hand.brief.brief
     return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
 
@@ -84,7 +84,7 @@ def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
 def compared_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
-    """What a job found of the change at hand, now or before, and that job. Raises WorkFailed where none could."""
+    """The result of the job that compares the current change, and the job. Raises WorkFailed."""
     context = at_hand.context
     number = at_hand.brief.candidate or SessionChanges(context.finished).number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
@@ -96,9 +96,9 @@ def compared_by_job(
 def best_first(
     context: Context, tree: Worktree, waiting: Sequence[Proposal]
 ) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
-    """Have all that wait compared at the same time; those that gained most come first. And the jobs.
+    """Compare all waiting candidates in parallel; returns them with most gain first, and the jobs.
 
-    What conflicts with what was kept, and what no job could compare, comes last.
+    Candidates that conflict with kept changes, or that no job could compare, come last.
     """
     step = context.task.step("change.compare")
     if step is None or not context.task.campaign.executor or len(waiting) < 2:
@@ -120,9 +120,9 @@ def best_first(
 
 
 def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
-    """The jobs, ended: on devices like that of the first one that timed something, within the pattern's times."""
+    """Run the jobs to their end, on devices like that of the first job that timed something."""
     step = context.task.step("change.compare")
-    if step is not None:  # A running step's limit grows, and would make it another job.
+    if step is not None:  # Fixed limits, as a running step's grow and change the job id.
         context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
     ran = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
     group = next((job.group for job in ran), "")
@@ -130,7 +130,7 @@ def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
-    """The job that compares the worktree's edit with the incumbent; files of both are copied below `place`."""
+    """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
     _copy(tree.target, place / CANDIDATE)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
         _copy(export(tree.target, tree.head, Path(exported)), place / BESIDE)
@@ -155,7 +155,7 @@ def _copy(target: Path, place: Path) -> None:
 
 
 def _gain(job: JobFolder) -> float:
-    """What a candidate makes of the speed, in the mean; 0 where it may not be kept."""
+    """Mean speedup by a candidate; 0 if it may not be kept."""
     try:
         output = CompareOutput.model_validate(output_of_job(job), strict=False)
     except (WorkFailed, ValidationError):

@@ -1,4 +1,4 @@
-"""What the report says of changes: each one that was handed over or proposed, and what became of it."""
+"""The report's section on changes: each proposed or edited change, and its outcome."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 MOST_TRIALS = 12
-"""Points of a search that the report lists; the journal has all."""
+"""Points of a tuning search in the report; the journal has all."""
 HEADS = (
     ">Change",
     "Variant",
@@ -45,7 +45,7 @@ JUDGED = (
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
-    """Every change of a session, what searches tried, and where the kept changes are; nothing without any."""
+    """A session's changes, tuning searches, and where kept changes are; empty without any."""
     records = latest_attempts(finished)
     decided, rows = by_run(records, DecisionOutput), []
     tried = {run: decision.tried for run, decision in decided if decision.tried}
@@ -82,29 +82,29 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
 
 
 def has_verified_change(finished: Sequence[Finished]) -> bool:
-    """Whether anything was verified as a change: a change itself, or points of a search."""
+    """Whether a change, or a point of a tuning search, was verified."""
     return _came_to(finished, {"change.verify"}, {"wrong", "timed", "best"})
 
 
 def has_timed_change(finished: Sequence[Finished]) -> bool:
-    """Whether anything was timed as a change."""
+    """Whether a change, or a point of a tuning search, was timed."""
     return _came_to(finished, {"change.measure", "change.compare"}, {"timed", "best"})
 
 
 def _came_to(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
-    """Whether one of these steps came to a result for a change, or a point of a search to such an outcome."""
+    """Whether one of the actions has a result, or a search point one of the outcomes."""
     mine = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
     trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]
     return any(output.found for output in mine) or any(trial.outcome in outcomes for trial in trials)
 
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """What became of each change that was judged."""
+    """The outcome of each judged change."""
     return tuple(output.tried.outcome for output in outputs_of(finished, DecisionOutput) if output.tried)
 
 
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges changes, and its run had none, or none that came so far."""
+    """Whether a skipped step judges a change, and its run had none that came this far."""
     if not record.action.startswith(ON_CHANGE):
         return False
     steps = (step for step in latest_attempts(finished) if step.run == record.run)
@@ -116,7 +116,7 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
 
 
 def _trials(trials: Sequence[TriedPoint]) -> Section:
-    """The fastest points of a search first, then why the others were not timed."""
+    """The fastest points of a tuning search first, then why the others were not timed."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
@@ -131,7 +131,7 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
-    """The same for programs."""
+    """The same data for programs."""
     records = latest_attempts(finished)
     return {
         "judged": tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
@@ -141,7 +141,7 @@ def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
 
 
 def _campaign(records: Sequence[Finished]) -> Iterator[str]:
-    """What a campaign came to: the figure measured at its end, what it cost, and how each proposal ended."""
+    """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
     for final in (final for output in outputs_of(records, ConfirmOutput) for final in output.confirmed):
         yield f"{final.variant} {final.words}, measured when all was over, on fresh values"
     briefs = outputs_of(records, BriefOutput)
@@ -168,7 +168,7 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
 
 
 def _details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
-    """What a candidate took, and what of its edit was not taken; `priced`: whether any tells what it cost."""
+    """A candidate's time, cost and rejected files; `priced`: whether any cost is known."""
     yield f"{proposal.seconds:.0f} s"
     if priced:
         yield _used(proposal.use)
@@ -177,7 +177,7 @@ def _details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
 
 
 def _used(use: AiUse | None) -> str:
-    """`$0.12 (estimate), 900 tokens`; what is unknown is never zero."""
+    """`$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
     usd = f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"

@@ -1,4 +1,4 @@
-"""The changes of a session: which were judged, which one is at hand, and the builds it is held against."""
+"""The changes of a session: those judged, the current one, and the builds it has to beat."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,33 +36,33 @@ Kind = TypeVar("Kind", bound=Output)
 
 @dataclass(frozen=True)
 class SessionChanges:
-    """What the records of a session say of its changes, each one run of a pattern."""
+    """What a session's records say about its changes; each change is one run of a pattern."""
 
     finished: Sequence[Finished]
 
     @property
     def decisions(self) -> list[tuple[int, DecisionOutput]]:
-        """Run and decision of each change that was judged."""
+        """Run number and decision of each judged change."""
         return by_run(self.finished, DecisionOutput)
 
     @property
     def tried(self) -> tuple[TriedChange, ...]:
-        """The changes that were judged, in order."""
+        """The judged changes, in order."""
         return tuple(decision.tried for _, decision in self.decisions if decision.tried)
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """What proposers came to, in order."""
+        """The proposals of a campaign, in order."""
         return proposals(output for _, output in by_run(self.finished, BriefOutput))
 
     @property
     def judged_edits(self) -> set[str]:
-        """Hashes of the patches that were judged, or are."""
+        """Hashes of the patches judged so far, the current one included."""
         return {brief.digest for _, brief in by_run(self.finished, BriefOutput) if brief.digest}
 
     @property
     def gained(self) -> float:
-        """What the kept changes make of a variant's speed, of the one that gained most."""
+        """Speedup by the kept changes, for the variant that gained most."""
         ratios: dict[str, float] = {}
         for change in self.tried:
             if change.outcome == "kept":
@@ -71,7 +71,7 @@ class SessionChanges:
 
     @property
     def without_gain(self) -> int:
-        """Candidates, and changes of a person, since one was kept."""
+        """Candidates, and changes of a person, since the last kept one."""
         since = 0
         for record in self.finished:
             brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
@@ -83,18 +83,18 @@ class SessionChanges:
 
     @property
     def number(self) -> int:
-        """Number of the change at hand, from 1."""
+        """Number of the current change, from 1."""
         return len(self.tried) + 1
 
     @property
     def start(self) -> dict[str, str]:
-        """Variant to the build that the session began with."""
+        """Variant to its build id at the start of the session."""
         built = list(self._outputs(BuildOutput, changes=False))
         return {build.variant: build.build_id for build in built[-1].builds} if built else {}
 
     @property
     def incumbents(self) -> dict[str, str]:
-        """Variant to the build that a change is held against: what the session built, or kept since."""
+        """Variant to the build id to beat: the session's build, or that of the last kept change."""
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
         if kept:
             return kept[-1]
@@ -103,16 +103,16 @@ class SessionChanges:
 
     @property
     def measured(self) -> dict[str, MeasureOutput]:
-        """Variant to the last step that measured its incumbent against the baseline."""
+        """Variant to the latest timing of its incumbent against the baseline."""
         newest: dict[str, MeasureOutput] = {}
-        for output in self._outputs(MeasureOutput):  # The last first.
+        for output in self._outputs(MeasureOutput):  # Latest first.
             for row in (*output.verdicts, *output.measurements):
                 newest.setdefault(row.variant, output)
         return newest
 
     @property
     def profiles(self) -> dict[str, Profile]:
-        """Variant to the last profile of its incumbent."""
+        """Variant to the latest profile of its incumbent."""
         newest: dict[str, Profile] = {}
         for output in self._outputs(ProfileOutput):
             for profile in output.profiles:
@@ -121,11 +121,11 @@ class SessionChanges:
 
     @property
     def first_base(self) -> str:
-        """Commit of the worktree that the first change of this session stood on; empty before there was one."""
+        """Commit that the session's first change was based on; empty before there is one."""
         return next((output.base for _, output in by_run(self.finished, BriefOutput) if output.base), "")
 
     def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
-        """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""
+        """Outputs on the incumbents, latest first: of the original target, and of kept changes."""
         kept_runs = {run for run, decision in self.decisions if decision.kept and changes}
         for record in reversed(self.finished):
             if not record.action.startswith(ON_CHANGE) or record.run in kept_runs:
@@ -136,7 +136,7 @@ class SessionChanges:
 
 @dataclass(frozen=True)
 class ChangeAtHand:
-    """The change at hand."""
+    """The current change: its run, its brief with the edit, and its worktree."""
 
     context: Context
     run: int
@@ -145,21 +145,21 @@ class ChangeAtHand:
 
     @property
     def records(self) -> list[Finished]:
-        """Its steps so far."""
+        """Finished steps of the change."""
         return [record for record in self.context.finished if record.run == self.run]
 
     def judged(self, action: str) -> JudgedOutput | None:
-        """What a step of the gate says of it; None where there was none."""
+        """The gate's judgement by this action; None if it did not run."""
         read = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
         return next((output for output in read if output), None)
 
     def found(self, kind: type[Kind]) -> Kind | None:
-        """What the step of the gate that gives this back found; None where it did not come so far."""
+        """The output of this type, from the change's steps; None if none produced it."""
         read = (read_output(as_of_target(record), kind) for record in self.records)
         return next((output for output in read if output), None)
 
     def refuse_edited(self) -> None:
-        """Raises WorkFailed where the worktree is no longer what was handed back."""
+        """Raises WorkFailed if the worktree no longer matches the edit that is judged."""
         if content_hash(self.tree.patch()) != self.brief.digest:
             raise WorkFailed(
                 f"{self.tree.target} was edited while the change was judged",
@@ -175,7 +175,7 @@ def workshop(context: Context) -> Workshop:
 
 
 def own_tree(context: Context, shop: Workshop) -> Worktree | None:
-    """The session's worktree, if it was made to its end. What a kill left half made is nobody's edit, and goes."""
+    """The session's worktree; None, with leftovers deleted, if it was never completed."""
     tree = worktree.find_worktree(context.task.folder, shop.tree)
     was_asked = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
     if was_asked or (tree is not None and is_noted(tree)):
@@ -185,7 +185,7 @@ def own_tree(context: Context, shop: Workshop) -> Worktree | None:
 
 
 def change_at_hand(context: Context) -> ChangeAtHand:
-    """The change that the last brief asked for. Raises LoopError where its worktree or its edit is not there."""
+    """The current change. Raises LoopError if its worktree or its edit is missing."""
     briefs = by_run(context.finished, BriefOutput)
     if not briefs or not briefs[-1][1].edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
@@ -198,9 +198,9 @@ def change_at_hand(context: Context) -> ChangeAtHand:
 
 @contextmanager
 def candidate(context: Context) -> Iterator[Context]:
-    """The session as an action sees it, with the edited target in the place of the checkout's.
+    """The session's context, with the edited target in place of the original.
 
-    Its variants are those that the edit changes, and their known good is the incumbent.
+    Its variants are those that the edit changes; their known-good build is the incumbent.
     """
     at_hand = change_at_hand(context)
     target, plan = read_file(at_hand.tree.target / MANIFEST, Target).value, context.task.plan
@@ -211,7 +211,7 @@ def candidate(context: Context) -> Iterator[Context]:
         plan = plan.model_copy(update={"workloads": (tuning_set(tuned),), "checks": checks})
     incumbents, built = SessionChanges(context.finished).incumbents, at_hand.judged("change.build")
     good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
-    # Before it was built, it may change all.
+    # Before its build, the change may affect any variant.
     variants = built.touched if built else tuple(buildable_variants(context.bench, context.task.variants))
     task = replace(context.task, plan=plan, folder=at_hand.tree.target, variants=variants, emulated=())
     with context.bench.at(at_hand.tree.target, target) as bench:
@@ -225,11 +225,11 @@ def candidate(context: Context) -> Iterator[Context]:
 
 
 def tuning_set(name: str) -> str:
-    """Name of the set of workloads that something is tuned on."""
+    """Name of the workload set for a tuning search."""
     return f"tuning-{name}"
 
 
 def with_tuning_set(target: Target, name: str) -> Target:
-    """The target with one more set: the workloads that something is tuned on."""
+    """The target with one more set: the workloads of a tuning search."""
     sets = {**target.workloads, tuning_set(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})

@@ -1,7 +1,7 @@
-"""The built-in proposer: search the values that a target says may be tuned, under the gate, and propose the best.
+"""The built-in proposer: search the values listed in a target's `tuning`, and propose the best.
 
-Every point is compiled, those that compile are verified, those that are right are timed beside the incumbent. The
-fastest becomes an edit of the manifest in the session's worktree, and is judged as any other change is.
+Each point (one choice of values) is compiled, verified, and timed next to the incumbent. The best
+is an edit of the manifest in the session's worktree; the gate judges it like any change.
 """
 
 import contextlib
@@ -47,33 +47,33 @@ from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
 TOGETHER = 6
-"""Points that are timed beside the incumbent at a time: each side has a process."""
+"""Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
 
 
 class TuneTerms(Model):
-    """How far the search goes."""
+    """Limits of the search."""
 
     only: Identifier | None = None
-    """The one thing to be tuned; default: each in its turn."""
+    """Name of the `tuning` entry to search; default: the next one not searched yet."""
     finalists: Annotated[int, Field(ge=1, le=20)] = 3
-    """Points that are timed a second time, longer."""
+    """Points that are timed again, longer."""
     rounds: Annotated[int, Field(ge=2, le=50)] = 3
-    """Fresh processes of each point in the first pass; finalists get three times as many."""
+    """Rounds of each point in the first pass; finalists get three times as many."""
     gain: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Share by which the best has to be faster than the incumbent to be proposed."""
+    """Share by which the best point has to be faster than the incumbent: 0.01 is 1 %."""
     most: Annotated[int, Field(ge=2)] = 200
-    """Points that one thing may have: a search of more is refused before anything is compiled."""
+    """Most points of an entry; `loop` refuses a larger one before compiling."""
 
 
 def label_of(values: Values) -> str:
-    """`rows 64, held true`."""
+    """A point in words: `rows 64, held true`."""
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
 @dataclass
 class PointSearch:
-    """One search: what is tuned, where it is built, and what became of each point so far."""
+    """One search: its `tuning` entry, its target, and the outcome of each point so far."""
 
     context: Context
     bench: Bench
@@ -82,34 +82,34 @@ class PointSearch:
     device: str
     trials: list[TriedPoint] = field(default_factory=list)
     sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
-    """Points that may still win, by label."""
+    """Label to values and side of each point that may still win."""
     ground: str = ""
-    """What a point has to stand on for an earlier search to tell of it; empty before the compiler was asked."""
+    """Hash of sources, recipe, toolchain and workloads, to match earlier searches; "" at first."""
 
     @property
     def incumbent(self) -> Values:
-        """The values that run now."""
+        """The values in use now."""
         values = self.tuning.best_on(self.device)
         assert values is not None
         return values
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
-        """What the points are verified and timed on."""
+        """Workloads that points are verified and timed on."""
         target = self.bench.target
         return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed)
 
     def drop(self, values: Values, outcome: str, reason: str) -> None:
-        """A point that was not timed is out of the search."""
+        """Remove a point from the search, and record why."""
         self.sides = {label: (other, side) for label, (other, side) in self.sides.items() if other != values}
         fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
         self.trials.append(TriedPoint.model_validate(fields))
 
     def compile(self) -> Generator[Tick, None, None]:
-        """Every point that has not lost before, and the incumbent; a compiler a core runs at a time."""
+        """Compile the incumbent, and every point that has not lost before; one compiler a core."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
-        with contextlib.suppress(BuildFailed):  # Sources, recipe, toolchain and workloads, whatever the values.
+        with contextlib.suppress(BuildFailed):  # A hash of all but the values.
             recipe, defines = self._recipe(self.incumbent), tuning.defines(self.incumbent)
             digest = yield from build.ground_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
@@ -139,13 +139,13 @@ class PointSearch:
                 self.sides[label] = (values, bench.side(tuning.variant, result).renamed(label))
 
     def _recipe(self, values: Values) -> Any:
-        """How the variant is compiled with these values."""
+        """The build recipe of the variant with these values."""
         target, tuned = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
         target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuned}})
         return target.compiled(self.tuning.variant, self.bench.architecture)
 
     def verify(self) -> Generator[Tick, None, None]:
-        """Points that are wrong, hang or crash are out."""
+        """Remove points that are wrong, hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), TOGETHER):
             points = [self.sides[label] for label in labels[begin : begin + TOGETHER]]
@@ -155,9 +155,9 @@ class PointSearch:
                     self.drop(values, "wrong", checks.first_failure.message)
 
     def timed(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
-        """Points beside the incumbent, a few at a time: the mean ratio over the workloads, and the lowest.
+        """Time points next to the incumbent, a few at a time: mean and lowest ratio over workloads.
 
-        Where one of a few cannot be timed, each is timed by itself, so that it alone is out.
+        If a group cannot be timed, its points are timed alone, so that only the bad one is removed.
         """
         trials: dict[str, TriedPoint] = {}
         waiting = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
@@ -188,7 +188,7 @@ class PointSearch:
         return trials
 
     def race(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
-        """Time what is left, the fastest of it once more; the best, if it beats the incumbent."""
+        """Time all points, then the fastest again; returns the best, None if the incumbent is."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
             rivals = [label for label in self.sides if label != INCUMBENT]
@@ -204,7 +204,7 @@ class PointSearch:
         return best
 
     def counts(self) -> str:
-        """How the other points fared: `of 4 others 1 did not compile, 2 were timed, the best of them at 1.9x`."""
+        """The other points in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
         words = [trial.outcome for trial in self.trials]
         names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
         counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
@@ -218,10 +218,10 @@ class PointSearch:
 
 
 def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
-    """Search one thing that may be tuned; which one is the next that this session has not searched yet."""
+    """Search the next `tuning` entry that this session has not searched yet."""
     done = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
-    device_name = "cpu" if device == "cpu" else context.bench.architecture  # Under which its best values stand.
+    device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
     names = [
         name
         for name, tuning in target.tuning.items()
@@ -257,7 +257,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
 
 
 def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> BriefOutput:
-    """The best point as an edit of the manifest; none where the incumbent is as good."""
+    """The best point as an edit of the manifest; no edit if the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:

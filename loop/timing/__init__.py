@@ -1,16 +1,17 @@
-"""Is it faster? Rounds of fresh processes, what their samples came to, and a verdict that claims no more.
+"""Is a variant faster? Time it in rounds of fresh processes, and claim no more than samples show.
 
-Begin with the way of a verdict, two files. `samples` says which samples, segments and rounds count, and gives the
-log ratio of each round. `verdicts` makes a measurement of them, with its interval, and a word of that
-(`by_interval`), or of the blocks of the sequential rule (`by_evidence`, asked by a `Contest` after each block).
-What is `same` counts only where the slowed copy of the variant was seen to be slower. `doubts` turns what was
-noticed beside the samples into `invalid_verdict`; it knows what no call can be faster than.
+Verdicts: `samples` decides which samples, segments and rounds count, and computes the log ratio of
+each round. `verdicts` turns log ratios into a measurement and a word: `by_interval` from a few
+rounds, `by_evidence` block by block (a `Contest` asks it after each block). `same` needs a positive
+control, a slowed copy of the variant, that was found slower. `doubts` turns suspicious timings into
+`invalid` verdicts.
 
-Samples come from two files. `schedule` says how many rounds there is time for, has a fresh process for each side,
-and lets sides take turns. `timed_call` makes one side's call, in the judge's memory and by its clock. The judge
-draws which call of a segment is on values whose answer it knows. Nothing tells that call from the others.
+Samples: `schedule` plans the rounds, starts a fresh process for each side, and alternates the
+sides. `timed_call` makes one side's call in the judge's shared memory, by the judge's clock. One
+random call of a segment uses values whose answer the judge knows. A variant cannot tell which call
+that is.
 
-The steps are `against_baseline` (`kernel.measure`) and `against_known_good` (`kernel.compare`). The first needs a
-few rounds. The second goes block by block: each variant against itself, itself made slower, and its known good.
-`readiness` says which variants may be timed, and holds the device. `theirs` is a task's own evaluator.
+Steps: `against_baseline` (`kernel.measure`), and `against_known_good` (`kernel.compare`): each
+variant against itself, itself made slower, and its known-good build. `theirs` runs a task's own
+evaluator. `readiness` lists variants that may be timed, and locks the device.
 """

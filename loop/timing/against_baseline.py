@@ -1,4 +1,4 @@
-"""Time the variants that are right against the baseline."""
+"""Time the variants that passed verification against the baseline."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from loop.workers.bench import fitting_workloads
 
 
 def how_called(output: MeasureOutput) -> Iterator[str]:
-    """How each side is called, and what empty calls take."""
+    """Report lines: how each side is called, and how long empty calls take."""
     if output.called:
         yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
     if output.empty_us:
@@ -34,7 +34,7 @@ def how_called(output: MeasureOutput) -> Iterator[str]:
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
-    """A GPU's clocks while each side was timed, in the order in which the sides were first timed."""
+    """The GPU's clocks and throttling while each side was timed, in timing order."""
     sides = []
     for name in dict.fromkeys(segment.side for segment in segments if segment.sensors):
         own = [segment.sensors for segment in segments if segment.side == name and segment.sensors]
@@ -52,7 +52,7 @@ def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """One line for each side that was timed on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
+    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
     lines = []
     for sensors in (sensors for output in outputs_of(finished, MeasureOutput) for sensors in output.sensors):
         clock, throttled = "clock unknown", "no throttling told"
@@ -68,21 +68,21 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
 
 
 IN_ROUNDS = 0.95
-"""Share of the step's time for the rounds; the rest is for what is doubted."""
+"""Share of the step's time for the rounds; the rest is for the checks in `doubts`."""
 
 ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
-"""By device. On a GPU beginning takes longer than several rounds."""
+"""Default rounds by device. On a GPU, starting a process takes longer than several rounds."""
 
 
 class MeasureTerms(Model):
-    """How much is measured."""
+    """How many rounds `kernel.measure` times."""
 
     rounds: Annotated[int, Field(ge=2, le=100)] | None = None
-    """Rounds, as far as the step's budget allows; two at least. Without a number 5, and 8 on a GPU."""
+    """Rounds, if the step's budget allows. Default: 5 on a CPU, 8 on a GPU."""
 
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
-    """The baseline and every variant that was found right, turn about, in fresh processes."""
+    """Time the baseline and every verified variant, alternating, in fresh processes."""
     state = yield from ready_variants(context)
     skipped = tuple(
         f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
@@ -105,7 +105,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         measured = measurements(bench.target, pairs, room.workloads, timings, level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
         distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
-    # Variants that cannot be trusted have no speed at all; where the baseline is one of them, nothing has.
+    # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
     doubted = {verdict.variant for verdict in distrusted}
     sound = [measurement for measurement in measured if not doubted & {measurement.variant, BASELINE}]
     verdicts: tuple[Verdict, ...] = (*distrusted, *map(by_interval, sound))
@@ -140,7 +140,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
 
 
 def _describe(verdicts: Sequence[Verdict]) -> str:
-    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
+    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one."""
     bad = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
     if bad:
         others = {verdict.variant: verdict.verdict for verdict in bad if verdict.variant != bad[0].variant}

@@ -1,4 +1,4 @@
-"""Compare our own binaries: a variant with itself, with itself made slower, and with its known good."""
+"""Compare our own binaries: a variant with itself, itself made slower, and its known-good build."""
 
 import math
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
@@ -32,56 +32,56 @@ from loop.workers.bench import Side, fitting_workloads
 
 
 class CompareOutput(Output):
-    """The variants against themselves and their known good."""
+    """Each variant against itself and against its known-good build."""
 
     actions = ("kernel.compare", "change.paired")
 
     measurements: tuple[Measurement, ...] = ()
-    """One a variant, workload and comparison."""
+    """One for each variant, workload and comparison."""
     null_controls: tuple[NullControl, ...] = ()
-    """Each variant against itself."""
+    """Each variant against itself: a difference here is noise."""
     positive_controls: tuple[PositiveControl, ...] = ()
-    """Each variant made slower on purpose."""
+    """Each variant against a copy slowed on purpose: shows that a slowdown would be seen."""
     known_good: tuple[KnownGood, ...] = ()
-    """What the variants were compared with."""
+    """The known-good builds that the variants were compared with."""
     rounds: int = 0
-    """Fresh sets of processes: the blocks."""
+    """Blocks that were timed. A block is one round in a fresh set of processes."""
     outputs: int = 0
-    """Outputs of timed calls that were held against the reference."""
+    """Outputs of timed calls that were checked against the reference."""
     warnings: tuple[str, ...] = ()
-    """What disturbed it: others on the same GPU."""
+    """What disturbed the timing, such as other programs on the same GPU."""
 
 
 HOPEFUL = math.log1p(verdicts.MARGIN) / 2
-"""Mean log ratio above which a candidate that is not clear may be faster by more than the margin."""
+"""Mean log ratio above which an undecided candidate may still beat the margin."""
 SLOWDOWN = 0.05
-"""Share by which the positive control is slower."""
+"""Share by which the positive control is slower than the variant."""
 IN_ROUNDS = 0.95
-"""Share of the step's time for rounds; the rest is for what is decided from them."""
+"""Share of the step's time for rounds; the rest is for the verdicts."""
 
 
 @dataclass(frozen=True)
 class Rival:
-    """What a candidate is compared with, and on what."""
+    """A side that the candidate is compared with, and the workloads of that comparison."""
 
     side: Side
     workloads: Sequence[Workload]
 
 
 def itself(candidate: Side, workloads: Sequence[Workload]) -> Rival:
-    """The same binary once more: the null control."""
+    """The null control: the same binary under another name."""
     return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
 
 
 def slowed_down(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
-    """The same binary, made slower by a share of its time: the positive control."""
+    """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
     return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
 
 
 def is_hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -> bool:
-    """Whether more blocks may keep a candidate: nowhere certainly faster or slower, and faster in the mean.
+    """Whether more blocks may lead to keeping a candidate: nowhere clear yet, faster in the mean.
 
-    `words`: its verdict on each workload so far; `logs`: log ratios of the blocks of each.
+    `words`: the verdict so far on each workload; `logs`: log ratios of the blocks on each.
     """
     means = [winsorised(values).mean for values in logs if values]
     return {"inconclusive"} <= {*words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL
@@ -89,31 +89,31 @@ def is_hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]
 
 @dataclass
 class Contest:
-    """Decides pair by pair; what is decided is not timed any more, and so stays decided."""
+    """One candidate and its rivals. A decided pair is no longer timed, so its verdict stays."""
 
     candidate: Side
     rivals: Sequence[Rival]
-    """Its known good, where there is one."""
+    """The known-good build, or empty if there is none."""
     number: int = 0
-    """Which candidate of a campaign it is; 0 outside one."""
+    """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
-    """The null and the positive control, where it has any of its own."""
+    """Null control and positive control, in this order; empty if another contest's count."""
     most: int = verdicts.MAX_BLOCKS
-    """Blocks after which what is not clear stays so."""
+    """Blocks after which an undecided pair becomes `inconclusive`."""
 
     @property
     def sides(self) -> list[Side]:
-        """Everything that is timed."""
+        """Every side that is timed."""
         return [self.candidate, *(rival.side for rival in (*self.controls, *self.rivals))]
 
     @property
     def workloads(self) -> list[Workload]:
-        """Everything that any rival is compared on."""
+        """Every workload of any rival, without duplicates."""
         rivals = (*self.controls, *self.rivals)
         return list({workload.name: workload for rival in rivals for workload in rival.workloads}.values())
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """The sides that are still to be timed on each workload."""
+        """Names of the sides that still have to be timed, by workload."""
         pending: dict[str, list[str]] = {}
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
@@ -122,19 +122,19 @@ class Contest:
         return pending
 
     def promising(self, timings: Timings) -> bool:
-        """Whether more blocks may keep the candidate, and its null control does not come out faster or slower."""
+        """Whether more blocks may lead to keeping the candidate, and its null control is clean."""
         pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
         words = [self.decision(timings, *pair).verdict for pair in pairs]
         failed = any(self.told_apart(timings, rival) for rival in self.controls[:1])
         return not failed and is_hopeful(words, [self.logs(timings, *pair) for pair in pairs])
 
     def _sides(self, rival: Rival) -> tuple[str, str]:
-        """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
+        """Names of reference and candidate; a slowed copy is the candidate, any other rival not."""
         names = (rival.side.name, self.candidate.name)
         return (names[1], names[0]) if rival.side.slow else names
 
     def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
-        """Log ratios of the blocks."""
+        """Log ratios of the blocks, one a block."""
         return samples.log_ratios(timings.of(workload.name), *self._sides(rival))
 
     def _by_evidence(
@@ -145,18 +145,18 @@ class Contest:
         return verdicts.by_evidence(logs, len(self.workloads), allowed, self.number, most)
 
     def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
-        """What was decided, or what can be said now that the time is over."""
+        """The decision so far; `inconclusive` if the evidence does not suffice."""
         decision = self._by_evidence(timings, workload, rival, 0)
         assert decision is not None
         return decision
 
     def told_apart(self, timings: Timings, rival: Rival) -> dict[str, str]:
-        """Workloads on which a side came out faster or slower, and which of the two."""
+        """Workloads on which rival and candidate differ, each with `faster` or `slower`."""
         words = {w.name: self.decision(timings, w, rival).verdict for w in rival.workloads}
         return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
-        """What came of the variant against itself."""
+        """The result of timing the variant against itself."""
         rival = self.controls[0]
         words = [self.decision(timings, workload, rival).verdict for workload in rival.workloads]
         logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
@@ -171,7 +171,7 @@ class Contest:
         )
 
     def positive_control(self, timings: Timings) -> PositiveControl:
-        """Whether the slowdown put in on purpose was seen on the one workload where it was tried."""
+        """Whether timing detected the deliberate slowdown, on the one workload that tries it."""
         rival = self.controls[1]
         workload = rival.workloads[0]
         decision = self.decision(timings, workload, rival)
@@ -187,7 +187,7 @@ class Contest:
 
 
 def pending_of_all(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
-    """What is still to be timed of all of them: every contest gets its share of each round."""
+    """What all contests still have to time, by workload; each gets its share of each round."""
     pending: dict[str, list[str]] = {}
     for contest in contests:
         for workload, names in contest.pending(timings).items():
@@ -196,20 +196,20 @@ def pending_of_all(contests: Iterable[Contest], timings: Timings) -> Mapping[str
 
 
 class CompareTerms(Model):
-    """How much is compared."""
+    """How many blocks `kernel.compare` times."""
 
     rounds: Annotated[int, Field(ge=verdicts.MIN_BLOCKS, le=200)] = verdicts.MAX_BLOCKS
-    """Blocks at most; it ends as soon as everything is decided."""
+    """Blocks at most; timing ends as soon as every pair is decided."""
     least: Annotated[int, Field(ge=MIN_ROUNDS, le=200)] = MIN_ROUNDS
-    """Blocks that are made even when they take longer than the step's budget."""
+    """Blocks that are timed even if they exceed the step's budget."""
     candidate: Annotated[int, Field(ge=0)] = 0
-    """Which candidate of a campaign is judged: the more there were, the more evidence `faster` needs."""
+    """Number of the candidate in its campaign. Later candidates need more evidence for `faster`."""
     more_s: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds in which a candidate that is not clear, and may be faster, is timed further before it is judged."""
+    """Seconds of extra timing for a candidate that is undecided and may be faster."""
 
 
 def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
-    """Each compiled variant that is right, and each candidate: null control, positive control, known good."""
+    """Compare each compiled variant that is right, and each candidate: controls, known good."""
     state = yield from ready_variants(context)
     if state.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint))
@@ -218,7 +218,7 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
 
 
 def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> Working[CompareOutput]:
-    """The same of variants that are known to be right."""
+    """The same as `compare`, for variants already known to be right."""
     builds, begun = state.builds or {}, monotonic()
     missing = [
         f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
@@ -257,10 +257,10 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 def _contests(
     context: Context, right: Sequence[Build], arguments: CompareTerms, missing: list[str]
 ) -> Generator[Tick, None, list[Contest]]:
-    """What each variant is compared with; what cannot be compared is added to `missing`, and why.
+    """What each variant is compared with; appends to `missing` what cannot be compared, and why.
 
-    On a GPU the first variant's controls stand for the others: each process takes a share of a second to begin
-    there, and what disturbs one disturbs all.
+    On a GPU the controls of the first variant stand for the others: starting a process takes a
+    share of a second there, and a disturbance affects all.
     """
     bench, chosen = context.bench, workloads(context, context.task.plan.workloads)
     types = {workload.dtype for workload in chosen}
@@ -289,7 +289,7 @@ def _contests(
             rivals.append(Rival(good, accepted))
         except KnownGoodGone as gone:
             missing.append(f"{name} against its known good: {gone}")
-        if candidate in controlled:  # The slowdown is tried on the longest workload.
+        if candidate in controlled:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(operations, bench.target))
             controls = [itself(candidate, accepted), slowed_down(candidate, SLOWDOWN, [longest])]
         if rivals or controls:
@@ -300,13 +300,13 @@ def _contests(
 def _time(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
-    """Measure until everything is decided or the time is over; timings, and what disturbed them.
+    """Time the contests until every pair is decided or time is over; timings, and warnings.
 
-    Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
-    they take. On a GPU, whose processes start slowly, no regression would be found otherwise.
+    The first variant, and each with a known-good build, gets the blocks that a verdict needs, even
+    beyond the limit. Otherwise slow process starts on a GPU would hide every regression.
 
-    What may be kept and is not clear then is timed further. Its blocks go on, and so does its evidence: whenever
-    one stops, blocks of fresh processes that are not faster reach what `faster` needs no more often.
+    A candidate that is undecided but promising is timed further. Its blocks and evidence continue.
+    Under the sequential rule, the stopping time does not make a false `faster` more likely.
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
@@ -331,7 +331,7 @@ def _time(
 def _judge(
     context: Context, contest: Contest, first: Contest, timings: Timings
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest. The `first` one's controls stand for one that has none."""
+    """Measurements and verdicts of a contest; if it has no controls, those of `first` apply."""
     controlled = contest if contest.controls else first
     name, (null, _) = contest.candidate.name, controlled.controls
     pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
@@ -358,7 +358,7 @@ def _judge(
 
 
 def _describe(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> str:
-    """One line on a variant: what is wrong with its timing, else its controls and its known good."""
+    """One line on a variant: why its timing is invalid, else controls and known-good result."""
     bad = next((verdict for verdict in judged if not isinstance(verdict, SpeedVerdict)), None)
     if bad:
         return f"{bad.variant} is {bad.verdict}: {bad.reason}"

@@ -1,4 +1,4 @@
-"""Can a timing be trusted? What was noticed beside the samples, turned into verdicts without a speed."""
+"""Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
@@ -19,19 +19,19 @@ from loop.workers.bench import Bench
 from loop.workers.judge_process import Way
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
-"""A processor whose clock was raised since makes an empty call up to so many times quicker, a GPU an empty kernel:
-on an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
+"""An empty call may be this much faster than measured, if the clock has risen (CPU, GPU). An H200
+needs 0.521 to 0.524 us for an empty kernel in a graph, 0.99 us for the smallest real one."""
 LEAST_CALL_S = 2e-9
-"""What calling a function that does nothing and returning from it takes at least: ten cycles at 5 GHz."""
+"""Shortest possible call of a function that does nothing, with its return: ten cycles at 5 GHz."""
 SPARSE_SLACK = 2.0
-"""Matrix units of a GPU skip half of a structured sparse product."""
+"""A GPU's matrix units skip half of a structured sparse product."""
 GPU_SLACK = 1.2
-"""For boards that run faster than their driver says. Of its memory an H200 reaches 0.97, of its L2 0.35."""
+"""For boards faster than their driver says. An H200 reaches 0.97 of its memory, 0.35 of its L2."""
 L2_BYTES_PER_CYCLE = 64
-"""Bytes that a GPU's L2 gives one multiprocessor in a cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
+"""Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
 
 KINDS: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
-"""Element type to its place in a row of the table."""
+"""Element type to its column in `PER_CYCLE`."""
 PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "7.0": (1024, 128, 64),
     "7.2": (1024, 128, 64),
@@ -46,20 +46,20 @@ PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "12.0": (1024, 512, 128),
     "12.1": (1024, 512, 128),
 }
-"""Operations of one multiprocessor in a cycle, dense, by compute capability: on two-byte types, float32, float64.
+"""Dense operations per cycle of one multiprocessor, by compute capability: two-byte types, float32,
+float64.
 
-From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125 TFLOP/s, T4 65, A100
-312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on float32 is what TF32 reaches. float64
-allows for products put together from integers, where matrix units do more of these.
-"""
+From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
+TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
+float32 is TF32. float64 allows for products emulated with integers."""
 TRIES = 5
-"""Measurements of an empty call before a timing is called impossible."""
+"""Times that an empty call is measured again before a timing is called impossible."""
 WAYS: dict[str, Way] = {"c_abi": "c_abi", "python": "python"}
 SAID: dict[Way, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
 
 
 class Ceiling(NamedTuple):
-    """Operations or bytes a second that nothing exceeds by more than the slack, and where that is known from."""
+    """A hardware limit in operations or bytes a second, the slack allowed above it, its source."""
 
     per_s: float
     slack: float
@@ -72,7 +72,7 @@ class Ceiling(NamedTuple):
 
 
 def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
-    """Why a call cannot be so short: an empty call, made the same way, takes longer. Empty where it can."""
+    """Why a call cannot be this short: an empty one, made alike, takes longer. Empty if it can."""
     if seconds * slack >= empty_s:
         return ""
     empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way})"
@@ -120,10 +120,10 @@ def beyond_gpu_memory(seconds: float, moved: float, whose: str, gpu: DeviceFacts
 
 
 def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
-    """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
+    """Why a measurement cannot be true; empty if it can. `kind`: of the call, as in `c_abi`."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
-    if kind in WAYS:  # Of programs no floor is measured.
+    if kind in WAYS:  # Programs have no measured empty call.
         way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
         for number in range(1 + TRIES):
@@ -135,7 +135,7 @@ def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generat
     if gpu:
         stated = bench.gpu.flops_per_s.get(workload.dtype) if bench.gpu else None
         peak = gpu_arithmetic(gpu.capability, gpu.facts, workload.dtype)
-        if bench.gpu and stated:  # The manifest's figure, its clock and accumulation at their best.
+        if bench.gpu and stated:  # The manifest's peak, at the best clock.
             peak = Ceiling(stated, 1.0, bench.gpu.source)
         objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
         moved, whose = counted_work(target.bytes, workload), "the manifest's `bytes`"
@@ -147,19 +147,19 @@ def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generat
 
 
 REMEMBERS = 2.0
-"""A call on values it has just seen may be quicker, for they are in the cache, but not by this factor."""
+"""A call on values already seen may be faster, because they are cached, but not by this factor."""
 LEAST_GAIN_S = 3e-6
-"""Differences below this are the clock's."""
+"""Smaller differences come from the clock."""
 DEFERS, DEFERS_S = 5.0, 20e-6
-"""A call does its work later where that takes so many times what it took until it returned, and at least this."""
+"""A call defers work if its rest takes this many times its own time, and at least this."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
-"""What a sample may take longer by the judge's clock than by the device's: a share, and the launches."""
+"""How much longer our clock may show than the device's: a share, and the launches."""
 
 
 def doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
-    """Verdicts on what cannot be trusted, one a variant and workload."""
+    """At most one verdict without a speed for each variant and workload: the first doubt found."""
     verdicts = yield from every_doubt(bench, timings, measured, pairs)
     return tuple({(verdict.variant, verdict.workload): verdict for verdict in reversed(verdicts)}.values())[::-1]
 
@@ -167,9 +167,9 @@ def doubts(
 def every_doubt(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
-    """All there is to doubt: wrong outputs, remembered results, clocks, impossible speed."""
+    """Every doubt: wrong outputs, remembered results, clocks, impossible speed, throttling."""
     lying: dict[str, str] = {}
-    if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
+    if any(map(clock_lies, timings.clocks.values())):  # Measure this GPU's own lag before accusing.
         usual_s = yield from bench.lag()
         lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clocks.items()}
     against, names = pairs[0].against, {pair.candidate.name: pair.variant for pair in pairs}
@@ -192,10 +192,10 @@ def every_doubt(
 def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts of each side. `names`: side to its variant; `lying`: side to what is wrong with its clock."""
+    """Doubts of each side. `names`: side to its variant; `lying`: side to its clock's fault."""
     remembering = {place: remembers_results(probes) for place, probes in timings.probes.items()}
     for (side, workload), reason in remembering.items():
-        # Where the baseline looks like it, too, it is the machine.
+        # If the baseline shows it too, the machine is the cause.
         if reason and side in names and (side == BASELINE or not remembering.get((BASELINE, workload))):
             yield invalid_verdict(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
@@ -206,18 +206,18 @@ def _noticed(
             own = [segment for segment in timings.of(workload) if segment.side == side]
             if reason := defers_work(own):
                 yield invalid_verdict(variant, workload, against, "defers", reason)
-            # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy
-            # machine, and slow calls accuse nobody.
+            # The variant is stopped while other sides are timed. So if they are disturbed, the machine is busy,
+            # and slow verified calls prove nothing.
             busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
             if not busy and (reason := unproven(timings.unproven(side, workload))):
                 yield invalid_verdict(variant, workload, against, "foresees", reason)
 
 
 def remembers_results(probes: Sequence[MemoryProbe]) -> str:
-    """Why a variant seems to keep earlier results; empty when it does not. `probes`: one a process.
+    """Why a variant seems to cache results; empty if it does not. `probes`: one for each process.
 
-    More than half of the processes that had a core to themselves have to show it: even they may be interrupted.
-    Where none had, every process has to.
+    More than half of the processes that had a core to themselves have to show it, because even
+    these may be interrupted. If no process had a core to itself, all have to show it.
     """
     if not probes:
         return ""
@@ -231,7 +231,7 @@ def remembers_results(probes: Sequence[MemoryProbe]) -> str:
 
 
 def unproven(times: tuple[float, float] | None) -> str:
-    """A sentence on a side whose judged calls were far slower than its others; empty where there are none."""
+    """Why calls are unproven. `times`: seconds of a usual call, and of the fastest verified one."""
     if times is None:
         return ""
     usual_s, judged_s = times
@@ -240,11 +240,10 @@ def unproven(times: tuple[float, float] | None) -> str:
 
 
 def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
-    """Why a device's clock cannot be believed; empty when it agrees. `lags`: seconds by ours and by the device's.
+    """Why a device's clock is wrong; empty if it is right. `lags`: seconds by our clock, and by it.
 
-    `usual_s`: what a sample of empty kernels takes longer by ours, where that was measured.
-
-    Three of four samples have to show it: one that the system interrupted on its way back says nothing.
+    `usual_s`: how much longer our clock shows for a sample of empty kernels, if measured. Three of
+    four samples have to show the fault, because the system may interrupt a single one.
     """
     if not lags:
         return ""
@@ -257,9 +256,9 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
 
 
 def defers_work(segments: Sequence[Segment]) -> str:
-    """Why a side seems to compute when its result is looked at; empty when it does not.
+    """Why a side seems to compute only when its result is read; empty if it does not.
 
-    More than half of its rounds have to show it: one in which the system came between says nothing.
+    More than half of its rounds have to show it, because the system may interrupt a single one.
     """
     timed = [segment for segment in segments if segment.seconds]
     if not timed:
@@ -275,7 +274,7 @@ def defers_work(segments: Sequence[Segment]) -> str:
 def wrong_while_timed(
     outputs: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each timed output that was wrong; `names`: side to the variant it stands for."""
+    """A verdict for each timed output that was wrong; `names`: side to its variant."""
     for side, check in outputs:
         yield NoSpeedVerdict(
             variant=names.get(side, side),

@@ -1,4 +1,4 @@
-"""Which variants may be timed, and on a device that nobody else uses: its driver is asked, of a CPU the kernel."""
+"""Which variants may be timed; and a lock on the device, with a check for other programs on it."""
 
 import os
 import time
@@ -24,12 +24,12 @@ from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
 REST_S = 2.0
-"""How long the GPU is given to come to rest: what it says of its load may be a second old, and be our own."""
+"""How long to wait for an idle GPU: its load reading may be a second old, and be our own work."""
 
 
 @dataclass(frozen=True)
 class ReadyVariants:
-    """Variants that may be timed, or why none may."""
+    """Variants that may be timed, with their builds; or `why_not`, with a hint."""
 
     right: tuple[str, ...] = ()
     builds: Mapping[str, Build] | None = None
@@ -38,7 +38,7 @@ class ReadyVariants:
 
 
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
-    """The variants that were found right in this session, with the builds that were checked."""
+    """The variants that passed verification in this session, with the builds that were checked."""
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else None
     if checks is None or not checks.right:
@@ -55,22 +55,22 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Wait until no other session measures on this device; two at once would disturb each other.
+    """Lock the device until `stack` closes; wait while another session measures on it.
 
-    Whom it waited for, and who other than loop uses the GPU. Empty when nobody does.
+    Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none.
     """
     own = bench.cache / "locks"
     own.mkdir(parents=True, exist_ok=True)
     gpu = gpus().first if bench.device == "cuda" else None
     notes = []
-    for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
+    for folder in filter(None, (own, shared_locks())):  # The same order everywhere: no deadlock.
         notes.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
     notes.append((yield from warn_before(bench)))
     return "; ".join(filter(None, notes))
 
 
 def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock until the stack closes; whom it waited for, in words. A parent's lock counts as ours."""
+    """Hold a lock until `stack` closes; for whom it waited. A parent's lock counts as ours."""
     begun, whom = time.monotonic(), ""
     while True:
         try:
@@ -85,17 +85,17 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
 
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
-    """What disturbed the device: noticed before something was timed there, or after."""
+    """What disturbed the device. `before`: the text from `hold_device`."""
     return tuple(filter(None, (before or warn_after(bench), samples.warning(timings.segments))))
 
 
 def with_warnings(message: str, warned: Sequence[str]) -> str:
-    """The line of a step that timed something, with what disturbed it."""
+    """Append the warnings to a step's one-line message."""
     return "; ".join([message, *(f"warning: {text}" for text in warned)])
 
 
 def warn_before(bench: Bench) -> Generator[Tick, None, str]:
-    """A warning of others on the GPU before anything is timed; empty when there are none."""
+    """A warning about other programs on the GPU before timing starts; empty if there are none."""
     sensors, begun = bench.sensors, time.monotonic()
     if sensors is None:
         return ""
@@ -109,7 +109,7 @@ def warn_before(bench: Bench) -> Generator[Tick, None, str]:
 
 
 def warn_after(bench: Bench, busy: int | None = None) -> str:
-    """The same when everything was timed: of other programs, of memory that nobody admits to, and of the load."""
+    """A warning about other programs, memory of unknown owner, and load (`busy`, %); else empty."""
     if bench.sensors is None:
         return ""
     users, gpu = bench.sensors.users() or (), gpus().first

@@ -1,15 +1,15 @@
-"""From raw samples to log ratios: which samples, segments and rounds count. Pure: no clock, no disk.
+"""From raw samples to log ratios: which samples, segments and rounds count. Pure: no clock, no
+disk.
 
-**Other programs.** A sample's wait is the kernel's run-queue delay, read from outside the worker. It says how long
-something else ran, and nothing of the result. It is never subtracted: a variant whose own threads wait for each
-other would gain by it. A sample counts as it was measured, or not at all. On a machine whose two cores were kept
-busy, samples of one call with two threads took 0.25 ms without a wait and 7 to 15 ms with one. A ratio of rounds
-scattered by 175 % (sd), and by 9 % where only samples without a wait count.
+**Other programs.** A sample's wait is the run-queue delay of its worker process: how long something
+else used the core. It is never subtracted: a variant whose own threads wait for each other would
+gain by it. A sample counts as measured, or not at all. With two cores kept busy, a call with two
+threads took 0.25 ms without a wait, 7 to 15 ms with one. Ratios of rounds scattered by 175 % (sd);
+by 9 % with unwaited samples alone.
 
-**The GPU.** A round does not count where the GPU held one side back and the other not: by a reason to throttle, or
-by clocks that differ.
+**The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
-**Work that is left** until a result is looked at counts as work of the call (`charge_left_work`).
+**Deferred work**, done only when a result is read, counts as work of the call (`charge_left_work`).
 """
 
 import math
@@ -32,52 +32,52 @@ EMPTY: dict[Way, str] = {
     "torch": "PyTorch that only allocates",
     "kernel": "kernel in a CUDA graph",
 }
-"""Calls that do nothing, by the way they are made."""
+"""Calls that do nothing, by the way they are called."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 VOUCHES, VOUCHES_S = 3.0, 20e-6
-"""A judged call vouches for calls up to this many times as quick, or for samples up to this much shorter."""
+"""A verified call proves calls this many times faster, or samples this much shorter."""
 CLEAN = 0.02
-"""Share of its time that a sample may have waited for a core and still count."""
+"""Share of its time that a sample may wait for a core and still count."""
 ENOUGH = 3
 """Samples that a median needs."""
 APART = 0.1
-"""Log difference allowed between the shares of time that were left to the two sides of a round."""
+"""Allowed log difference between the shares of core time that the two sides of a round got."""
 LEAST = 0.1
-"""Share of its time that a side has to be left."""
+"""Smallest share of core time that a side needs for its round to count."""
 NOTEWORTHY = 0.1
-"""Share of disturbed samples from which on a warning is given."""
+"""Share of disturbed samples above which a warning is given."""
 CLOCKS_APART = 0.01
-"""Median SM clocks of the two sides may differ by this share of the higher one."""
+"""Median SM clocks of the two sides may differ by this share of the higher clock."""
 PROCESS_SD, PROCESS_SETS = 0.006, 3
-"""Expected standard deviation of a ratio between sets of processes on a GPU, and how many measured sets this
-expectation weighs. The driver gives each process other memory. On H200s the mean of a set was off by 0.30 % (rms;
-1.1 % at most) where both sides were one binary: 216 sets of five sessions, calls of 2 to 50 us."""
+"""Expected standard deviation of a ratio between sets of processes on a GPU, and its weight in
+measured sets. The driver gives each process different memory. On H200s, identical binaries differed
+by 0.30 % (rms; 1.1 % at most): 216 sets of five sessions, calls of 2 to 50 us."""
 COPIES, COPIES_S = 1.25, 1e-6
-"""Handing a result over may take this many times the baseline's time, and this much more, before it counts."""
+"""Returning a result may take this many times the baseline's, plus this; the rest is work."""
 SEGMENT_S = 4e-3
-"""Time filled by one segment of a short workload. More rounds tell more than longer segments: with 10 ms an
-interval is a tenth narrower, and a round takes 1.4 times as long."""
+"""Length of a segment of a short workload. More rounds help more than longer segments: 10 ms would
+narrow an interval by a tenth, and make a round 1.4 times as long."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How much is measured, and how."""
+    """How long to measure."""
 
     rounds: int
-    """Rounds, when time allows."""
+    """Rounds, if time allows."""
     limit_s: float
-    """No round begins that would probably end later than this."""
+    """No round starts that would probably end later."""
     seed: int
-    """Of the order in which sides take turns, and of the values."""
+    """Seed of the order of sides, and of the values."""
     segment_s: float = SEGMENT_S
-    """Time that one segment fills."""
+    """Length of one segment."""
     least: int = MIN_ROUNDS
-    """Rounds that are made even when they take longer than `limit_s`."""
+    """Rounds that are timed even if they exceed `limit_s`."""
 
 
 class MemoryProbe(NamedTuple):
-    """Seconds of a call on new values and on the same again, and whether neither waited for a core."""
+    """Seconds of a call on new values, and on the same again; `clean`: no wait for a core."""
 
     fresh_s: float
     again_s: float
@@ -85,7 +85,7 @@ class MemoryProbe(NamedTuple):
 
 
 class JudgedSample(NamedTuple):
-    """A sample that holds a call whose result was judged: seconds of one call, and calls."""
+    """A sample that contains the verified call: seconds of one call, and calls in the sample."""
 
     seconds: float
     calls: int
@@ -93,42 +93,42 @@ class JudgedSample(NamedTuple):
 
 @dataclass
 class Timings:
-    """Raw samples, and what was noticed while they were taken."""
+    """Raw samples, and what was observed while they were taken."""
 
     segments: list[Segment] = field(default_factory=list)
     peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Side and workload to bytes that the first call took, one a round."""
+    """Side and workload to the peak bytes of the first call, one entry a round."""
     floors: Floors | None = None
-    """What calls that do nothing take here."""
+    """How long empty calls take on this machine."""
     own_clock: set[str] = field(default_factory=set)
-    """Sides that timed themselves."""
+    """Sides that reported their own times."""
     rounds: int = 0
     seconds: float = 0.0
-    """What all rounds took, without the start of processes."""
+    """Duration of all rounds, without starting processes."""
     wrong: list[tuple[str, Check]] = field(default_factory=list)
-    """Timed outputs that were wrong, with their side."""
+    """Timed outputs that were wrong: side and check."""
     outputs: int = 0
-    """Timed outputs that were judged."""
+    """Timed outputs that were checked against the reference."""
     probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
-    """Side and workload to one probe a process."""
+    """Side and workload to its tests for cached results, one a process."""
     clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Of a GPU: side to seconds of each sample by our clock and by the device's."""
+    """On a GPU: side to seconds of each sample by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
-    """Side, workload and round to seconds a call that handing its result over took."""
+    """Side, workload and round to the seconds per call that returning the result took."""
     ways: dict[str, str] = field(default_factory=dict)
-    """Side to how its calls are made."""
+    """Side to how it is called, in words."""
     proofs: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
-    """Side and workload to the samples that were judged, one a set of processes."""
+    """Side and workload to the samples with a verified call, one a set of processes."""
 
     def of(self, workload: str) -> list[Segment]:
         """The segments of one workload."""
         return [segment for segment in self.segments if segment.workload == workload]
 
     def unproven(self, side: str, workload: str) -> tuple[float, float] | None:
-        """Seconds of a usual call and of the quickest judged call, where every judged call was far slower.
+        """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
 
-        A right result vouches for the time of its own call only. Where all judged calls took far longer than the
-        others, nothing shows that the others computed anything. None where at least one judged call was as quick.
+        A correct result proves the time of its own call only, so nothing shows that the others
+        computed. None if at least one verified call was as fast as they are.
         """
         own = [segment for segment in self.of(workload) if segment.side == side]
         proofs = self.proofs.get((side, workload), ())
@@ -142,18 +142,18 @@ class Timings:
 
 
 Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
-"""Which sides are still to be timed on which workload, by name; empty when everything is decided."""
+"""Names of the sides that still have to be timed, by workload; empty when everything is decided."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A side and what it is compared with."""
+    """A candidate side and the side it is compared with."""
 
     candidate: Side
     variant: str
-    """Name of the variant that the candidate stands for."""
+    """Name of the candidate's variant."""
     reference: str
-    """Name of the side it is compared with."""
+    """Name of the other side."""
     against: Against
 
     @property
@@ -163,7 +163,7 @@ class Pair:
 
 
 def how_called(side: Side, device: Device, *, captured: bool) -> str:
-    """How a side's calls are made; `captured`: whether a CUDA graph replays them."""
+    """How a side is called, in words; `captured`: a CUDA graph replays its calls."""
     kind = side.kind
     if kind == "command":
         return "a program, once a call"
@@ -175,29 +175,29 @@ def how_called(side: Side, device: Device, *, captured: bool) -> str:
 
 
 class Sample(NamedTuple):
-    """Seconds of one call, and the share of them that it waited for a core."""
+    """Seconds of one call, and the share of this time that the call waited for a core."""
 
     seconds: float
     share: float
 
 
 def is_disturbed(whole: float, waited: float | None) -> bool:
-    """Whether a sample says more of the machine than of the call; both in seconds."""
+    """Whether a sample waited too long for a core to count; `whole` and `waited` in seconds."""
     return waited is not None and waited > CLEAN * whole
 
 
 def samples(segment: Segment) -> list[Sample]:
-    """The samples of a segment; without a wait where the system does not tell it."""
+    """The samples of a segment; the wait is 0 if the system does not report it."""
     waited = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
     pairs = zip(segment.seconds, waited, strict=True)
     return [Sample(took, min(wait / max(took, 1e-12), 1.0)) for took, wait in pairs]
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
-    """The samples that count of a side in one round, segment by segment: those that nothing disturbed.
+    """The samples of one side in one round that count, by segment: those that nothing disturbed.
 
-    Segments with too few of them are left out. Where all have too few, their clean samples count together. Where
-    these are too few still, the least disturbed ones count.
+    A segment with fewer than three is left out. If all have fewer, their clean samples count
+    together, filled up to three with the least disturbed.
     """
     chosen = list(segments)
     every = [samples(segment) for segment in chosen]
@@ -212,7 +212,7 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 
 def log_time(segments: Iterable[Segment]) -> float:
-    """Logarithm of the seconds of a side's call in one round: the mean over its segments' medians."""
+    """Log of the seconds of a side's call in one round: the mean of its segments' log medians."""
     return statistics.fmean(
         math.log(median([sample.seconds for sample in group])) for group in counted_samples(segments)
     )
@@ -221,7 +221,7 @@ def log_time(segments: Iterable[Segment]) -> float:
 def rounds_of(
     segments: Iterable[Segment], reference: str, candidate: str
 ) -> list[tuple[list[Segment], list[Segment]]]:
-    """Segments of reference and candidate in each round that has some of both, in the order of the rounds."""
+    """Segments of reference and candidate, for each round that has both, in order."""
     rounds: dict[int, dict[str, list[Segment]]] = {}
     for segment in segments:
         sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
@@ -232,16 +232,16 @@ def rounds_of(
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, from the medians of the segments of one workload.
+    """One log(reference time / candidate time) a round, for the segments of one workload.
 
-    Rounds in which one side was held back and the other was not do not count. Where other programs leave fewer
-    than two rounds, theirs count all the same: a busy machine gets an answer, if a vague one.
+    A round in which one side only was slowed does not count. If other programs leave fewer than two
+    rounds, all theirs count: a busy machine gets a vague answer rather than none.
     """
     return [log for _, log in _counting(segments, reference, candidate)]
 
 
 def _counting(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
-    """The set of processes of each round that counts (None where it has fresh ones), and its log ratio."""
+    """For each round that counts: its set of processes (None if fresh), and its log ratio."""
     fair = [sides for sides in rounds_of(segments, reference, candidate) if spoilt_by_gpu(*sides) is None]
     calm = [sides for sides in fair if not spoilt_by_others(*sides)]
     counting = calm if len(calm) > 1 else fair
@@ -249,9 +249,9 @@ def _counting(segments: Iterable[Segment], reference: str, candidate: str) -> li
 
 
 def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
-    """Variance of the mean log ratio that rounds in kept processes share; 0 where each round has fresh ones.
+    """Variance that rounds in shared processes add to the mean log ratio; 0 if all have fresh ones.
 
-    Estimated from the means of the sets. What is expected of any GPU counts too, because two sets tell little.
+    Estimated from the means of the sets, with a prior (`PROCESS_SD`), because two sets say little.
     """
     sets: dict[int, list[float]] = {}
     for number, log in _counting(segments, reference, candidate):
@@ -266,7 +266,7 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
 
 
 def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs took the core from one side more than from the other."""
+    """Whether a round does not count: other programs slowed one side more than the other."""
     left = []
     for side in (reference, candidate):
         chosen = [sample for group in counted_samples(side) for sample in group]
@@ -276,7 +276,7 @@ def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment])
 
 
 def warning(segments: Iterable[Segment]) -> str:
-    """A warning of other programs when everything was timed; empty when they hardly disturbed it."""
+    """A warning about other programs, for all segments; empty if they hardly disturbed them."""
     shares = [sample.share for segment in segments for sample in samples(segment)]
     disturbed = sum(share > CLEAN for share in shares) / max(len(shares), 1)
     if disturbed < NOTEWORTHY:
@@ -287,7 +287,7 @@ def warning(segments: Iterable[Segment]) -> str:
 
 
 def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
-    """The side that the GPU held back, and why; None where its sensors tell nothing that spoils the round."""
+    """The side that the GPU slowed, and why; None if its sensors show no such thing."""
     names, reasons, clocks = ("reference", "candidate"), list[str](), list[list[int]]()
     for side in (reference, candidate):
         readings = [reading for segment in side for reading in segment.sensors or ()]
@@ -309,7 +309,7 @@ def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) ->
 
 
 def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
-    """A sentence where the GPU held one side back in more than half of the rounds: a result in itself."""
+    """A sentence if the GPU slowed one side in more than half of the rounds, else None."""
     rounds = rounds_of(segments, reference, candidate)
     drops = [drop for sides in rounds if (drop := spoilt_by_gpu(*sides)) is not None]
     for side, dropped in Counter(side for side, _ in drops).items():
@@ -322,10 +322,10 @@ def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> st
 def charge_left_work(
     segments: Sequence[Segment], handed: Mapping[tuple[str, str, int], Sequence[float]], number: int
 ) -> list[Segment]:
-    """The segments of one round and workload, each sample longer by what its side left for later.
+    """The segments of one round (`number`) and workload, with deferred work added to each sample.
 
-    Handing over is a copy of the result. What it takes beyond the copy of the baseline's result is work. Without a
-    baseline in the round, the quickest side stands for it. `handed`: as in `Timings`.
+    Returning a result is a copy. Time beyond the copy of the baseline's result counts as work;
+    without a baseline in the round, the fastest side replaces it. `handed`: as in `Timings`.
     """
     workload = segments[0].workload if segments else ""
     names = {segment.side for segment in segments}

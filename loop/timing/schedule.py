@@ -1,9 +1,9 @@
-"""How fast is it? Sides take turns in fresh processes; the process is the replicate, never the iteration.
+"""How fast is it? Sides take turns in fresh processes; the process is the replicate, not the call.
 
-One round is a fresh process for each side, and inputs that no process has seen. On a GPU, where starting takes
-longer than timing, processes are kept for a few rounds. Within a round every workload is timed in the order
-A B C C B A (A B B A for two sides), shuffled anew each time, so that drift hits all sides alike.
-Outputs of timed calls are read at once and judged when the round is over.
+One round is a fresh process for each side, with inputs that no process has seen. On a GPU, where
+starting takes longer than timing, a few rounds share processes. Within a round every workload is
+timed in the order A B C C B A (A B B A for two sides), reshuffled each time, so that drift affects
+all sides alike. Outputs of timed calls are copied at once, and judged after the round.
 """
 
 import itertools
@@ -35,18 +35,17 @@ from loop.workers.messages import Computed
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 PROBED_ROUNDS = 3
-"""Rounds in which each side is asked whether it remembers values."""
+"""Rounds in which each side is tested for cached results."""
 FIRST_SHARE = 0.45
-"""Of the time that is left, for the first set of processes that are kept: the next has less to begin."""
+"""Share of the remaining time for the first set of shared processes: it has more to start."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
 MORE_ROUNDS = 4
-"""Rounds that are made for a side of which no quick call was judged, by chance or because it computes none."""
+"""Extra rounds for a side without a fast verified call, by chance or because it computes none."""
 KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
-"""Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
-importing torch takes 3 s."""
+"""Rounds that share processes: on an H200 they start one by one, in 0.2 s; torch takes 3 s."""
 GRACE = 3.0
-"""Where processes are kept, so many times the limit may be used for the fewest rounds that give an interval."""
+"""Shared processes may use this many times the limit for the rounds that an interval needs."""
 
 
 class Untimed(WorkFailed):
@@ -55,7 +54,7 @@ class Untimed(WorkFailed):
     def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.side, self.cause = side, cause
-        """Its name, and why."""
+        """The side's name, and the cause."""
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def blaming(side: str, what: str) -> Iterator[None]:
 
 
 class SegmentEvidence(NamedTuple):
-    """What a segment leaves for the judge."""
+    """What the judge needs to check a segment's output."""
 
     side: str
     workload: Workload
@@ -81,39 +80,39 @@ class SegmentEvidence(NamedTuple):
 
 @dataclass(eq=False)
 class TimingRound:
-    """A fresh process for each side, and fresh values for each workload; on a GPU for a few rounds."""
+    """A fresh process for each side, fresh values for each workload; on a GPU for a few rounds."""
 
     bench: Bench
     sides: Mapping[str, Side]
-    """By name."""
+    """Name to side."""
     numbers: range
-    """Of the rounds. Fewer are made where time is short."""
+    """Numbers of the rounds that share the processes. Fewer are timed if time is short."""
     stack: ExitStack
     """Closing it ends the processes."""
     terms: Terms
     shuffle: random.Random
     ends: float = math.inf
-    """When it should be over, by the monotonic clock."""
+    """Deadline by the monotonic clock."""
     least: int = 2
-    """Rounds that are made however long they take."""
+    """Rounds that are timed however long they take."""
     number: int = field(init=False, default=0)
-    """Of the round that is made now."""
+    """Number of the current round."""
     workers: dict[str, Worker] = field(init=False)
     calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
-    """Side to its call of the workload that is timed now."""
+    """Side to its call of the current workload."""
     called: set[str] = field(init=False, default_factory=set)
     """Sides whose process has made its first call."""
     evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
     sensed: DeviceReading | None = field(init=False, default=None)
-    """What the GPU's sensors said last."""
+    """Latest reading of the GPU's sensors."""
     probed: set[tuple[str, str]] = field(init=False, default_factory=set)
-    """Sides and workloads that were asked whether they remember values: once in a process."""
+    """Sides and workloads tested for cached results: once a process."""
 
     def __post_init__(self) -> None:
         self.workers = {n: self.stack.enter_context(self.bench.open(side)) for n, side in self.sides.items()}
 
     def close(self) -> None:
-        """End the processes, all at once: each takes a while."""
+        """End all processes at the same time, because each takes a while."""
         for worker in self.workers.values():
             kill_group(worker.child.process.pid)
         self.stack.close()
@@ -128,9 +127,9 @@ class TimingRound:
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, int]:
-        """Time every workload, then judge what was computed meanwhile: the judge's work would disturb it.
+        """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
 
-        Rounds that each workload got at least.
+        `open_`: the sides to time, by workload. Returns the rounds that every workload got.
         """
         more = 1_000_003 * (self.numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
         fresh = [workload.model_copy(update={"seed": workload.seed + more}) for workload in workloads]
@@ -150,15 +149,15 @@ class TimingRound:
         return rounds
 
     def _stage(self, workload: Workload, names: Sequence[str], timings: Timings) -> Generator[Tick, None, None]:
-        """Have each side take the memory of its call and make it once, then ask whether it remembers values.
+        """Have each side map its call's memory and make the call once; test for cached results.
 
-        On a GPU all sides do it at once, before anything is timed: its driver keeps each waiting, and the host has
-        cores for all.
+        On a GPU all do so at once, before timing: its driver makes each wait; the host has enough
+        cores.
         """
         self.number = self.numbers[0]
         timings.floors = yield from self.bench.floors()
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
-            with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
+            with self._turn(BASELINE, workload):  # The baseline has already imported torch.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         tensors = self.bench.call(workload, "", wide=True).inputs
         values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
@@ -179,7 +178,7 @@ class TimingRound:
                 yield from self._probe(name, workload, timings)
 
     def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
-        """Have a side take the call's memory; a sample may come to several times the calls that were taken."""
+        """Have a side map the call's memory, with room for several times the calls timed so far."""
         calls = [segment.calls for segment in timings.of(workload.name)]
         timed = self.calls[name] = TimedCall(
             self.workers[name], self.bench.call(workload, name, wide=True), values, self.sides[name],
@@ -191,7 +190,7 @@ class TimingRound:
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         timed, begun = self.calls[name], time.monotonic()
         yield from timed.staged(LONGEST_S, self._note(workload), alone=self.bench.device == "cpu")
-        timed.orders.limit_s = call_limit_s(self.bench, workload)  # No later call compiles anything.
+        timed.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
         if name not in self.called:
             self.called.add(name)
             self.bench.first_calls_s += time.monotonic() - begun
@@ -199,10 +198,10 @@ class TimingRound:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
     def _probe(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Try whether a side gives a result that it kept for values which it saw before; once a set of processes.
+        """Test once a set of processes whether a side caches results for values it has seen.
 
-        On a CPU this is tried in the first rounds alone. On a GPU every set of processes is tried: without these
-        calls its first round is 5 % slower.
+        A CPU is tested in the first rounds only. A GPU's every set is: else its first round is 5 %
+        slower.
         """
         late = self.number >= PROBED_ROUNDS and self.bench.device == "cpu"
         if late or (name, workload.name) in self.probed:
@@ -214,18 +213,18 @@ class TimingRound:
     def _turn_about(
         self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
     ) -> Generator[Tick, None, int]:
-        """The rounds of one workload, of so many still to come; how many were made.
+        """The rounds of one workload, sides alternating; returns how many were timed.
 
-        One segment of each side is judged, and nobody in the worker knows which. Were it more than one, the values
-        that come twice would tell which they are.
+        `to_come`: workloads left, this one included. One random segment a side is judged. With two,
+        the repeated values would tell the worker which segments they are.
         """
         turn = 1 if self.bench.device == "cuda" else 2
-        """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
+        """Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more."""
         rounds, begun, self.sensed = len(self.numbers), time.monotonic(), self.bench.sense()
         judged = {name: SECRET.randrange(turn * rounds) for name in names}
         for done, number in enumerate(self.numbers):
             self.number = number
-            if done == 1:  # As many rounds as fit the workload's share of the time, by what the first took.
+            if done == 1:  # Fit the rounds to the workload's time, by the first.
                 share_s, round_s = max(0.0, self.ends - time.monotonic()) / to_come, time.monotonic() - begun
                 more = min(share_s / max(round_s, 1e-6), len(self.numbers))
                 rounds = min(len(self.numbers), max(2, self.least, 1 + int(more)))
@@ -243,7 +242,7 @@ class TimingRound:
 
     @contextmanager
     def _turn(self, name: str, workload: Workload) -> Iterator[None]:
-        """Let one side run while the others stand still; errors name the side."""
+        """Let one side run while the others are stopped; errors name the side."""
         worker = self.workers[name]
         worker.resume()
         with blaming(name, workload.name):
@@ -280,7 +279,7 @@ class TimingRound:
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Compare the timed outputs with the reference, each with what was noticed in all segments of its side."""
+        """Check the timed outputs against the reference, each with all segments of its side."""
         for side, workload, call, sampled in self.evidence:
             if sampled.output is None:
                 continue
@@ -312,11 +311,11 @@ def measure(
     terms: Terms,
     pending: Pending | None = None,
 ) -> Generator[Tick, None, Timings]:
-    """Time the sides turn about, until nothing is pending, or rounds or time are over.
+    """Time the sides, alternating, until nothing is pending, or rounds or time are over.
 
-    Only what is pending is timed, and only its sides are started. At last a few more rounds are made, whatever
-    they take, for sides whose judged calls were all far slower than the others. They vouch for a time, and are no
-    part of it. Raises LoopError when one of the sides crashes, hangs or refuses.
+    `pending`: what is still to be timed; None: everything, in every round. Extra rounds follow,
+    even beyond the limit, for sides whose verified calls were all far slower: they are proof, and
+    no samples. Raises LoopError if a side crashes, hangs or refuses.
     """
     kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
     schedule = Schedule(bench, sides, workloads, terms, kept > 1)
@@ -351,10 +350,10 @@ def measure(
 
 
 def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
-    """All rounds, grouped by the processes that they share, and these by what starts together.
+    """All rounds as ranges that share processes, grouped into batches that start together.
 
-    At most `kept` rounds share processes, and never all: there are two sets at least. At most `size` sets start
-    together: few first, to see how long they take.
+    At most `kept` rounds share processes, and at least two sets exist. A batch has at most `size`
+    sets; the first has fewer, to see how long they take.
     """
     count = max(math.ceil(rounds / kept), min(2, rounds))
     edges = [rounds * number // count for number in range(count + 1)]
@@ -364,7 +363,7 @@ def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
 
 
 class Schedule:
-    """Which rounds there is time for. `kept`: whether processes serve several rounds."""
+    """Which rounds there is time for. `kept`: whether several rounds share processes."""
 
     def __init__(
         self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, kept: bool
@@ -372,8 +371,8 @@ class Schedule:
         self.bench, self.sides, self.workloads, self.terms, self.kept = bench, sides, workloads, terms, kept
         self.timings, self.shuffle = Timings(), random.Random(terms.seed)
         self.least, self.begun, self.last_s = terms.least, time.monotonic(), 0.0
-        """Rounds that are made though the time is over; when it began; what a round, or two of kept processes,
-        took last."""
+        """Rounds timed even if time is over; start time; seconds of the last round (two if
+        shared)."""
 
     def _due(self) -> bool:
         few = self.kept and self.timings.rounds < FEWEST and self._used_s < GRACE * self.terms.limit_s
@@ -384,7 +383,7 @@ class Schedule:
         return time.monotonic() - self.begun
 
     def fitting(self, batch: Sequence[range]) -> Sequence[range]:
-        """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
+        """The sets of rounds that will probably end in time; counting at most two rounds a set."""
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
             if self._due() or self._used_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s:
@@ -394,16 +393,16 @@ class Schedule:
     def run(
         self, batch: Sequence[range], still: Callable[[], Mapping[str, Sequence[str]]]
     ) -> Generator[Tick, None, None]:
-        """Start the processes of several rounds together, for that is most of the cost; then time one by one.
+        """Start the processes of several rounds together, the costliest part; then time one by one.
 
-        `still`: the sides that are to be timed on each workload. Processes end with the last round they serve:
-        each holds hundreds of megabytes of a GPU from its first call on.
+        `still`: the sides to time, by workload. Processes end with their last round, because each
+        holds hundreds of megabytes of a GPU from its first call on.
         """
         names = {name for some in still().values() for name in some}
         chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:
             rounds: list[TimingRound] = []
-            for numbers in batch:  # What starts first gets other memory of a GPU: each side should be it at times.
+            for numbers in batch:  # Random: the first process gets other GPU memory.
                 named = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
                 closing = stack.enter_context(ExitStack())
                 rounds.append(TimingRound(self.bench, named, numbers, closing, self.terms, self.shuffle))
@@ -416,7 +415,7 @@ class Schedule:
                 started.close()
 
     def _time(self, started: TimingRound, open_: Mapping[str, Sequence[str]]) -> Generator[Tick, None, None]:
-        """Time a round that has started; the first set of processes that are kept leaves time for another."""
+        """Time a started round; the first set of shared processes leaves time for another."""
         timings, begun = self.timings, time.monotonic()
         wanted = max(self.least, FEWEST if self.kept else 0) - timings.rounds
         share = 1.0 if timings.rounds else FIRST_SHARE

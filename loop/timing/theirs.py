@@ -1,4 +1,4 @@
-"""The verdict of a task's own evaluator beside ours: a step of sessions on tasks of other formats."""
+"""Compare our verdict with that of a task's own evaluator, for tasks of other formats."""
 
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -26,37 +26,37 @@ from loop.timing.readiness import hold_device
 
 
 class EvaluatorTerms(Model):
-    """Whose evaluator is asked, and how long it may take."""
+    """Which evaluator to run, and its limits."""
 
     evaluator: str | None = None
-    """Folder of a checkout of the format's evaluator, where the task does not bring one."""
+    """Folder of a checkout of the format's evaluator, if the task does not include one."""
     evaluator_python: str | None = None
-    """An interpreter that has what the evaluator needs. Default: the one that runs loop."""
+    """A Python interpreter with the evaluator's dependencies. Default: the one that runs loop."""
     limit_s: float = LIMIT_S
-    """What it may take for an answer."""
+    """Seconds for one answer."""
     cases: int | None = None
-    """Most of the task's cases that it judges, in FlashInfer Trace; None: all."""
+    """Number of the task's cases to judge, in FlashInfer Trace; None: all."""
 
 
 class Both(Model):
-    """Two verdicts on one answer."""
+    """Our verdict and the evaluator's on one answer."""
 
     answer: str
     """Name of the variant."""
     ours: str
     """`right`, `wrong` or `not judged`."""
     ours_why: str = ""
-    """Why it is not right, or has no speed."""
+    """Why the answer is not right, or has no speed."""
     ratio: float | None = None
-    """Time of the task's reference over that of the answer, as we timed them."""
+    """Reference time / answer time, both timed by us."""
     theirs: Verdict
-    """What their evaluator said."""
+    """The evaluator's verdict."""
     causes: tuple[str, ...] = ()
-    """What may be behind a disagreement."""
+    """Possible causes of a disagreement."""
 
     @property
     def same(self) -> bool | None:
-        """Whether both say the same; None where there are not two."""
+        """Whether both verdicts agree; None if one of them is missing."""
         return verdicts_agree(self.ours, self.theirs)
 
 
@@ -66,11 +66,11 @@ class TheirsOutput(Output):
     actions = ("kernel.theirs",)
 
     both: tuple[Both, ...] = ()
-    """One an answer."""
+    """One entry for each answer."""
 
 
 def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]:
-    """Have the evaluator of the task's own format judge every answer, unmodified; say where it differs from us."""
+    """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees."""
     translated = made_of(context.task.folder)
     if translated is None:
         raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")
@@ -94,7 +94,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
 
 
 def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
-    """What the evaluator of the task's format says. Raises UsageError for a checkout that is not there."""
+    """The evaluator's verdict. Raises UsageError if the checkout does not exist."""
     evaluator = EVALUATORS.get(task.format)
     if evaluator is None:
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
@@ -107,7 +107,7 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Genera
 
 
 def two_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
-    """Our verdict from the steps so far, beside theirs."""
+    """Our verdict, from the session's finished steps, together with the evaluator's."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
     own = ours_on(name, finished)
@@ -133,7 +133,7 @@ def verdict_row(both: Both) -> tuple[str, ...]:
 
 
 def reasons(every: Sequence[Both]) -> Iterator[str]:
-    """Below the table: why each side says what it says, and what may be behind a disagreement."""
+    """Lines below the table: the reason for each verdict, and possible causes of disagreement."""
     whys: dict[tuple[str, str], list[str]] = {}
     for both in every:
         for side, why in (("ours", both.ours_why), ("theirs", both.theirs.why)):
@@ -151,7 +151,7 @@ def section(output: TheirsOutput) -> Section:
 
 
 def pattern(terms: EvaluatorTerms) -> Pattern:
-    """The step as a pattern that a session may end with."""
+    """The evaluator step as a pattern, for the end of a session."""
     read = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
     (step,) = read.steps
     arguments = terms.model_dump(exclude_none=True)

@@ -1,8 +1,8 @@
-"""A call that the judge times: in the judge's memory, by the judge's clock, on values that nobody has seen.
+"""A timed call: in the judge's memory, by the judge's clock, on values that no process has seen.
 
-The worker holds the variant and nothing else. The judge writes inputs into shared memory, gives an order and stops
-its clock at the word that says "done". What a variant does to clocks, random numbers or pipes of its own process
-changes nothing. What it leaves for later is not in the output, or is paid for when the result is handed over.
+The worker holds the variant only. The judge writes inputs to shared memory, sends an order, and
+stops its clock when the worker writes "done". A variant may change clocks, random numbers or pipes
+of its process without effect. Deferred work is missing from the output, or is charged to the call.
 """
 
 import math
@@ -25,82 +25,81 @@ from loop.workers.messages import StageCall, Unstage
 from loop.workers.program import Worker
 
 GPU_SEGMENT_S = 1.5e-3
-"""Seconds of a segment on a GPU at most: its clock is so even that more rounds tell more than longer segments."""
+"""Longest segment on a GPU: its clock is even, so more rounds tell more than long segments."""
 GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
-"""Seconds of a sample on a GPU, whose events count in half microseconds; and of one that only shows whether values
-are remembered."""
+"""Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
 CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
-"""Calls in a CUDA graph, the most that take no longer than a sample, and replays of it in one sample at most."""
+"""Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
 LAUNCH_S = 5e-6
-"""Seconds that launching a graph takes. All replays are launched before the first begins by the device's clock."""
+"""Seconds to launch a graph. All replays are launched before the device's clock starts."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-"""Calls are made for so long before a segment, until so many of them were not disturbed, or the time is over."""
+"""A warm-up takes this long, and until this many calls were undisturbed; the last is its limit."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25
-"""A call that takes longer is timed once a segment, and not probed for values it knows: it meets none twice."""
+"""A slower call is timed once a segment, and not tested for cached results: no values repeat."""
 WARM_UP_READY_S = 0.2
-"""A warm-up on a host ends when calls were made ready for so long."""
+"""A warm-up on a CPU ends after this much time for preparing calls."""
 MOST_READY = 100
-"""A segment comes to its end when calls were made ready for so many times its time."""
+"""A segment ends when preparing calls took this many times its length."""
 MOST_DISTURBED = 10
-"""Where others keep the cores busy a segment takes up to so many times its time to get enough sound samples."""
+"""On a busy machine, a segment may take this many times its length to get enough clean samples."""
 SECRET = random.SystemRandom()
-"""Draws which samples and segments are looked at: a seed that is known would tell."""
+"""Draws which samples and segments are judged: a variant could predict a known seed."""
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
-"""A sample holds as many calls as fill this: an order costs a microsecond, some fifty where the judge sleeps."""
+"""A sample has as many calls as fill this: an order costs 1 us, or some 50 if the judge sleeps."""
 PROBES, PROBE_CALLS = 3, 3
-"""Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
-same again, and once more, so that what happens at every other call comes to both."""
+"""Draws of values that test for cached results, and samples on each: fresh values, the same again,
+and once more, so that an effect on every other call shows in both."""
 PLACES, COMPARED_BYTES = 16, 4096
-"""Bytes of an output that are looked at when its call is said to be done, and that tell whether two are one."""
+"""Bytes of an output that are read when its call reports "done", and to tell two outputs apart."""
 GIVEN = 4
-"""Of so many results that a GPU's calls returned one is brought to the host, besides the one that is judged."""
+"""One in this many results of a GPU's calls is copied to the host, besides the verified one."""
 SETTLING_S = 20e-6
-"""What it takes to have a GPU copy results varies by so much from one sample to the next: no work of a call."""
+"""Jitter of a GPU's copy of results between samples: not counted as work of a call."""
 
 
 def replays_of(once: float, sample_s: float, most: int) -> tuple[int, int]:
-    """Calls in a graph, `most` at most, and replays of it in a sample, when one call takes `once` seconds."""
+    """Calls in a graph (`most` at most) and its replays in a sample, if a call takes `once` s."""
     calls = next((n for n in CALLS if n * once <= sample_s and n <= most), 1)
     return calls, max(1, min(math.ceil(sample_s / (calls * once)), MOST_REPLAYS))
 
 
 @dataclass
 class SegmentSamples:
-    """What a segment came to."""
+    """The samples of one segment, and what was observed of the variant."""
 
     calls: int = 1
     """Calls in a sample."""
     seconds: list[float] = field(default_factory=list)
     """Seconds of one call, sample by sample."""
     waited: list[float] = field(default_factory=list)
-    """Seconds a call in which worker or judge waited for a core; empty where the system does not tell."""
+    """Seconds a call that worker or judge waited for a core; empty if the system reports none."""
     handed: list[float] = field(default_factory=list)
-    """Seconds a call that handing the results over took, where that was asked for."""
+    """Seconds a call for returning the results, if they were requested."""
     clocks: list[tuple[float, float]] = field(default_factory=list)
-    """Of a GPU: seconds of a sample by the judge's clock, less the launches, and by the device's."""
+    """On a GPU: seconds of a sample by the judge's clock, without launches, and by the device's."""
     own: bool = False
-    """Whether the variant timed itself."""
+    """Whether the variant reported its own times."""
     output: bytes | None = None
-    """The output of the call whose answer is known."""
+    """The output of the call whose answer the judge knows."""
     known: int = 0
-    """Number of the sample that holds it."""
+    """Index of the sample with that call."""
     changed: list[str] = field(default_factory=list)
-    """Inputs that do not hold what the judge wrote."""
+    """Names of inputs that the variant overwrote."""
     broken: list[str] = field(default_factory=list)
-    """What the variant replaced in its process, by name."""
+    """Names of what the variant replaced in its process."""
     unwritten: bool = False
-    """Whether one of the calls beside it left what stood in its output before."""
+    """Whether a call of the same sample did not write its output."""
     writes: list[str] = field(default_factory=list)
-    """Writes outside of tensors, or too late, a sentence each."""
+    """Writes outside of tensors, or after "done"; a sentence each."""
 
 
 Windows = list[tuple[int, ...]]
-"""Where the windows of each call begin: for each call one offset an input, in elements."""
+"""For each call, where its inputs start in shared memory: one offset an input, in elements."""
 
 
 class Grid:
-    """Where windows into each input may begin. All inputs that a generator makes for a call are of one draw."""
+    """Where a call's inputs may start in memory. A generator's inputs for a call share one draw."""
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
@@ -111,15 +110,15 @@ class Grid:
             for tensor in call.inputs
         ]
         self.places = [range(0, tensor.room + 1, step) for tensor, step in zip(call.inputs, steps, strict=True)]
-        """Of each input, in elements."""
+        """Possible offsets of each input, in elements."""
         self.is_few = bool(call.structure) and device == "cpu"
-        """Whether values come in few draws, of a generator's. On a GPU a graph has no memory of them."""
+        """Whether a generator gives few draws, on a CPU. A GPU's graph caches none."""
         self._first = draw.randrange(call.draws)
         self._only: int | None = None
-        """The draw that is met first, and the only one that all calls get now, at one address; None: any."""
+        """The one draw, at one address, that all calls get for now; None: any."""
 
     def windows(self, calls: int) -> Windows:
-        """Windows for so many calls, drawn anew."""
+        """Randomly drawn offsets for this many calls."""
         if self._only is not None:
             return [self._of_draw(0)] * calls
         if self.call.structure:
@@ -132,7 +131,7 @@ class Grid:
 
     @contextmanager
     def only(self, number: int) -> Iterator[None]:
-        """While it lasts, every call gets the same draw: the first, or the one so many after it."""
+        """In this context, every call gets one draw: the first, or the one `number` after it."""
         self._only = (self._first + number) % self.call.draws if self.is_few else None
         try:
             yield
@@ -140,10 +139,10 @@ class Grid:
             self._only = None
 
     def turns(self, window: Sequence[int] | None) -> list[int]:
-        """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
+        """Elements to rotate each input by, so that `window` holds the values of known answer.
 
-        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
-        elements, windows by steps, so that values seldom come back. Draws go by whole ones, all inputs alike.
+        None: random, from the same distribution, so a variant sees no difference. Rotations go by
+        elements, windows by steps, so values seldom repeat. A generator's draws move as a whole.
         """
         if self.call.structure:
             turn = self._draws_between(window) if self._only is None else self._only
@@ -157,7 +156,7 @@ class Grid:
         return turns
 
     def _draws_between(self, window: Sequence[int] | None) -> int:
-        """Draws from a window to the one whose answer is known; any number where there is no window."""
+        """Draws from a window to the one with the known answer; random if `window` is None."""
         for tensor, places, offset in zip(self.call.inputs, self.places, window or (), strict=False):
             if len(places) > 1:
                 return (places.index(tensor.offset) - places.index(offset)) % self.call.draws
@@ -165,7 +164,7 @@ class Grid:
 
 
 class TimedCall:
-    """One side's call of one workload, in a worker that has loaded the side."""
+    """One side's call of one workload, in a worker process that has loaded the side."""
 
     def __init__(
         self,
@@ -178,33 +177,33 @@ class TimedCall:
         floor_s: float,
         most_calls: int,
     ) -> None:
-        """`floor_s`: seconds of an order that does nothing; `most_calls`: of a sample, each needs memory."""
+        """`floor_s`: seconds of an empty order; `most_calls`: of a sample, each needs memory."""
         self.worker, self.call, self.floor_s = worker, call, floor_s
         self.arena, self.draw = worker.arena, random.Random()
-        """Draws the values that windows show, quickly; what is judged must not follow from them (`SECRET`)."""
+        """`draw` picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.arena.lay_out(call, values, most_calls)
         self.grid = Grid(call, device, self.draw)
         self.peak_bytes: int | None = None
         self.is_program = side.kind == "command"
         self.returns = side.kind == "python" or bool(call.updates)
-        """Whether it is a program, and whether results are brought to their slots: no worker is asked."""
+        """Whether the worker has to copy results to their slots."""
         own_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
         self.replays = own_device == "cuda" and not self.is_program
-        """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
+        """Whether a GPU replays the calls; then the device's clock times samples, too."""
         self.one_memory: bool | None = None
-        """Whether all calls of a sample return the same buffer: then a sample is one call."""
+        """Whether calls of a sample return one buffer; then one call is a sample. None: unknown."""
         self._places: list[int] = []
         self._glimpse = b""
-        """Bytes at some places of the last output at the moment the worker answered."""
+        """Some bytes of the last output, read when the worker reported "done"."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
-        """Replays of a graph; seconds of one call, by the warm-up or by a slow staging; 0 before that."""
+        """Replays of a graph; seconds of one call, by warm-up or slow staging, else 0."""
         self._standing, self._begun = 0, 0.0
-        """Calls that were made ready last; when staging began."""
+        """Number of calls that are prepared; when staging began."""
 
     def begin_stage(self) -> None:
-        """Have the worker take the call's memory, and make the call once, on values that are not looked at."""
+        """Have the worker map the call's memory, and make the call once, on values not judged."""
         with self.grid.only(0):
             turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
@@ -220,10 +219,10 @@ class TimedCall:
         self.worker.send(request)
 
     def staged(self, limit_s: float, note: str, *, alone: bool) -> Generator[Tick, None, None]:
-        """Wait until the worker has taken the memory and made the call once, as `begin_stage` asked.
+        """Wait until the worker has done what `begin_stage` asked.
 
-        `alone`: nothing else was staged meanwhile. Then a slow staging is taken for the call's own time, and the
-        warm-up is left out.
+        `alone`: nothing else was staged meanwhile. Then a slow first call counts as the call's own
+        time, and the warm-up is left out.
         """
         reply = yield from self.worker.receive(limit_s, note)
         if alone and (took_s := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
@@ -232,10 +231,10 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def segment(self, seconds: float, *, judged: bool) -> Generator[Tick, None, SegmentSamples]:
-        """Samples until they fill so many seconds, three at least.
+        """Samples that fill this many seconds, three at least.
 
-        One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
-        is `judged`: no early or late call is safe, and a process that met the values twice could know them.
+        If `judged`, one random sample holds the call whose answer is known. So a variant cannot
+        rely on early or late calls, and a process never meets the same values twice.
         """
         sampled, waits = SegmentSamples(), Waits(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
@@ -257,14 +256,14 @@ class TimedCall:
     def _fill(
         self, sampled: SegmentSamples, waits: Waits, seconds: float, once: float, *, judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take samples until sound ones fill so many seconds, when a call takes `once` seconds.
+        """Take samples until clean ones fill this many seconds; `once`: seconds of one call.
 
-        A segment that takes far longer than it should ends; what is judged comes soon then, whenever that is.
+        A segment that takes far longer than planned ends early; the judged sample then comes soon.
         """
         calls, least = sampled.calls, 1 if once > SLOW_CALL_S else MIN_SAMPLES
         expected = max(least, min(int(seconds / (calls * self._replays * once)), MAX_SAMPLES))
-        place = SECRET.randrange(expected)  # Of the sample that holds the call whose answer is known.
-        sound = spent = early = 0.0  # Seconds of undisturbed samples, of all, and of making calls ready.
+        place = SECRET.randrange(expected)  # Index of the sample with the verified call.
+        sound = spent = early = 0.0  # Seconds: clean samples, all samples, preparing.
         late = False
         while True:
             number, to_judge = len(sampled.seconds), judged and sampled.output is None
@@ -285,9 +284,9 @@ class TimedCall:
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
-        """Have so many calls made; seconds by the judge's clock, and seconds of waiting for a core meanwhile.
+        """Order this many calls; seconds by the judge's clock, and seconds of waiting for a core.
 
-        What the order itself takes is not counted.
+        The cost of the order itself is subtracted.
         """
         self.arena.words[COUNT] = self._passes() if self.replays else calls
         before = waits.read()
@@ -302,8 +301,8 @@ class TimedCall:
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
         """Check once whether the variant returns the same buffer for every call of a sample.
 
-        If it does, a sample is one call from then on, because later calls overwrite earlier results. Then results
-        of calls on other inputs begin like the first one, and those of another sample begin otherwise.
+        If so, a sample becomes one call, since later calls overwrite earlier results. The test:
+        calls on other inputs return the first call's bytes; another sample returns others.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
@@ -324,7 +323,7 @@ class TimedCall:
         return SECRET.random() < 1 / GIVEN
 
     def _passes(self) -> int:
-        """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
+        """How often one order makes the calls. On a CPU once: a repeat would see known values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
     def _note(self, sampled: SegmentSamples, whole: float, waited: float | None, calls: int) -> None:
@@ -342,18 +341,18 @@ class TimedCall:
     ) -> Generator[Tick, None, float]:
         """Have the worker finish and return its results; the seconds that this took.
 
-        `chosen`: which of the sample's calls is verified; None: none. Its output is copied while the worker is
-        stopped, and inputs that changed and late writes are noted then. `bring`: a GPU's results are copied to
-        the host, too.
+        `chosen`: the call of the sample to verify, or None. Its output is copied while the worker
+        is stopped; changed inputs and late writes are recorded then. `bring`: copy a GPU's results
+        to the host, too.
         """
         handed_s = 0.0
         if self.replays and bring:
             self.arena.poison(calls)
-        if self.returns:  # A kernel that writes into a given output has nothing to return.
+        if self.returns:  # Other kernels wrote into a given output.
             handed_s = yield from self.orders.give(SETTLE if self.replays else GIVE)
             usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
             sampled.handed.append(max(0.0, handed_s - usual_s) / calls)
-        if self.replays and bring:  # The copy to the host is our cost: it is no part of a sample.
+        if self.replays and bring:  # Our own copy to the host: not charged.
             handed_s += yield from self.orders.give(GIVE)
         if chosen is None:
             return handed_s
@@ -366,10 +365,10 @@ class TimedCall:
         return handed_s
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
+        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed.
 
-        Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
-        time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
+        Samples grow meanwhile, because the order outweighs a single short call. Values are always
+        fresh, so that caching does not help. On a GPU single calls suffice, by its clock.
         """
         if self._once > SLOW_CALL_S:
             return self._once
@@ -378,13 +377,13 @@ class TimedCall:
         stands = self._standing if self.replays and self._once and not self.call.updates else 0
         calls = stands or (self._calls_at_once(self._once) if self._once and seconds else 1)
         spent, early, sounds = 0.0, 0.0, 0
-        rough = sound = math.inf  # Seconds of the shortest call, and of the shortest that nothing disturbed.
+        rough = sound = math.inf  # Seconds of the fastest call, and of the fastest clean one.
         while True:
-            if not stands:  # Else what was made ready last is called: how long it takes is known.
+            if not stands:  # Else repeat the prepared calls.
                 ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None))
                 early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
-            once = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
+            once = self._own(whole) / (calls * self._passes())  # On a GPU by its own clock.
             rough, spent = min(rough, once), spent + whole
             if not is_disturbed(whole, waited):
                 sound, sounds = min(sound, once), sounds + 1
@@ -398,9 +397,9 @@ class TimedCall:
         return self._once
 
     def _calls_at_once(self, once: float, *, single: bool = False, replayed_s: float = GPU_SAMPLE_S) -> int:
-        """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
+        """Calls in a sample, if one takes `once` seconds: as many as the clock needs."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
-        if single or self.one_memory or self.call.updates:  # What a call changes is written anew before the next.
+        if single or self.one_memory or self.call.updates:  # Updated inputs need a rewrite.
             self._replays = 1
             return 1
         if not self.replays:
@@ -409,7 +408,7 @@ class TimedCall:
         return calls
 
     def _run_program(self, sampled: SegmentSamples, waits: Waits) -> Generator[Tick, None, None]:
-        """A program's samples: by its own clock where it has one, else of its whole runs."""
+        """A program's samples: by its own clock if it has one, else by its whole run."""
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
             whole, _ = yield from self._timed(waits, 1)
@@ -420,11 +419,11 @@ class TimedCall:
                 sampled.output = self.arena.output(0)
 
     def probe(self) -> Generator[Tick, None, MemoryProbe | None]:
-        """Shortest seconds of a call on unseen values, and on seen ones; None for a program and for a slow call.
+        """Fastest call on new values, and on repeated ones; None for a program or a slow call.
 
-        Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
-        same addresses, so that a cold cache is no memory. The first draw warms up; of a generator's few, calls
-        before have had no other. Draws in which a call waited for a core are left out, if there are others.
+        Only the values differ: both find inputs just written, an output just poisoned and the same
+        addresses. So a cold cache does not look like cached results. The first draw is a warm-up.
+        Draws in which a call waited for a core are left out, if there are others.
         """
         if self.is_program:
             return None
@@ -435,7 +434,7 @@ class TimedCall:
                 with self.grid.only(0):
                     once = yield from self._warm_up(waits, WARM_UP_S / 5)
                 calls = self._calls_at_once(once, single=self.grid.is_few, replayed_s=GPU_PROBED_S)
-                self._replays = 1  # A second pass would be on values that were seen.
+                self._replays = 1  # A second pass would see known values.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):
                         windows, turns = self._windows(calls), self.grid.turns(None)
@@ -454,16 +453,16 @@ class TimedCall:
         return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
     def _own(self, whole: float) -> float:
-        """Seconds of a sample by the device's clock, where there is one; else by ours."""
+        """Seconds of a sample by the device's clock if there is one, else by ours."""
         return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
-        """Give the memory back."""
+        """Have the worker release the memory."""
         yield from self.worker.ask(Unstage(), limit_s=limit_s, note=note)
         self.arena.clear()
 
     def _windows(self, calls: int) -> Windows:
-        """Windows for so many calls, drawn anew; for a graph always the same ones."""
+        """Offsets for this many calls; redrawn on a CPU, fixed for a graph."""
         if self.replays and calls in self._replayed:
             return self._replayed[calls]
         windows = self.grid.windows(calls)
@@ -472,17 +471,17 @@ class TimedCall:
         return windows
 
     def _write(self, turns: Sequence[int]) -> None:
-        """Write the inputs, each rotated by so many elements."""
+        """Write the inputs, each rotated by this many elements."""
         for n, (pool, count) in enumerate(zip(self.arena.pools, turns, strict=True)):
             turned = count * ITEM_SIZES[pool.tensor.dtype]
             self.arena.words[ROTATIONS + n] = turned
             pool.write(self.arena.base, turned)
 
     def _ready(self, windows: Windows, turns: Sequence[int]) -> Generator[Tick, None, float]:
-        """Write inputs and poison outputs; the worker points its calls to them. Seconds that it took for that."""
+        """Write inputs, poison outputs, have the worker prepare its calls; seconds of preparing."""
         words = self.arena.words
         self._write(turns)
-        if not self.replays:  # What is computed on a GPU is poisoned there.
+        if not self.replays:  # The worker poisons a GPU's outputs.
             self.arena.poison(len(windows))
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
@@ -493,18 +492,18 @@ class TimedCall:
         return (yield from self.orders.give(READY))
 
     def _spoil(self, windows: Windows) -> None:
-        """Keep one element of each call's inputs back until the very order: no result can be computed before.
+        """Withhold one element of each call's inputs until the order, so none is computed earlier.
 
-        It is a NaN meanwhile, which nothing hides, or of the other sign, which nothing shows.
+        Until then it is NaN, which no result hides, or has the other sign, which looks innocent.
         """
         chance = self.draw.random
         some = [
             (n, tensor.elements, 1 << 8 * ITEM_SIZES[tensor.dtype] - 1)
             for n, tensor in enumerate(self.call.inputs)
-            if tensor.elements and is_floating(tensor.dtype)  # A wild index could end the worker.
+            if tensor.elements and is_floating(tensor.dtype)  # A wrong integer index could crash the worker.
         ]
         for window in windows if some else ():
             n, elements, sign = some[int(chance() * len(some))]
             self.arena.spoil(n, window[n] + int(chance() * elements), sign if chance() < 0.5 else 0)
-        there = 0 if self.returns else self.arena.slot_bytes  # Results that are handed over are there later.
+        there = 0 if self.returns else self.arena.slot_bytes  # Returned results arrive later.
         self._places = [self.draw.randrange(there) for _ in range(PLACES)] if there else []

@@ -1,37 +1,38 @@
 """From a measurement, or the log ratios of blocks, to the word of a verdict. Pure.
 
-Against the baseline a few rounds give an interval, and the interval gives the word (`by_interval`). Two of our
-own binaries are judged block by block until the evidence is enough, by the sequential rule (`by_evidence`). A
-timing that cannot be trusted has no speed at all (`invalid_verdict`; `doubts` has the reasons).
+Against the baseline, a few rounds give an interval, and the interval gives the word
+(`by_interval`). Two of our own binaries are timed block by block until the evidence suffices
+(`by_evidence`). A timing that cannot be trusted has no speed (`invalid_verdict`, for `doubts`).
 
-**The sequential rule.** A value is the log ratio of one block, log(reference time / candidate time): above 0 the
-candidate is faster.
-The evidence is an e-value, the Bayes factor of a one-sided t test whose prior on sigma is 1 / sigma (right-Haar):
-where there is no effect it ever reaches E with probability 1 / E at most, however often one looks.
+**The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time):
+above 0 the candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test
+whose prior on sigma is 1 / sigma (right-Haar). Without an effect it ever reaches E with probability
+1 / E at most.
 
-Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t Student's
-statistic, and let the effect mean/sigma be normal with variance g. Then, with w = n g / (1 + n g):
+Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t
+Student's statistic, and let the effect mean/sigma be normal with variance g. Then, with w = n g /
+(1 + n g):
 
     two-sided   B = (1 + n g)^(-1/2) [(1 + t^2 / v) / (1 + t^2 / (v (1 + n g)))]^(n/2)
                   = (1 + n g)^(-1/2) (1 - w r)^(-n/2)
     posterior   (mean - w mean(x)) / sqrt(w sum(x^2) (1 - w r)) * n is Student's t with n degrees
     one-sided   e = 2 B P(effect > 0 | x) = 2 B T_n(sign(mean(x)) n sqrt(g r / (1 + n g (1 - r))))
 
-In r nothing divides by a spread that may be zero, and e stays below 2 (1 + n g)^((n-1)/2) for t without end.
+In r nothing divides by a spread that may be zero. e stays below 2 (1 + n g)^((n-1)/2) for any t.
 
-**Outliers.** Each value further than three robust deviations from the median of all blocks is first pulled to
-that distance (`stats.winsorised`): the size of an outlier does not matter, and one block in five moves the mean by
-little. Where more than three blocks in ten lie beyond, the median itself is in doubt, and nothing is pulled in.
-Of normal values the clip touches 3 in 1,000, so the bound on e holds nearly as before. For other noise it is
-simulated, not proven, with a look after every block up to the limit (`tests/bench/VERDICT.md`): heavy tails, one
-block in five disturbed, autocorrelation. Disturbances have to hit either side alike: who starts is drawn anew.
+**Outliers.** A value further than three robust deviations from the median of all blocks is clipped
+to that distance (`stats.winsorised`), so one bad block in five moves the mean little. If more than
+three blocks in ten lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so
+the bound on e nearly holds. For heavy tails, one block in five disturbed, and autocorrelation it is
+simulated, not proven, with a look after every block (`tests/bench/VERDICT.md`). Disturbances must
+hit both sides alike, so the side that starts is random.
 
-**Kept processes.** Blocks of the same processes share what these differ by, and no number of blocks averages that.
-Then the margin is moved outwards by `allowance`: three standard deviations of it.
+**Shared processes.** Blocks of the same processes share an offset that more blocks do not average
+out. Then `allowance` widens the margin by three standard deviations of this offset.
 
-Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B); Gronau, Ly
-and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and Grünwald 2021, "Optional
-stopping with Bayes factors" (right-Haar priors: stop whenever you like).
+Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B);
+Gronau, Ly and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and
+Grünwald 2021, "Optional stopping with Bayes factors" (right-Haar priors: stop whenever you like).
 """
 
 import math
@@ -61,10 +62,10 @@ from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
 
 def confidence(comparisons: int) -> float:
-    """Of each interval, so that one verdict in 100 sessions is false at most (Bonferroni).
+    """Confidence of each interval, so that one session in 100 has a false verdict (Bonferroni).
 
-    A verdict can be false at one end of its interval only. So each of `comparisons` may miss at either end in
-    1 / (100 comparisons) of all cases; a single one in 1 of 200, as ever.
+    A verdict can be false at one end of its interval only. So each of `comparisons` may miss at
+    either end in 1 / (100 comparisons) of all cases; a single one in 1 of 200.
     """
     return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / comparisons)
 
@@ -76,7 +77,7 @@ def measurements(
     timings: Timings,
     confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
-    """One a pair and workload that both sides were timed on for two rounds at least."""
+    """One for each pair and workload that has at least two rounds that count."""
     measurements = []
     for pair in pairs:
         for workload in timed:
@@ -98,7 +99,7 @@ def measure_pair(
     moved: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of one pair on one workload; `flops`, `moved`: operations and bytes of a call."""
+    """The measurement of a pair on a workload; `flops`, `moved`: operations and bytes of a call."""
     segments = timings.of(workload.name)
     logs = log_ratios(segments, *pair.sides)
     ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.sides))
@@ -107,7 +108,7 @@ def measure_pair(
         ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
 
     def latency_s(side: str) -> float:
-        """Seconds of one call: the geometric mean of the segments' medians, outliers pulled in as in the ratio."""
+        """Seconds of one call: geometric mean of the segments' medians, outliers clipped."""
         logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
         return math.exp(winsorised(logs).mean)
 
@@ -144,27 +145,27 @@ def noise_between_rounds(logs_by_workload: Iterable[Sequence[float]]) -> float |
 
 
 MARGIN = 0.01
-"""A difference below one per cent is none."""
+"""A difference below one per cent counts as none."""
 SAME = 2 * MARGIN
 """`same` needs a difference within twice the margin."""
 G = 1.0
-"""Prior variance of the effect, the mean in units of sigma."""
+"""Prior variance of the effect (mean / sigma)."""
 MIN_BLOCKS = 8
-"""The first count at which the evidence can be well above what a verdict needs."""
+"""Fewest blocks whose evidence can clearly exceed what a verdict needs."""
 FAR = math.log(2)
-"""A log ratio beyond this, twice the time or half of it, needs fewer blocks."""
+"""A log ratio beyond this (twice or half the time) needs fewer blocks."""
 FAR_BLOCKS = 4
-"""So many, where they agree."""
+"""Fewest blocks for such a large difference, if they agree."""
 FAR_G = 100.0
-"""Prior variance of such an effect, in units of sigma squared."""
+"""Prior variance of such an effect (mean / sigma)."""
 MAX_BLOCKS = 60
-"""What is not clear by then is not worth the time."""
+"""A pair that is undecided after this many blocks becomes `inconclusive`."""
 MORE_BLOCKS = 150
-"""The same, of a candidate that may still be kept."""
+"""The same limit for a candidate that may still be kept."""
 SAME_EVIDENCE = 100.0
-"""`same` needs as much on either side."""
+"""Evidence that `same` needs on either side."""
 TOO_NOISY = 0.03
-"""Blocks that scatter by more (standard deviation) say more of the machine than of the kernel."""
+"""Above this standard deviation of blocks, the machine is called too noisy."""
 
 
 Word = Literal["faster", "slower", "same", "inconclusive"]
@@ -173,7 +174,7 @@ Word = Literal["faster", "slower", "same", "inconclusive"]
 def by_interval(measurement: Measurement) -> SpeedVerdict:
     """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1.
 
-    The number of rounds is fixed beforehand, or set by the time there is, never by what the rounds say.
+    The number of rounds is fixed beforehand or limited by time; results so far never change it.
     """
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
@@ -199,7 +200,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
 
 
 def speed_verdict(measurement: Measurement, word: Word, reason: str, e_value: float | None = None) -> SpeedVerdict:
-    """The verdict on a measurement; `e_value`: the evidence for it, where the rule is the sequential one."""
+    """The verdict on a measurement; `e_value`: its evidence, under the sequential rule only."""
     return SpeedVerdict(
         variant=measurement.variant,
         workload=measurement.workload.name,
@@ -227,35 +228,35 @@ def invalid_verdict(variant: str, workload: str, against: Against, cause: Cause,
 
 @dataclass(frozen=True)
 class Decision:
-    """What the blocks allow to say of the candidate."""
+    """The verdict that the blocks so far support."""
 
     verdict: Word
-    """Beyond the margin, within twice the margin, or not clear."""
+    """`faster` or `slower`: beyond the margin. `same`: within twice the margin."""
     e_value: float
-    """Evidence for the verdict; of `inconclusive`, that for the side which came nearest to faster or slower."""
+    """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
     reason: str
-    """Why the verdict is this one."""
+    """One sentence."""
 
 
 def needed_evidence(workloads: int, candidate: int = 0) -> float:
-    """What `faster` and `slower` need: one false in 1,000 a workload, and one in 100 a session.
+    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session.
 
-    Of the k-th `candidate` of a campaign `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1)) of
-    all k add up to 1/20, however many there are. So a campaign keeps anything false in one case of 20 at most.
+    For the k-th `candidate` of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 /
+    (20 k (k + 1)) of all k add up to 1/20. So at most one campaign in 20 keeps anything false.
     """
     return max(1000.0, 100.0 * workloads, 20.0 * candidate * (candidate + 1) * workloads)
 
 
 def e_value(logs: Sequence[float], above: float, variance: float = G) -> float:
-    """Evidence that the mean of `logs`, finite numbers, is above `above`; 1 is none, below 1 it speaks against.
+    """Evidence that the mean of `logs` (finite) is above `above`: 1 is none, below 1 is against.
 
-    `variance`: of the effect, before anything is seen.
+    `variance`: prior variance of the effect.
     """
     count = len(logs)
     values = [value - above for value in logs]
     scale = max(map(abs, values), default=0.0)
     share = 0.0
-    """n mean^2 / sum of squares, 0 to 1, with the sign of the mean; scaled first, so that no square is lost."""
+    """n mean^2 / sum of squares, 0 to 1, with the sign of the mean; scaled against underflow."""
     if scale:
         scaled = [value / scale for value in values]
         total = math.fsum(scaled)
@@ -269,16 +270,17 @@ def e_value(logs: Sequence[float], above: float, variance: float = G) -> float:
 
 
 def allowance(variance: float) -> float:
-    """How far the margin moves where blocks share a variance: missed in 1 of 1,000 cases."""
+    """How far to widen the margin for the variance that blocks share: misses 1 in 1,000 cases."""
     return 3 * math.sqrt(variance)
 
 
 def by_evidence(
     logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0, most: int = MAX_BLOCKS
 ) -> Decision | None:
-    """The verdict that `logs` allow, or None: go on measuring. From `most` blocks on there is always one.
+    """The verdict that `logs` support; None: measure another block, if fewer than `most` exist.
 
-    `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
+    `workloads`: how many are compared; `allowed`: the `allowance`; `candidate`: number in a
+    campaign.
     """
     decision = far_off(logs, needed_evidence(workloads, candidate))
     if decision is not None:
@@ -308,16 +310,17 @@ def by_evidence(
 
 
 def conclude_now(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
-    """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
+    """The verdict when no time is left for another block: `inconclusive` without evidence."""
     decision = by_evidence(logs, workloads, allowed, candidate, most=0)
     assert decision is not None
     return decision
 
 
 def far_off(logs: Sequence[float], needed: float) -> Decision | None:
-    """The verdict on what evidently takes twice the time, or half of it; a few blocks show that. None: no such.
+    """The verdict if the time evidently doubled or halved, which few blocks show; else None.
 
-    The prior allows for effects of many sigma. Under no effect at all this evidence is next to nothing.
+    `needed`: e-value. The prior allows effects of many sigma; without an effect, evidence is near
+    0.
     """
     if len(logs) < FAR_BLOCKS:
         return None
@@ -331,5 +334,5 @@ def far_off(logs: Sequence[float], needed: float) -> Decision | None:
 
 
 def _evidence(kept: Clipped, above: float) -> tuple[float, float]:
-    """Evidence that the mean is above `above`, and that its mirror is."""
+    """Evidence that the mean is above `above`, and that it is below `-above`."""
     return e_value(kept.values, above), e_value([-value for value in kept.values], above)
