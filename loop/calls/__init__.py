@@ -1,13 +1,15 @@
-"""One call of a variant: its memory, what surrounds it, how it is made and timed. Runs in a worker.
+"""Makes one call of a variant in a worker: its memory, its guard zones, the call itself and its
+timing.
 
-Read `call` (the nouns) and `invocation` (how a call is made ready for a check, and for timing) first. `library`,
-`external` and `torch_call` load the three kinds of variant, `cuda` the calls of a library on a device.
+Begin with `call` (data types) and `invocation` (preparing a call for a check or for timing).
+`library`, `external` and `torch_call` load the three kinds of variant; `cuda` runs a library's
+calls on a GPU.
 
-A checked call has tensors between guard zones (`memory`; `cuda.driver` has that of a device, `torch_call` that of
-torch). A fault beside one is named (`invocation.FaultWatch`). A timed call lies in memory that the judge shares
-with the worker, and the judge gives orders through a page of it (`arena`). `seal` notices when a variant replaces
-what it is timed and judged with.
+In a check, tensors lie between guard zones (`memory`, `cuda.driver`, `torch_call`), and
+`invocation.FaultWatch` names the tensor next to a fault. In timing, tensors lie in memory shared
+with the judge, which sends orders through one page of it (`arena`). `seal` detects that a variant
+replaced the functions that time and judge it.
 
-A Python function may take any structure: `callee` puts it together around tensors of ours and takes several
-outputs apart. Only `callee` and files whose names begin with `torch` import torch.
+`callee` passes any structure of arguments to a Python function. Only `callee` and files that begin
+with `torch` import torch.
 """

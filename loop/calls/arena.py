@@ -1,8 +1,5 @@
-"""Memory that the judge shares with one worker: inputs that only the judge makes, and a slot for each output.
-
-The worker computes in it and the judge looks into it, so that nothing a variant does in its own process stands
-between a result and its judge.
-"""
+"""Memory shared by the judge and one worker: inputs that the judge writes, and a slot for each
+output. The judge reads results directly, so a variant cannot change them on the way."""
 
 import ctypes
 import fcntl
@@ -18,23 +15,22 @@ from loop.calls.invocation import Stage
 
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
-"""The number of the order, and of the last one that was carried out; each in a cache line of its own."""
+"""Words with the number of the order and of the last completed one, each in its own cache line."""
 OP, COUNT, OWN_NS = 16, 17, 19
-"""What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's."""
+"""Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
 CAPTURED = 20
-"""Whether a graph holds the calls that were made ready: then the host no longer decides what they compute."""
+"""Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
 ROTATIONS = 24
-"""Bytes by which each input is rotated, for inputs in a device's memory."""
+"""First word with the rotation in bytes of each input, for inputs in device memory."""
 OFFSETS = 64
-"""Where the windows of each call begin, in elements: call by call, input by input."""
+"""First word with the window offsets in elements: call by call, input by input."""
 MAX_OFFSETS = CONTROL_BYTES // 8 - OFFSETS
 LEAVE, READY, RUN, SETTLE, GIVE = range(5)
-"""Stop waiting for orders; make ready for some calls; make them; have their results be there, where they lie; put
-them into their slots."""
+"""Orders: stop obeying; prepare calls; run them; finish results on the device; copy into slots."""
 
 
 class Bell:
-    """Two pipes, as the judge uses them: one wakes the worker, one wakes the judge."""
+    """Two pipes by which judge and worker wake each other, if they share a core."""
 
     def __init__(self) -> None:
         self._orders, self._ring = os.pipe()
@@ -44,7 +40,7 @@ class Bell:
 
     @property
     def handles(self) -> tuple[int, int]:
-        """The worker's ends."""
+        """The worker's ends: it reads the first and writes the second."""
         return self._orders, self._rung
 
     def ring(self) -> None:
@@ -52,7 +48,7 @@ class Bell:
         os.write(self._ring, b"x")
 
     def rung(self, limit_s: float) -> bool:
-        """Whether the worker rings within that many seconds."""
+        """Wait up to `limit_s` seconds for the worker; return whether it rang."""
         if not self._poll.poll(limit_s * 1e3):
             return False
         os.read(self._done, 1)
@@ -65,11 +61,11 @@ class Bell:
 
 
 def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: int, number: int) -> None:
-    """Carry out orders until one says to leave. An exception of a call passes through: its order stays undone.
+    """Carry out orders in the worker until LEAVE. An exception of a call passes through; its order
+    stays undone.
 
-    `memory`: what it shares with the judge.
-    `bell`: pipes to sleep at and to ring with; None: both sides watch the memory, each on a core of its own.
-    `inputs`: tensors of the call. `number`: the number of the last order before.
+    `memory`: shared memory. `bell`: pipes to wait on and to ring; None: both sides poll, each on
+    its own core. `inputs`: number of input tensors. `number`: number of the previous order.
     """
     words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     was_on = gc.isenabled()
@@ -107,20 +103,18 @@ def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: 
 
 ALIGNMENT = 256
 GAP_BYTES = 4096
-"""Before and after each tensor, at least: what is written there harms no other tensor."""
+"""Minimum gap between tensors, so that a small out-of-bounds write damages no other tensor."""
 MOST_CALLS = 256
-"""Calls of a sample at most."""
+"""Maximum number of calls in a sample."""
 SLOTS_BYTES = 4 << 20
-"""Memory that the outputs of a sample may take together; a single one may take more."""
+"""Maximum memory for all outputs of a sample. A single output may exceed it."""
 HUGE_BYTES = 128 << 20
-"""From this size on large pages save more than they take."""
+"""From this size on, request huge pages."""
 
 
 def new_file() -> int:
-    """The descriptor of a file without a name: it is gone with the last process that holds it. It only grows.
-
-    A worker that made it shorter would end us: who reads behind the end of a mapped file is killed.
-    """
+    """Descriptor of an anonymous file that can grow but not shrink. If a worker could shrink the
+    file, the judge would crash (SIGBUS) when it reads past the end."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
@@ -130,14 +124,14 @@ def new_file() -> int:
 
 
 class Values:
-    """What the judge made for one input, with the room for windows; shared by all sides that read it."""
+    """The judge's values of one input, with room for windows; all sides share them."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._twice: ctypes.Array[ctypes.c_char] | None = None
 
     def write(self, address: int, count: int) -> None:
-        """Write the values to an address, rotated by `count` bytes."""
+        """Copy the values to an address, rotated by `count` bytes."""
         if self.data and self._twice is None:
             self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
         if self._twice is not None:
@@ -145,13 +139,13 @@ class Values:
 
 
 class Pool:
-    """The values of one input in the shared memory."""
+    """The values of one input in shared memory."""
 
     def __init__(self, tensor: TensorFile, values: Values, offset: int) -> None:
-        """`offset`: where it begins, in bytes."""
+        """`offset`: first byte in shared memory."""
         self.tensor, self.values, self.offset = tensor, values, offset
         self.turned = 0
-        """Bytes by which it is rotated."""
+        """Bytes by which the values are rotated now."""
 
     def write(self, base: int, count: int) -> None:
         """Write the values rotated by `count` bytes."""
@@ -160,7 +154,7 @@ class Pool:
 
 
 class Arena:
-    """The shared memory of one worker; use `close` when it has ended."""
+    """The shared memory of one worker. Call `close` after the worker has ended."""
 
     def __init__(self) -> None:
         self.handle = new_file()
@@ -168,17 +162,18 @@ class Arena:
         self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
         self.slots: list[int] = []
-        """Where the output of each call begins, in bytes."""
+        """First byte of each call's output."""
         self.slot_bytes = 0
         self.updated: frozenset[int] = frozenset()
-        """Numbers of the inputs that a call changes in place."""
+        """Positions of the inputs that a call changes in place."""
         self._spoilt: list[tuple[int, bytes]] = []
-        """Places of inputs whose elements are others until the very order, and their true bytes."""
+        """(byte, original bytes) of input elements changed by `spoil`."""
         os.ftruncate(self.handle, self.size)
         self._map()
 
     def _map(self) -> None:
-        """Map the file, also again after it grew; the anchor gives its address, and keeps it from being closed."""
+        """Map the file, again after each growth. The anchor gives the address and blocks a
+        close."""
         self.memory = mmap.mmap(self.handle, self.size)
         if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
@@ -192,7 +187,7 @@ class Arena:
         self.memory.close()
 
     def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
-        """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
+        """Reserve memory for a call's inputs, with these values, and for up to `most` outputs."""
         self.slot_bytes, self.updated = call.output.size, call.updated
         by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
         count = max(1, min(most, MOST_CALLS, by_words, by_bytes))
@@ -207,7 +202,7 @@ class Arena:
             pool.write(self.base, 0)
 
     def _resize(self, size: int) -> None:
-        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # What was there before is gone.
+        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # Discard the old contents.
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()
         self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -216,17 +211,17 @@ class Arena:
         self._map()
 
     def clear(self) -> None:
-        """Give the memory of the tensors back."""
+        """Free the memory of the tensors."""
         self.pools, self.slots = [], []
         self._resize(CONTROL_BYTES)
 
     def poison(self, count: int) -> None:
-        """Make the first outputs NaN, so that an element nobody writes shows."""
+        """Fill the first `count` outputs with NaN, so that unwritten elements show."""
         for slot in self.slots[:count]:
             ctypes.memset(self.base + slot, POISON, self.slot_bytes)
 
     def spoil(self, number: int, element: int, mask: int) -> None:
-        """Change an element of an input until `mend`: flip the bits of `mask`, or make it NaN where that is 0."""
+        """Change one input element until `mend`: flip the bits of `mask`, or make it NaN if 0."""
         pool = self.pools[number]
         item = pool.tensor.item
         at = pool.offset + element * item
@@ -236,27 +231,27 @@ class Arena:
         self.memory[at : at + item] = flipped if mask else bytes([POISON]) * item
 
     def mend(self) -> None:
-        """Give spoilt elements their values again."""
+        """Restore all elements changed by `spoil`."""
         while self._spoilt:
             at, true = self._spoilt.pop()
             self.memory[at : at + len(true)] = true
 
     def glimpse(self, number: int, places: Sequence[int]) -> bytes:
-        """Some bytes of the output of one call."""
+        """Read single bytes of the output of call `number`."""
         begin = self.slots[number]
         return bytes(self.memory[begin + place] for place in places)
 
     def output(self, number: int) -> bytes:
-        """The output of one call."""
+        """Read the output of call `number`."""
         return self.memory[self.slots[number] : self.slots[number] + self.slot_bytes]
 
     def poisoned(self, count: int) -> bool:
-        """Whether the output of one of the first calls is still poison from end to end: nobody wrote it."""
+        """Whether one of the first `count` outputs was never written: it is all poison."""
         whole = bytes([POISON]) * self.slot_bytes
         return bool(whole) and any(self.output(number) == whole for number in range(count))
 
     def changed(self) -> list[str]:
-        """Names of inputs that do not hold what the judge wrote."""
+        """Names of inputs that differ from the judge's values, except those a call may update."""
         names = []
         for n, pool in enumerate(self.pools):
             data, turned = pool.values.data, pool.turned
@@ -266,6 +261,6 @@ class Arena:
         return names
 
     def close(self) -> None:
-        """Give everything back."""
+        """Unmap the memory and close the file."""
         self._unmap()
         os.close(self.handle)

@@ -1,4 +1,4 @@
-"""A call and a variant as parent, judge and worker speak of them: plain data, without pydantic."""
+"""Calls and variants as plain data for session, judge and worker. No pydantic: a fast start."""
 
 import ctypes
 import math
@@ -13,12 +13,12 @@ MAX_RANK = 8
 NUMBERED: tuple[Dtype, ...] = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8")
 NUMBERED += ("int16", "bool", "float8_e4m3fn", "float8_e5m2")
 DTYPES: dict[str, tuple[int, int]] = {name: (n, ITEM_SIZES[name]) for n, name in enumerate(NUMBERED, 1)}
-"""Name to its number in loop_kernel.h and its size in bytes."""
+"""Name to (number in loop_kernel.h, bytes of an element)."""
 POISON = 0xFF
-"""Bytes of this value are NaN in every floating-point type."""
+"""A byte that, repeated, is NaN in every floating-point type."""
 PAGE = mmap.PAGESIZE
 ROW_PADDING = 8
-"""Elements of poison after each row of a tensor that is laid out `strided`."""
+"""Poison elements after each row of a tensor in layout `strided`."""
 
 
 class LoopTensor(ctypes.Structure):
@@ -60,20 +60,18 @@ def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int
 
 
 def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor, both included."""
+    """Elements from a tensor's first to its last in memory, both included; 0 if it is empty."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def scatter(data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes) -> bytes:
-    """The bytes of a contiguous tensor spread out to `strides`, over the bytes of `between`.
-
-    Along an axis of stride 0 its values are the same.
-    """
+    """Spread a contiguous tensor's bytes out to `strides` (in elements), over the bytes of
+    `between`. Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
         return between
-    import numpy  # A worker that tries no layouts does without it.
+    import numpy  # Imported late: only checks of layouts need numpy.
 
     spread = bytearray(between)
     view = numpy.ndarray(shape, f"u{item}", spread, strides=[stride * item for stride in strides])
@@ -82,7 +80,7 @@ def scatter(data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item:
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
-    """The inverse of `scatter`: the bytes of the contiguous tensor."""
+    """Inverse of `scatter`: bytes of the contiguous tensor."""
     if 0 in shape:
         return b""
     import numpy
@@ -91,7 +89,7 @@ def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
 
 
 def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-    """The LoopTensor of a tensor in memory; strides in elements."""
+    """Make the LoopTensor of a tensor in memory; strides in elements."""
     tensor = LoopTensor(address, DTYPES[dtype][0], len(shape))
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         tensor.sizes[axis], tensor.strides[axis] = size, stride
@@ -100,25 +98,25 @@ def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dty
 
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
-"""Windows into a tensor's file begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
+"""Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
 LATE_S = 20e-3
-"""Work that goes on for longer after the stream is done was not all on the stream. Shorter work shows in the
-output, which is read before: the host's clock cannot tell it from an interruption."""
+"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
+output, which is read first; the host's clock cannot tell it from an interruption."""
 APART = 256
-"""Outputs in a block begin at multiples of this, with at least that many bytes between two."""
+"""Alignment of outputs in a block, and minimum bytes between two of them."""
 
 
 class Refused(Exception):
-    """The variant cannot do this call, or did it wrong: a finding, not a bug of loop."""
+    """The variant cannot make this call, or made it wrongly: a finding, not a bug of `loop`."""
 
     def __init__(self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None) -> None:
-        """`code`: the variant's own error number; `seed`: the emulator's seed that gives the fault again."""
+        """`code`: the variant's error number. `seed`: emulator seed that reproduces the fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
 
 
 def refuse_late(seconds: float) -> None:
-    """Raise Refused where other streams worked for that long after the call's own stream was done."""
+    """Raise Refused if other streams worked too long after the call's own stream was done."""
     if seconds > LATE_S:
         late = f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done"
         raise Refused(late, "left work")
@@ -126,7 +124,7 @@ def refuse_late(seconds: float) -> None:
 
 @dataclass_transform(frozen_default=True)
 class Plain:
-    """An immutable value with its class's annotated fields in order. Dataclasses would delay a worker's start."""
+    """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         kind = type(self)
@@ -137,7 +135,7 @@ class Plain:
         self.__dict__.update(fields)
 
     def but(self, **changes: Any) -> Self:
-        """The same with changes."""
+        """Copy with changed fields."""
         return type(self)(**{**vars(self), **changes})
 
     def __eq__(self, other: object) -> bool:
@@ -148,11 +146,9 @@ class Plain:
 
 
 class TensorFile(Plain):
-    """A contiguous tensor in a file, C order.
-
-    With `room`, the file holds that many more elements. Any window of the tensor's size is then valid input: each
-    timed call takes another window, so no call sees the values of the call before.
-    """
+    """A contiguous tensor in a file, C order. With `room`, the file has that many additional
+    elements. Each window of the tensor's size is valid input. Timed calls use different windows, so
+    no call sees earlier values."""
 
     name: str
     path: str
@@ -162,7 +158,7 @@ class TensorFile(Plain):
     offset: int = 0
     """First element of the window whose answer the judge knows."""
     same: int = -1
-    """An axis along which all values are the same, which may have a stride of 0; -1: none."""
+    """Axis along which all values are equal, so its stride may be 0; -1: none."""
 
     def strides(self, layout: str) -> tuple[int, ...]:
         """Strides in elements under a layout."""
@@ -175,7 +171,7 @@ class TensorFile(Plain):
 
     @property
     def item(self) -> int:
-        """Bytes of an element."""
+        """Bytes of one element."""
         return DTYPES[self.dtype][1]
 
     @property
@@ -184,19 +180,19 @@ class TensorFile(Plain):
         return self.elements * self.item
 
     def window(self) -> bytes:
-        """Its bytes in the file."""
+        """Read the tensor's bytes from the file."""
         with open(self.path, "rb") as file:
             file.seek(self.offset * self.item)
             return file.read(self.size)
 
     @property
     def pool_size(self) -> int:
-        """Bytes of its file: of the tensor and its room."""
+        """Bytes of the file: tensor and room."""
         return self.size + self.room * self.item
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """Tensors at these addresses, as the C interface takes them."""
+    """Array of LoopTensor for tensors at these addresses."""
     placed = zip(addresses, tensors, strict=True)
     described = [describe(at, each.shape, each.strides(layout), each.dtype) for at, each in placed]
     return (LoopTensor * max(len(described), 1))(*described)
@@ -206,46 +202,47 @@ class Call(Plain):
     """Everything a variant needs to compute one output."""
 
     key: str
-    """Name of the workload, and the seed."""
+    """Workload name and seed; identifies the call."""
     dtype: Dtype
-    """The workload's element type. Its tolerance counts, and tensors without a type of their own have it."""
+    """Element type of the workload: selects the tolerance; default type of the tensors."""
     inputs: tuple[TensorFile, ...]
     output: TensorFile
-    """The output. Several outputs stand in one block of bytes, which this describes."""
+    """The output, or the block of bytes that holds several outputs."""
     attributes: dict[str, Value]
-    """By name, for Python variants."""
+    """Name to value, for Python variants."""
     numbers: tuple[float | None, ...]
-    """Attributes in signature order, for C: None stands for NaN."""
+    """Attributes in signature order, for C; None is passed as NaN."""
     parts: tuple[TensorFile, ...] = ()
-    """Outputs in the block; `offset` is the byte where each begins. Empty where `output` is the only one."""
+    """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
     updates: tuple[int, ...] = ()
-    """For each part the number of the input that is changed in place, or -1. Empty where there is none."""
+    """For each part, the position of the input it updates in place, or -1; empty: no updates."""
     structure: str = ""
-    """File of what the function is given, with places for the tensors; empty: the inputs one by one."""
+    """File with the pickled argument structure; empty: tensors are passed one by one."""
     structure_digest: str = ""
-    """Digest of that file as the judge wrote it. Unpickling any other content would run it."""
+    """Digest of that file by the judge, checked before unpickling, because unpickling runs code."""
     draws: int = 1
-    """Sets of values in the files of inputs: a window is one of these sets in all inputs at once."""
+    """Input sets in the files. A window selects the same set in all inputs."""
     seed: int = 0
-    """Seed before each constructor, where functions are classes."""
+    """Seed set before each constructor, if functions are classes."""
 
     @property
     def outputs(self) -> tuple[TensorFile, ...]:
-        """All outputs; `offset` is the byte of the block where each begins."""
+        """All outputs; `offset` is the first byte in the block."""
         return self.parts or (self.output,)
 
     @property
     def updated(self) -> frozenset[int]:
-        """Numbers of the inputs that are changed in place."""
+        """Positions of the inputs that are changed in place."""
         return frozenset(self.updates) - {-1}
 
     @property
     def written(self) -> tuple[TensorFile, ...]:
-        """Outputs that are not inputs changed in place."""
+        """Outputs that are separate tensors, not inputs changed in place."""
         return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
 
     def block(self, written: Iterable[bytes], updated: Callable[[int], bytes]) -> bytes:
-        """The bytes of all outputs: those in `written`, and by number those of inputs changed in place."""
+        """Join all outputs into one block. `written`: bytes of the separate outputs. `updated`:
+        returns the bytes of an input changed in place, by position."""
         rest = iter(written)
         if not self.parts:
             return next(rest)
@@ -255,25 +252,25 @@ class Call(Plain):
         return bytes(filled)
 
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
-        """Its inputs at these addresses, as the C interface takes them."""
+        """LoopTensor array of the inputs at these addresses."""
         return c_tensors(self.inputs, addresses, layout)
 
     def c_output(self, address: int) -> Any:
-        """Its outputs in a block at an address, as the C interface takes them."""
+        """LoopTensor array of the outputs in a block at this address."""
         return c_tensors(self.written, [address + part.offset for part in self.written])
 
     def c_numbers(self) -> Any:
-        """Its attributes, as the C interface takes them."""
+        """Attributes as an array of double."""
         numbers = [math.nan if number is None else number for number in self.numbers]
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
     def at_start(self) -> "Call":
-        """The same call on the first windows. It says nothing about the values whose answer is known."""
+        """The same call on the first windows, which do not reveal where the known values are."""
         return self.but(inputs=tuple(tensor.but(offset=0) for tensor in self.inputs))
 
 
 class LibraryTerms(Plain):
-    """A compiled variant, as the worker that loads it needs it."""
+    """What a worker needs to load a compiled variant."""
 
     device: Device
     entry: str
@@ -282,28 +279,28 @@ class LibraryTerms(Plain):
 
 
 class FunctionTerms(Plain):
-    """A Python callable: a variant's, or one of the target's functions."""
+    """What a worker needs to load a Python function of a variant or target."""
 
     python: str
-    """A bundled function's name, or `module:function`."""
+    """`module:function`, or the name of a bundled function."""
     is_class: bool = False
-    """Whether it names a class: an instance is made and called."""
+    """Whether it is a class, whose instance is called."""
     arguments: str = ""
-    """The function that gives the constructor's arguments; empty: none."""
+    """Function that returns the constructor's arguments; empty for none."""
     is_free: bool = False
-    """Whether calls may change what the instance holds."""
+    """Whether calls may change the instance's state."""
     passed: bool = False
-    """Whether the caller passes outputs, after the inputs."""
+    """Whether the caller allocates the outputs and passes them after the inputs."""
     folder: str = ""
-    """A copy of its files: modules are looked for here first."""
+    """Folder with a copy of the variant's files, searched first for modules; empty for none."""
 
 
 class CommandTerms(Plain):
-    """A program of its own."""
+    """What a worker needs to run a variant that is a program."""
 
     run: tuple[str, ...]
     shapes: dict[str, str]
-    """Tensor to its dimensions, as the signature has them."""
+    """Tensor name to dimension names, as in the signature."""
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
@@ -311,12 +308,12 @@ Terms = LibraryTerms | FunctionTerms | CommandTerms
 
 
 def step_of(dtype: Dtype, device: Device) -> int:
-    """Elements from one window to the next."""
+    """Elements between the beginnings of two windows."""
     return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
 def in_a_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Several outputs as one block of bytes in a file, and the outputs with their offsets there."""
+    """Place several outputs in one block; return it and the outputs with byte offsets."""
     parts, end = [], 0
     for output in outputs:
         begin = end and (-(-end // APART) + 1) * APART
@@ -326,7 +323,7 @@ def in_a_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tu
 
 
 def attribute_number(choices: tuple[str, ...], value: Value) -> float | None:
-    """An attribute as the double a C kernel is given; None for "not given"."""
+    """An attribute as a double for C: a choice becomes its index, None stays None."""
     if isinstance(value, str):
         return float(choices.index(value))
     return None if value is None else float(value)

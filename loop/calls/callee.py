@@ -1,9 +1,6 @@
-"""What a call of a Python function is: the function, or an instance of its class, and how tensors get in and out.
-
-Arguments and results may be any structure: tuples, dicts, modules. A structure is taken apart into its tensors and
-the rest. The rest is pickled with a number in place of each tensor, so a worker can put the same structure
-together around tensors of its own.
-"""
+"""Calls a user's Python function or class with any structure of arguments and results. A structure
+(tuples, dicts, modules) is split into its tensors and the rest. The rest is pickled with a number
+for each tensor, so that a worker can rebuild the structure around its own tensors."""
 
 import hashlib
 import io
@@ -24,30 +21,30 @@ from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, 
 WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 HASHED = 1 << 20
-"""Words that are hashed at a time."""
+"""32-bit words hashed in one step."""
 
 
 @dataclass(frozen=True)
 class Apart:
-    """A structure that was taken apart."""
+    """A structure split into its tensors and the rest."""
 
     rest: bytes
-    """Everything but the tensors' values, pickled."""
+    """The structure, pickled, with numbers in place of tensors."""
     names: tuple[str, ...]
-    """Of each tensor: the path to it, as in `weights.bias`."""
+    """Path of each tensor in the structure, such as `weights.bias`."""
     tensors: tuple[Tensor, ...]
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves a number in place of each tensor."""
+    """Pickler that writes a number in place of each tensor."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.tensors: dict[int, tuple[int, Tensor]] = {}
-        """By identity: the number of a tensor, and the tensor."""
+        """id(tensor) to its number and the tensor."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """Whether a tensor is a parameter of a module, and its number; None for anything else."""
+        """For a tensor: (is it a module's Parameter, number); None for any other object."""
         if not isinstance(obj, Tensor):
             return None
         if type(obj) not in (Tensor, torch.nn.Parameter):
@@ -60,20 +57,20 @@ class _Unpickler(pickle.Unpickler):
     tensors: Sequence[Tensor]
 
     def persistent_load(self, pid: Any) -> Any:
-        """The tensor of a number."""
+        """Return the tensor with this number."""
         is_parameter, number = pid
         tensor = self.tensors[number]
         return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class or function by name; a module may be a file."""
+        """Find a class or function; the module may be a path of a file."""
         if module.endswith(".py"):
             import_file(module)
         return super().find_class(module, name)
 
 
 def take_apart(value: Any) -> Apart:
-    """A structure as its tensors and the rest. Raises Refused for what cannot be pickled."""
+    """Split a structure into its tensors and the rest. Raises Refused if it cannot be pickled."""
     names = {id(tensor): name for name, tensor in _named(value, "")}
     file = io.BytesIO()
     pickler = _Pickler(file)
@@ -86,22 +83,21 @@ def take_apart(value: Any) -> Apart:
 
 
 def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
-    """The structure around other tensors."""
+    """Rebuild a structure around other tensors; inverse of `take_apart`."""
     unpickler = _Unpickler(io.BytesIO(rest))
     unpickler.tensors = tensors
     return unpickler.load()
 
 
 def structure_digest(rest: bytes) -> str:
-    """A digest of the rest of a structure."""
+    """Digest of a structure's pickled rest."""
     return hashlib.blake2b(rest).hexdigest()
 
 
 def structure_of(call: Call) -> bytes:
-    """The rest of what a call's function is given; empty where that is the tensors one by one.
-
-    Raises Refused unless it is what the judge wrote: unpickling a file that a candidate changed would run it.
-    """
+    """Read the pickled argument structure of a call; empty if tensors are passed one by one. Raises
+    Refused if the file is not what the judge wrote, because unpickling a changed file would run its
+    code."""
     if not call.structure:
         return b""
     try:
@@ -114,7 +110,7 @@ def structure_of(call: Call) -> bytes:
 
 
 def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a structure with the path to it, the outermost first."""
+    """Yield every tensor of a structure with its path, outermost first."""
     if isinstance(value, Tensor):
         yield path or "output", value
     elif isinstance(value, torch.nn.Module):
@@ -125,7 +121,7 @@ def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _items(value: Any, path: str) -> list[tuple[str, Any]]:
-    """What a structure holds, each with the path to it."""
+    """The direct members of a structure, each with its path."""
     items: dict[Any, Any] = {}
     if isinstance(value, Mapping):
         items = dict(value)
@@ -137,10 +133,9 @@ def _items(value: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
-    """The tensors that a function returned, by their paths; a number counts as one without dimensions.
-
-    Anything else is kept as it is, such as a tensor of another class: it could compute itself later.
-    """
+    """Map paths to the tensors that a function returned; a number becomes a tensor without
+    dimensions. Any other object is kept unchanged, such as a tensor subclass, which could compute
+    lazily."""
     if isinstance(result, bool | int | float):
         dtype = torch.float64 if isinstance(result, float) else None
         return {path or "output": torch.tensor(result, dtype=dtype)}
@@ -153,7 +148,7 @@ def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
 
 
 class Callee:
-    """A function of the user's as one call needs it."""
+    """A user's function bound to one call; for a class, an instance of it."""
 
     def __init__(
         self,
@@ -165,10 +160,8 @@ class Callee:
         *,
         watched: bool = True,
     ) -> None:
-        """`arguments` gives those of the constructor, where `function` is a class.
-
-        `watched`: whether what the module holds is compared afterwards.
-        """
+        """`arguments`: returns the constructor's arguments, if `function` is a class. `watched`:
+        record the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
@@ -177,7 +170,7 @@ class Callee:
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
         self.state = self._state() if watched else {}
-        """Digests of what the module holds; or that itself, where calls may change it."""
+        """Digests of the module's tensors; copies of them if calls may change the state."""
 
     def _state(self) -> dict[str, Any]:
         state = self.module.state_dict() if self.module is not None else {}
@@ -185,20 +178,21 @@ class Callee:
         return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore(self) -> None:
-        """Let the module hold what it held at first, where calls may change it."""
+        """Reset the module to its first state, if calls may change it."""
         if self.module is not None and self.terms.is_free:
             self.module.load_state_dict({**self.module.state_dict(), **self.state})
 
     @property
     def changed(self) -> list[str]:
-        """Names of what the module holds, must not change, and did change."""
+        """Names of state tensors that changed although they must not."""
         if self.module is None or self.terms.is_free:
             return []
         now = self._state()
         return [f"state {name}" for name in {**self.state, **now} if self.state.get(name) != now.get(name)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """The call on these tensors; `outputs` where they are passed."""
+        """Bind the function to these tensors. `outputs`: buffers for a variant that gets its
+        outputs passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.rest:
@@ -209,7 +203,7 @@ class Callee:
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def outputs(self, result: Any) -> list[Tensor]:
-        """The outputs that a call returned; raises Refused unless they are as promised."""
+        """The output tensors in a call's result. Raises Refused if a shape or type is wrong."""
         expected, tensors = self.call.written, list(outputs_of(result).values())
         if not self.call.parts:
             single = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
@@ -224,11 +218,9 @@ class Callee:
 
 
 def digest(tensor: Tensor) -> bytes:
-    """A digest of a tensor's values, worked out where they lie, for some are gigabytes.
-
-    A sum of 32-bit words, each times an odd 64-bit number for its place (universal hashing, Carter and Wegman
-    1979). Words as wide as the sum will not do: an even number of changed highest bits, as of signs, cancels.
-    """
+    """Digest of a tensor's values, computed on its device because tensors may have gigabytes. A sum
+    of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter and
+    Wegman 1979). With 64-bit words an even number of changed sign bits would cancel."""
     words = bits_of(tensor).reshape(-1).view(torch.uint8)
     words = words.clone() if words.storage_offset() % 4 else words
     whole = words.numel() // 4
@@ -243,7 +235,7 @@ def digest(tensor: Tensor) -> bytes:
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:
-    """Raise Refused unless `result` is a tensor of that shape and type."""
+    """Raise Refused unless `result` is a plain tensor of this shape and type. `of`: its name."""
     if type(result) is not Tensor:
         got = type(result).__name__
         raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {got}", "wrong result")
@@ -254,13 +246,13 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: st
 
 
 def part_of(block: Tensor, part: TensorFile) -> Tensor:
-    """An output's part of a block of bytes, as a tensor."""
+    """View one output in a block of bytes as a tensor."""
     data = block[part.offset : part.offset + part.size]
     return data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape)
 
 
 def overwrite_result(result: Any) -> None:
-    """Overwrite what a function returned: with NaN, or the least whole number."""
+    """Fill returned tensors with NaN or the smallest integer, so that a reused result shows."""
     tensors = [output for output in outputs_of(result).values() if type(output) is Tensor]
     with torch.inference_mode():
         for tensor in tensors:

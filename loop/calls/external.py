@@ -1,4 +1,5 @@
-"""A program: it learns of a call from its arguments, its environment and a file, and may time itself."""
+"""Variants that are programs. A call is described by arguments, environment and a JSON file. A
+program may time itself."""
 
 import json
 import os
@@ -13,17 +14,17 @@ from loop.calls.call import Call, CommandTerms, Refused, TensorFile
 from loop.calls.invocation import Places, Prepared, Run, Stage
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
-"""A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
+"""A placeholder such as `{N}` in a word of the command; `${N}` is left to the shell."""
 CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
-"""Fields of a call in the file that describes it, besides its tensors."""
+"""Fields of a call that its JSON description contains besides the tensors."""
 LONGEST = 120
-"""Characters of a program's output that a message repeats."""
+"""Maximum length of a program's output line in a message."""
 CLOCKS_DIFFER = 1.1
-"""How much quicker than ours a program's clock may run."""
+"""A program's stated time may exceed our measured time by at most this factor."""
 
 
 class External:
-    """A program that computes calls."""
+    """A variant that is a program."""
 
     device = "cpu"
 
@@ -31,16 +32,16 @@ class External:
         self.terms, self.folder = terms, folder
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "ExternalCall":
-        """Write the file that describes the call; files have one layout."""
+        """Write the call's files. The layout is ignored, because files are contiguous."""
         return ExternalCall(self, call)
 
     def stage(self, places: Places, call: Call, slow: float) -> "ProgramStage":
-        """Take a call's place in the shared memory."""
+        """Prepare timed runs of a call."""
         return ProgramStage(self.prepare(call), places)
 
 
 class ExternalCall(Prepared):
-    """One call of an external program."""
+    """One call of a program."""
 
     timed_apart = True
 
@@ -48,11 +49,11 @@ class ExternalCall(Prepared):
         super().__init__(call)
         self.variant = variant
         self.seconds: float | None = None
-        """What the program stated about its last run."""
+        """Time that the program stated for its last run; None if it stated none."""
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write the inputs as files of their own, and the file that describes the call."""
+        """Write each input to a file, and the JSON description of the call."""
         self.call, path = call, Path(call.output.path)
         self.paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.files = [path.with_suffix(f".{part.name}.out") if call.parts else path for part in call.written]
@@ -78,7 +79,7 @@ class ExternalCall(Prepared):
         ]
 
     def _words(self) -> dict[str, str]:
-        """Sizes and attributes of the call, and its element type, as words: true is 1."""
+        """Values for placeholders: sizes, attributes and element type as text; true is 1."""
         shapes, words = self.variant.terms.shapes, dict[str, str]()
         for tensor in (*self.call.inputs, *self.call.outputs):
             words |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
@@ -90,7 +91,7 @@ class ExternalCall(Prepared):
         return self.run
 
     def run(self) -> None:
-        """Run the program once; its last line may say `{"seconds": ...}`."""
+        """Run the program once. Its last line of output may be `{"seconds": ...}`."""
         for path in self.files:
             path.unlink(missing_ok=True)
         for number in self.call.updated:
@@ -115,7 +116,7 @@ class ExternalCall(Prepared):
         self.seconds = own_seconds(completed.stdout.decode(errors="replace"), took_s)
 
     def output(self) -> bytes:
-        """The bytes of the output file; of several the block that holds all of them."""
+        """Read the output file; several outputs are joined into one block."""
         return self.call.block(
             map(_read_output, self.files, self.call.written),
             lambda number: _read_output(self.paths[number], self.call.inputs[number]),
@@ -130,13 +131,13 @@ class ExternalCall(Prepared):
 
 
 class ProgramStage(Stage):
-    """Timed runs of a program. Its tensors are files, which hold the values whose answer is known."""
+    """Timed runs of a program. Its input files have values whose answer the judge knows."""
 
     def __init__(self, prepared: ExternalCall, places: Places) -> None:
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once; the nanoseconds it states, at least 1; 0 where it states none."""
+        """Run the program once; return the nanoseconds it states (1 or more), 0 for none."""
         self.prepared.run()
         seconds = self.prepared.seconds
         return 0 if seconds is None else max(1, round(seconds * 1e9))
@@ -149,7 +150,7 @@ class ProgramStage(Stage):
 
 
 def _read_output(path: Path, tensor: TensorFile) -> bytes:
-    """A tensor that a program wrote; raises Refused where there is none of that size."""
+    """Read a tensor's file. Raises Refused if it is missing or has another size."""
     if not path.is_file():
         raise Refused("wrote no output file", "wrong result")
     data = path.read_bytes()
@@ -160,15 +161,14 @@ def _read_output(path: Path, tensor: TensorFile) -> bytes:
 
 
 def described_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
-    """A tensor in the description of a call: a file that holds the tensor and nothing else."""
+    """JSON description of a tensor's file."""
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
 def own_seconds(output: str, took_s: float) -> float | None:
-    """The `seconds` of the last line of a program's output; None where it states none.
-
-    `took_s`: seconds of the whole program. Raises Refused where that line states what cannot be a time.
-    """
+    """The `seconds` in the last line of a program's output; None if there are none. `took_s`:
+    measured time of the program. Raises Refused if the stated time is invalid or longer than
+    that."""
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None

@@ -1,11 +1,12 @@
-"""How a call of a variant is made, whatever kind of variant computes it.
+"""What all kinds of variants share in making calls.
 
 A loaded variant makes a call ready in two ways:
 
-- `prepare` for a check: each tensor in a `memory.Memory` of the worker's own, between guard zones.
-- `stage` for timing: inputs and outputs in the memory that the judge shares with the worker (`arena`).
+- `prepare` for a check: each tensor in a `memory.Memory` of its own, between guard zones.
+- `stage` for timing: inputs and outputs in memory shared with the judge (`arena`).
 
-`library`, `external` and `torch_call` hold both for each kind of variant, `cuda` for compiled ones on a GPU.
+`library`, `external` and `torch_call` implement both for their kind of variant, `cuda` for
+libraries on a GPU.
 """
 
 import contextlib
@@ -25,16 +26,16 @@ from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import VALUES, Guard, Memory, draw_guard, zone_bytes
 
 STRAY = "stray access: "
-"""Before what is said of a fault."""
+"""Prefix of a line in stderr about an out-of-bounds access."""
 LOST = "the device was lost: "
-"""Before what is said of a lost device."""
+"""Prefix of a line in stderr about a lost device."""
 LOST_EXIT = 70
-"""Exit status of a process whose device is lost (EX_SOFTWARE)."""
+"""Exit status after a lost device (EX_SOFTWARE)."""
 SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
 SA_SIGINFO, SI_ADDR = 4, 16
-"""`sigaction(2)`; where the address stands in a `siginfo_t` of a 64-bit system."""
+"""A flag of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
 X86_64_ERROR, WRITES = 192, 2
-"""Where the page fault's error code stands in a `ucontext_t` of x86-64, and its bit for a write."""
+"""Offset of the page fault's error code in an x86-64 `ucontext_t`, and its bit for a write."""
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -50,13 +51,14 @@ class _Action(ctypes.Structure):
 
 
 class FaultWatch:
-    """Names the tensor beside which an access faults, while it lasts. Another handler of faults stays in place."""
+    """Context that handles memory faults: writes to stderr which tensor's bounds were exceeded. It
+    leaves any other fault handler in place."""
 
     def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
-        """`tensors`: those in memory of ours, each with its name."""
+        """`tensors`: returns the tensors in our memory with their names."""
         self.tensors = tensors
         self.guess = ""
-        """What to say of a fault that is beside no tensor; empty for nothing."""
+        """Message for a fault that is near no tensor; empty for none."""
         self._handler = _Handler(self._fault)
         self._libc: Any = ctypes.CDLL(None)
         self._set: list[int] = []
@@ -76,7 +78,8 @@ class FaultWatch:
             self._libc.sigaction(self._set.pop(), ctypes.byref(_Action()), None)
 
     def _fault(self, number: int, info: int, context: int) -> None:
-        """Say which tensor, and let the access happen once more, without us."""
+        """Report the tensor and remove the handler, so that the repeated access ends the
+        process."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -94,10 +97,8 @@ class FaultWatch:
 
 
 def why_lost() -> str:
-    """Why nothing works on the device in this process any more; empty while it does, or where it was never used.
-
-    It waits for what still runs there.
-    """
+    """Why this process cannot use the device any more; empty if it can, or never used it. Waits for
+    running work on the device."""
     cuda, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
     if cuda is not None and cuda.the_device.cache_info().currsize:
         from loop.calls.cuda.driver import FAULTS
@@ -115,43 +116,40 @@ def why_lost() -> str:
 
 
 def end_process(refused: str, why: str) -> NoReturn:
-    """End this process at once. The parent sees a crash, and reads what it said last."""
+    """End this process at once, with the reason in stderr. The session sees a crash."""
     sys.stderr.write(f"\n{LOST}{refused if why in refused else f'{refused}; {why}'}\n")
     sys.stderr.flush()
     os._exit(LOST_EXIT)
 
 
 MOST_THREADS = 8
-"""Threads of a worker that are looked at: reading a file takes some microseconds."""
+"""Maximum number of a worker's threads to watch: each costs some microseconds."""
 
 
 class Delays(NamedTuple):
-    """Seconds so far."""
+    """Accumulated scheduler delays in seconds."""
 
     judge: float
-    """That the judge waited for a core."""
+    """Time the judge's thread waited for a core."""
     worker: float
-    """That threads of the worker did, all together."""
+    """Time the worker's threads waited for a core, in total."""
     ran: float
-    """That the worker's first thread was on a core."""
+    """Time the worker's first thread ran."""
 
     def since(self, before: "Delays", *, shared: bool) -> float:
-        """Seconds of waiting since then that lengthened what was timed.
-
-        `shared`: the judge sleeps on the worker's core. Waiting for the worker is no delay then: the judge has
-        nothing to do until the worker is done.
-        """
+        """Seconds of waiting since `before` that lengthened the timed sample. `shared`: judge and
+        worker share a core. Then the judge's wait while the worker runs is no delay."""
         judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
         return worker + max(0.0, judge - ran if shared else judge)
 
 
 class Waits:
-    """The waiting of a worker's threads and of the judge's own."""
+    """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
     def __init__(self, pid: int) -> None:
         self._files: list[int] = []
         others: list[str] = []
-        with contextlib.suppress(OSError):  # It has ended meanwhile, or this system does not tell.
+        with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
             others = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
         tasks = [f"{pid}/task/{task}" for task in (str(pid), *others)][:MOST_THREADS]
         for task in (f"self/task/{threading.get_native_id()}", *tasks):
@@ -159,7 +157,7 @@ class Waits:
                 self._files.append(os.open(f"/proc/{task}/schedstat", os.O_RDONLY))
 
     def read(self) -> Delays | None:
-        """What they waited so far; None where the system does not tell."""
+        """Delays so far; None if the system does not report them."""
         try:
             numbers = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
             (_, own), (ran, first), *others = numbers
@@ -175,31 +173,31 @@ class Waits:
 
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
-"""Where the windows of each call begin: for each call one offset an input, in elements."""
+"""For each call, the first element of the window in each input."""
 
 
 class Prepared(ABC):
-    """A call with its tensors in memory, ready to be made again and again. A program has files in their place."""
+    """A call whose tensors are in memory (for a program: in files), ready to be repeated."""
 
     timed_apart = False
-    """Whether it times itself and has no windows."""
+    """Whether the variant is a program, which has files in place of windows."""
     prefills = False
-    """Whether we can choose what stands in the output before a call."""
+    """Whether `poison` can set the output's contents before a call."""
     names: tuple[str, ...] = ()
-    """The tensors that lie in memory of ours, between zones, as in `its input x`."""
+    """Names of the tensors in our memory between guard zones, such as `its input x`."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
         self.inputs: list[Memory] = []
         self.outputs: list[Memory] = []
-        """Of the outputs that are written to memory of ours."""
+        """Memory of the outputs that are passed to the variant."""
         self.strides: list[tuple[int, ...]] = []
-        """Of each input, in elements."""
+        """Strides of each input in elements."""
         self.values: list[bytes] = []
-        """What the judge wrote for each input, C order."""
+        """The judge's bytes of each input, C order."""
 
     def lay_out(self, layout: str, outputs: Sequence[TensorFile]) -> None:
-        """Make memory for the inputs and for these outputs, and fill it."""
+        """Allocate and fill memory for the inputs, and for these outputs."""
         call, self.prefills = self.call, bool(outputs)
         self.strides = [tensor.strides(layout) for tensor in call.inputs]
         for tensor, strides in zip(call.inputs, self.strides, strict=True):
@@ -215,51 +213,52 @@ class Prepared(ABC):
         return self.memory(size, shift, tensor.dtype, zone_bytes(tensor.shape, strides, tensor.dtype))
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Memory for one tensor: its bytes, bytes of misalignment, its type, bytes of each zone."""
+        """Allocate memory for one tensor. `size`: bytes of the tensor. `shift`: bytes of
+        misalignment. `zone`: bytes of each guard zone."""
         raise NotImplementedError
 
     @abstractmethod
     def bind(self) -> Run:
-        """The call, as a function."""
+        """Return a function that makes the call."""
 
     @abstractmethod
     def output(self) -> bytes:
-        """The last output's bytes, C order; raises Refused when it cannot be one."""
+        """Bytes of the last output, C order. Raises Refused if the result is invalid."""
 
     def tensors(self) -> Sequence[tuple[str, Memory]]:
-        """The tensors in memory of ours, each with its name."""
+        """Name and memory of each tensor in our memory."""
         return list(zip(self.names, [*self.inputs, *self.outputs], strict=False))
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make the output NaN, so that an element nobody writes shows; or a guard's contents."""
+        """Fill the outputs with NaN, so that unwritten elements show; or with `guard`."""
         for memory in self.outputs:
             memory.poison(guard)
 
     def own_strays(self) -> list[str]:
-        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
+        """Make one more call; describe its writes outside of the variant's own allocations."""
         return []
 
     def refill(self, call: Call) -> None:
-        """Take the values of another call's files, at the same addresses."""
+        """Load the values of another call of the same form, at the same addresses."""
         self.call, self.values = call, [tensor.window() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
             memory.know(data)
         self.surround([draw_guard(VALUES) for _ in self.names])
 
     def jumble(self, draw: random.Random) -> None:
-        """Put unknown values at every address, for a call whose output is not looked at."""
+        """Rotate the inputs to unknown values, for a call whose output is ignored."""
         for memory in self.inputs:
             if memory.size:
                 memory.rotate(draw.randrange(memory.size // memory.item) * memory.item)
 
     def surround(self, guards: Sequence[Guard]) -> None:
-        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+        """Write new guard bytes around each tensor, and the known values into the inputs."""
         for (_, memory), guard in zip(self.tensors(), guards, strict=True):
             memory.surround(guard)
         self._restore(guards)
 
     def _restore(self, guards: Sequence[Guard]) -> None:
-        """Write the values into the inputs; where one is spread, a guard's contents between its rows."""
+        """Write the known values into the inputs; guard bytes between strided elements."""
         for n, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
             tensor, strides, data = self.call.inputs[n], self.strides[n], self.values[n]
             if strides != tensor.strides("contiguous"):
@@ -268,24 +267,24 @@ class Prepared(ABC):
             memory.fill(data)
 
     def held(self, n: int) -> bytes:
-        """The elements of an input now, C order."""
+        """Current bytes of input `n`, C order."""
         tensor, strides, data = self.call.inputs[n], self.strides[n], self.inputs[n].contents()
         return (
             data if strides == tensor.strides("contiguous") else gather(data, tensor.shape, strides, tensor.item)
         )
 
     def changed(self) -> list[str]:
-        """Names of inputs that do not hold their values any more, or other bytes between their rows."""
+        """Names of inputs whose memory changed, except those that the call updates in place."""
         inputs = enumerate(zip(self.call.inputs, self.inputs, strict=False))
         updated = self.call.updated
         return [tensor.name for n, (tensor, memory) in inputs if n not in updated and memory.changed]
 
     def strays(self) -> list[str]:
-        """Writes outside of tensors, a sentence each."""
+        """Writes into guard zones, a sentence each."""
         return [f"writes outside {name}: {stray}" for name, memory in self.tensors() if (stray := memory.stray)]
 
     def enclose(self, *, at_end: bool) -> bool:
-        """As `Memory.enclose`, for every tensor; inputs are written anew. False where it cannot."""
+        """Apply `Memory.enclose` to every tensor; restore the inputs. False if impossible."""
         tensors = self.tensors()
         if not tensors or not all(memory.enclose(at_end=at_end) for _, memory in tensors):
             return False
@@ -293,39 +292,37 @@ class Prepared(ABC):
         return True
 
     def release(self) -> None:
-        """Let accesses outside of tensors be again; the next call needs `surround`."""
+        """Make the guard zones accessible again; call `surround` before the next call."""
         for _, memory in self.tensors():
             memory.release()
 
 
 class Stage(ABC):
-    """A call in the shared memory, ready to be made again and again on windows of its inputs."""
+    """A call in shared memory, ready to be timed on windows of its inputs."""
 
     captured = False
-    """Whether a graph holds the calls that were made ready last."""
+    """Whether a CUDA graph holds the calls that were prepared last."""
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Make ready for these calls: nothing of it is timed."""
+        """Prepare these calls. This is not timed."""
 
     @abstractmethod
     def run(self, count: int) -> int:
-        """Make the calls; nanoseconds by a clock that belongs to them, such as a GPU's, or 0.
-
-        `count`: how many calls; on a GPU how often all calls that were made ready are replayed.
-        """
+        """Make the calls; return nanoseconds by the device's or program's own clock, or 0 if it has
+        none. `count`: number of calls; on a GPU, number of replays of all prepared calls."""
 
     def settle(self) -> None:
-        """Have the result of each call be there, on the device: work that was left for later is done now."""
+        """Force the device to finish each result, including work that the variant deferred."""
 
     def give(self) -> None:
-        """Put the result of each call into its slot."""
+        """Copy the result of each call into its slot."""
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the memory."""
 
 
 class Nothing(Stage):
-    """Calls that do nothing: what an order, and a call itself, cost."""
+    """Calls that do nothing, to measure the cost of an order and of a call."""
 
     def __init__(self, run: Run | None = None) -> None:
         self.calls = run
@@ -338,29 +335,30 @@ class Nothing(Stage):
 
 
 class Places:
-    """Where the tensors of a call lie in the shared memory."""
+    """Where the tensors of a call lie in shared memory."""
 
     WARMED_BYTES = 32 << 20
-    """The judge wrote the memory last, on another core. Up to this size it is brought into the worker's caches
-    before it is timed; what is larger fits into none of them."""
+    """Up to this size the worker reads the tensors into its caches before timing, because the judge
+    wrote them on another core. Larger ones do not fit anyway."""
 
     def __init__(
         self, memory: mmap.mmap, call: Call, inputs: Sequence[int], slots: Sequence[int], turns: Sequence[int]
     ) -> None:
-        """`inputs`, `slots`: where inputs and outputs begin, in bytes; `turns`: bytes by which inputs are
-        rotated."""
+        """`inputs`, `slots`: byte offsets of inputs and outputs. `turns`: rotation of each input in
+        bytes."""
         self.memory, self.inputs, self.slots, self.turns = memory, inputs, slots, turns
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.pool_bytes = [tensor.pool_size for tensor in call.inputs]
         self.slot_bytes = call.output.size
 
     def origin(self, n: int) -> bytes:
-        """The values of an input as they were before they were rotated."""
+        """Bytes of input `n` before the rotation."""
         begin, size, turn = self.inputs[n], self.pool_bytes[n], self.turns[n]
         return self.memory[begin + size - turn : begin + size] + self.memory[begin : begin + size - turn]
 
     def warm(self, slots: int) -> None:
-        """Bring inputs and that many slots into the caches here, the slots as memory that was written last."""
+        """Bring the inputs and the first `slots` slots into this core's caches, as if just
+        written."""
         if sum(self.pool_bytes) + slots * self.slot_bytes > self.WARMED_BYTES:
             return
         scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.slot_bytes, 1]))
@@ -377,7 +375,7 @@ class HostStage(Stage):
     CALIBRATIONS = 9
 
     def __init__(self, places: Places, call: Call, slow: float) -> None:
-        """`slow`: share of its time by which each call is made longer on purpose."""
+        """`slow`: slow each call down by this share of its time (positive control)."""
         self.places, self.call, self.slow, self.extra_ns = places, call, slow, 0
         self.runs: list[Run] = []
         self.windows: Windows = ()
@@ -407,23 +405,24 @@ class HostStage(Stage):
 
     @abstractmethod
     def point(self, windows: Windows) -> None:
-        """Have each of the runs make its call on its windows."""
+        """Set `runs` to calls on these windows."""
 
     def make(self, runs: Sequence[Run]) -> None:
-        """Make some calls."""
+        """Run some calls."""
         for run in runs:
             run()
 
 
 class Loaded(Protocol):
-    """A variant ready to take calls."""
+    """A loaded variant, which can prepare calls."""
 
     @property
     def device(self) -> str:
         """Where it computes: `cpu` or `cuda`."""
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
-        """Bring a call's inputs into memory, laid out as `loop.calls.call.strides_of` says."""
+        """Bring a call's inputs into memory for a check; `layout` as in
+        `loop.calls.call.strides_of`."""
 
     def stage(self, places: Places, call: Call, slow: float) -> Stage:
-        """Take a call's place in the shared memory; `slow`: share of its time by which calls are made longer."""
+        """Lay a call out in shared memory. `slow`: slow calls down by this share of their time."""

@@ -1,7 +1,5 @@
-"""A shared library behind the C interface: loads it, checks that it is what was built, and calls it. No torch.
-
-`cuda.stage` has the calls of a library on a device.
-"""
+"""Loads a shared library with the C interface, checks its build id and calls it. Without torch.
+`cuda.stage` calls libraries on a GPU."""
 
 import ctypes
 import os
@@ -15,7 +13,7 @@ from loop.calls.memory import Buffer, Memory
 
 
 class Compiled:
-    """A loaded library."""
+    """A loaded shared library of a compiled variant."""
 
     def __init__(self, terms: LibraryTerms) -> None:
         self.device = terms.device
@@ -34,26 +32,26 @@ class Compiled:
         self.explain.argtypes, self.explain.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
-        """Bring a call's inputs into memory."""
+        """Bring a call's inputs into host memory for a check."""
         return CompiledCall(self.invoke, call, layout)
 
     def stage(self, places: Places, call: Call, slow: float) -> Stage:
-        """Take a call's place in the shared memory."""
+        """Lay a call out in shared memory."""
         return CompiledStage(self.invoke, places, call, slow)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry; raises Refused with the library's own words when it returns an error."""
+        """Call the entry. Raises Refused with the library's message if it returns an error."""
         error = self.entry(inputs, output, numbers, stream)
         if error:
             words, code = (self.explain(error) or b"").decode(errors="replace"), f"error {error}"
             take_seed = getattr(self.library, "loop_fault_seed", None)
-            if take_seed is not None:  # Of an emulated launch that just faulted.
+            if take_seed is not None:  # An emulated library has the seed of its last fault.
                 take_seed.restype = ctypes.c_uint64
             raise Refused(f"{code}: {words}", "declined", code, (take_seed() or None) if take_seed else None)
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
-    """Raise Refused unless the binary says that it was built from what is on disk."""
+    """Raise Refused unless the library contains this build id."""
     try:
         function = library.loop_build_id
     except AttributeError as error:
@@ -66,7 +64,7 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
 
 
 class Invocation:
-    """A call of a C entry on tensors at some addresses, made again and again on windows of its inputs."""
+    """A C call at fixed addresses that can be repeated on other windows of its inputs."""
 
     def __init__(
         self,
@@ -77,23 +75,23 @@ class Invocation:
         layout: str = "contiguous",
         stream: int | None = None,
     ) -> None:
-        """`inputs`, `outputs`: addresses of the inputs' files and of the outputs that are written."""
+        """`inputs`: addresses of the inputs' files. `outputs`: addresses of the outputs."""
         self.inputs = call.c_inputs(inputs, layout)
         self._begins = [(at, each.item) for at, each in zip(inputs, call.inputs, strict=True)]
         self.run = partial(invoke, self.inputs, c_tensors(call.written, outputs), call.c_numbers(), stream)
 
     def aim(self, offsets: Sequence[int]) -> Run:
-        """The call on windows that begin at these elements of its inputs; it holds until the next one."""
+        """Move the call to windows that begin at these elements. Valid until the next `aim`."""
         for tensor, (begin, item), offset in zip(self.inputs, self._begins, offsets, strict=False):
             tensor.data = begin + offset * item
         return self.run
 
 
 class CompiledCall(Prepared):
-    """One call, its tensors in memory of the worker's own."""
+    """A checked call with its tensors in host memory."""
 
     stream: int | None = None
-    """CUDA stream that the entry is given."""
+    """CUDA stream passed to the entry; None on the host."""
 
     def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
         super().__init__(call)
@@ -108,12 +106,12 @@ class CompiledCall(Prepared):
         return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
 
     def output(self) -> bytes:
-        """The last output's bytes; of several the block, with zeros between them."""
+        """Bytes of the last output; several outputs form a block with zeros in between."""
         return self.call.block([memory.contents() for memory in self.outputs], self.held)
 
 
 class CompiledStage(HostStage):
-    """Calls whose tensors lie in the shared memory, each output in its slot."""
+    """Timed calls with all tensors in shared memory."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         super().__init__(places, call, slow)
@@ -127,7 +125,7 @@ class CompiledStage(HostStage):
         self.runs = [call.aim(window) for call, window in zip(self.calls, windows, strict=False)]
 
     def give(self) -> None:
-        """Copy inputs that were changed in place into the slot of their call."""
+        """Copy inputs that the calls changed in place into their slots."""
         for slot, window in zip(self.places.slots, self.windows, strict=False):
             for part, number in zip(self.call.parts, self.call.updates, strict=False):
                 if number >= 0:

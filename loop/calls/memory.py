@@ -1,9 +1,9 @@
 """Memory for the tensors of one call, with guard zones around each tensor.
 
-A variant is checked several times on the same values while the zones hold other bytes each time. A write outside a
-tensor changes a zone. A read outside makes the output follow what stands there: zone bytes differ from tensor to
-tensor, from element to element and from call to call, so no arithmetic cancels them. On the host the zones can
-also be closed, so that any access beyond a tensor faults. No torch, no numpy: it starts in milliseconds.
+A check repeats a call on the same values with different bytes in the zones. A write out of bounds
+changes a zone. A read out of bounds changes the output, because zone bytes differ by tensor,
+element and call. On the host, zones can also be made inaccessible, so that each access faults.
+Without torch and numpy, for a fast start.
 """
 
 import ctypes
@@ -19,48 +19,46 @@ from loop.calls.call import DTYPES, PAGE, POISON
 
 VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
 KINDS = (VALUES, NAN, HIGH, LOW, SMALL)
-"""Numbers like the tensor's own; NaN; the largest positive and negative numbers; zeros and denormals. A masked
-read hides some of them: a maximum passes over NaN, a range check over large numbers. MIXED, for an output before
-it is written, holds numbers like the tensor's own and the largest ones."""
+"""Guard contents: like the tensor's own values; NaN; largest positive; largest negative; zeros and
+denormals. A single kind can hide a read: a maximum ignores NaN, a range check ignores large
+numbers. MIXED, for outputs before a call, combines own and largest values."""
 ROWS, MOST_BYTES = 4, 256 << 10
-"""A zone holds that many rows of the tensor, for accesses that are off by a row; and at most that many bytes."""
+"""Rows of a tensor in a zone, for accesses that are off by a row; at most MOST_BYTES."""
 PERIOD = 509
-"""Elements after which a zone repeats itself. A prime: no row of a tensor is as long."""
+"""Elements after which a zone's contents repeat: a prime, so that no row has that length."""
 SAMPLE = 64
-"""Elements of a tensor by which numbers like its own are made."""
+"""Elements of a tensor that are sampled for similar guard values."""
 FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
 FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
-"""Bits of exponent and mantissa. Of other types every bit pattern is a number: guards hold any of them."""
-_draw = random.Random()  # Seeded by the system: no variant knows what stands around its tensors.
+"""Bits of exponent and mantissa. Other types use random bits, because every pattern is a number."""
+_draw = random.Random()  # Seeded by the system, so no variant can predict guard bytes.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Guard(NamedTuple):
-    """Contents of the zones around a tensor: the same guard writes the same bytes."""
+    """Contents of the zones around a tensor; equal guards give equal bytes."""
 
     kind: str
     seed: int
 
 
 def draw_guard(kind: str) -> Guard:
-    """Fresh contents of a kind."""
+    """Draw new random contents of a kind."""
     return Guard(kind, _draw.getrandbits(48))
 
 
 def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
-    """Bytes of the zone on either side of a tensor: whole pages, and at least one."""
+    """Bytes of the zone on either side of a tensor: whole pages, at least one."""
     row = (strides[-2] or shape[-1]) * DTYPES[dtype][1] if len(shape) > 1 else 0
     return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 
 @lru_cache(maxsize=512)
 def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
-    """The bits of PERIOD elements that each call draws, and the bits that stay, as two numbers.
-
-    Sign and exponent stay; `tops` are those of numbers like the tensor's own. A NaN stays a signaling one: any
-    arithmetic makes it quiet, which leaves a trace where it is stored.
-    """
+    """Bit masks for PERIOD elements: the random bits, and the value of the fixed bits. Sign and
+    exponent are fixed: `tops` has those of values like the tensor's own. NaN is signaling:
+    arithmetic makes it quiet, which shows where it is stored."""
     item = DTYPES[dtype][1]
     if dtype not in FIELDS:
         return (1 << PERIOD * 8 * item) - 1, 0
@@ -80,44 +78,44 @@ def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
-    """Positions at which two byte strings of one length differ."""
+    """Positions at which two equally long byte strings differ."""
     if data == expected:
         return []
     return [place for place, (a, b) in enumerate(zip(data, expected, strict=True)) if a != b]
 
 
 def count_bytes(places: Sequence[int]) -> str:
-    """How many there are, in words."""
+    """The number of places in words, such as `3 bytes`."""
     return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
 
 
 class Memory(ABC):
-    """Memory for one tensor between two guard zones. A kind of memory says how bytes get there, and back."""
+    """Memory of one tensor between two guard zones. Subclasses implement `read` and `write`."""
 
     address: int
     reach = (0, 0)
-    """Host addresses around it where nothing else is."""
+    """Range of host addresses around the tensor that contains no other tensor."""
 
     def __init__(self, size: int, dtype: str, before: int, after: int) -> None:
-        """`before`, `after`: bytes of the zones."""
+        """`before`, `after`: bytes of the two zones."""
         self.size, self.dtype, self.item, self.data = size, dtype, DTYPES[dtype][1], b""
         self.turned = 0
-        """Bytes by which `data`, its contents, are rotated."""
+        """Bytes by which the contents are rotated relative to `data`."""
         self.zones = bytes(before), bytes(after)
-        """What was written before and after the tensor."""
+        """Bytes written to the zones before and after the tensor."""
         self._tops: tuple[int, ...] = ()
         self.know(b"")
 
     @abstractmethod
     def write(self, offset: int, data: bytes) -> None:
-        """Put `data` there, from that byte of the tensor on: negative ones are in the zone before it."""
+        """Write `data` from byte `offset` of the tensor on; negative: in the zone before."""
 
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
-        """That many bytes from there on."""
+        """Read `size` bytes from byte `offset` on."""
 
     def know(self, data: bytes) -> None:
-        """Take signs and exponents from some elements of the tensor, for numbers like its own."""
+        """Learn signs and exponents from sampled elements, for similar guard values."""
         if self.dtype in FIELDS:
             (exponent, mantissa), item = FIELDS[self.dtype], self.item
             infinite = (1 << exponent) - 1
@@ -127,7 +125,7 @@ class Memory(ABC):
             self._tops = finite or (infinite >> 1,)
 
     def contents_of(self, guard: Guard, size: int) -> bytes:
-        """That many bytes of a guard's contents."""
+        """The first `size` bytes of a guard's contents."""
         source = random.Random(guard.seed)
         drawn, fixed = _bits(self.dtype, guard.kind, self._tops)
         bits = source.getrandbits(PERIOD * 8 * self.item) & drawn | fixed
@@ -139,21 +137,21 @@ class Memory(ABC):
         return self.read(0, self.size)
 
     def fill(self, data: bytes) -> None:
-        """Put `data` (of exactly the tensor's size) into it, and remember it."""
+        """Write `data` (exactly the tensor's size) into the tensor, and remember it."""
         self.data, self.turned = data, 0
         self.write(0, data)
 
     def rotate(self, count: int) -> None:
-        """Rotate the contents by `count` bytes: other values at every address."""
+        """Rotate the contents by `count` bytes, so that every address gets another value."""
         self.turned = count
         self.write(0, self.data[count:] + self.data[:count])
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or a guard's contents."""
+        """Fill the tensor with NaN, or with a guard's contents."""
         self.write(0, self.contents_of(guard, self.size) if guard else bytes([POISON]) * self.size)
 
     def surround(self, guard: Guard) -> None:
-        """Write a guard's contents into both zones."""
+        """Write a guard's contents to both zones."""
         before, after = map(len, self.zones)
         whole = -(-before // self.item) * self.item
         data = self.contents_of(guard, whole + after)
@@ -163,13 +161,13 @@ class Memory(ABC):
 
     @property
     def changed(self) -> bool:
-        """Whether it holds anything else than its contents as rotated last."""
+        """Whether the tensor differs from what was last written by `fill` or `rotate`."""
         turned = self.turned
         return self.contents() != (self.data[turned:] + self.data[:turned] if turned else self.data)
 
     @property
     def stray(self) -> str:
-        """Writes outside the tensor, in words; empty when there were none."""
+        """Describes writes into the zones; empty if there were none."""
         before, after = self.zones
         if places := differing_positions(self.read(self.size, len(after)), after):
             return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
@@ -179,24 +177,20 @@ class Memory(ABC):
         return ""
 
     def enclose(self, *, at_end: bool) -> bool:
-        """Put the tensor at the end, or the beginning, of pages outside which every access faults.
-
-        False where the memory is of another kind; then nothing has changed.
-        """
+        """Place the tensor at the end, or the beginning, of pages outside which every access
+        faults. Returns False, without effect, if this memory cannot do it."""
         return False
 
     def release(self) -> None:
-        """Let accesses outside be again. The tensor and the zones have to be written anew."""
+        """Make the zones accessible again. Afterwards, tensor and zones must be rewritten."""
 
 
 class Buffer(Memory):
-    """Host memory for one tensor between two zones, which can be closed to every access.
-
-    The tensor ends as close to the far zone as a 64-byte boundary allows; `shift` bytes make it misaligned.
-    """
+    """Host memory of one tensor between two zones that can be made inaccessible. The tensor ends as
+    near to the zone behind it as a 64-byte boundary allows. `shift`: bytes of misalignment."""
 
     FAR = 1 << 20
-    """Bytes beyond each zone that nobody may touch: an access that goes further meets no neighbour."""
+    """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
     ALIGNMENT = 64
 
     def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
@@ -208,7 +202,7 @@ class Buffer(Memory):
         self.reach = (self._base, self._base + length)
         self._allow(0, self.FAR, allowed=False)
         self._allow(length - self.FAR, self.FAR, allowed=False)
-        # Bytes of the room before the tensor: the most after which it is as aligned as it shall be.
+        # Largest offset that keeps the intended alignment.
         self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
         super().__init__(size, dtype, zone + self._end, self._room - self._end - size + zone)
         self._place(self._end)
@@ -220,15 +214,13 @@ class Buffer(Memory):
         self.address = self._base + self._start
 
     def _allow(self, start: int, size: int, *, allowed: bool) -> None:
-        """Open or close whole pages to every access. Raises OSError where the system refuses."""
+        """Make whole pages accessible or inaccessible. Raises OSError if the system refuses."""
         if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def enclose(self, *, at_end: bool) -> bool:
-        """Close the zones, with the tensor at either end of its room.
-
-        Alignment hides up to 63 bytes after a tensor that has to begin at a 64-byte boundary.
-        """
+        """Make the zones inaccessible, with the tensor at one end of its pages. The 64-byte
+        alignment hides accesses up to 63 bytes after the tensor."""
         self.release()
         flush = self._room - self.size
         end = flush if self._shift and flush % self.ALIGNMENT else self._end

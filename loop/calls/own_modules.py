@@ -1,17 +1,15 @@
-"""Folders of a target: its modules are found there first, as beside a script that Python runs.
-
-Import torch before `search`: a file `torch.py` of the target's would take its place.
-"""
+"""Folders of a target that Python searches for modules first, as it does with a script's own
+folder. Import torch before `search_folder`, because a target's file `torch.py` would replace it."""
 
 import os
 import sys
 
 FOLDERS: list[str] = []
-"""Folders of the target, in the order in which they are searched. They stand first on the path."""
+"""Folders of the target in search order, at the front of sys.path."""
 
 
 def search_folder(folder: str, *, last: bool = False) -> None:
-    """Search a folder for modules: before the target's other folders, or after them."""
+    """Add a folder for modules: before the target's other folders, or after them if `last`."""
     if folder not in FOLDERS:
         place = len(FOLDERS) if last else 0
         FOLDERS.insert(place, folder)
@@ -19,7 +17,7 @@ def search_folder(folder: str, *, last: bool = False) -> None:
 
 
 def shadowed_import(name: str) -> str:
-    """Why a module of the target's cannot be imported: another one has its name. Empty where none has."""
+    """Why a target's module cannot be imported (another one has its name); empty if none has."""
     top = name.partition(".")[0]
     if name.endswith(".py") or top not in sys.modules:
         return ""

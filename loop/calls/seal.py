@@ -1,9 +1,9 @@
-"""Notices when a variant has replaced what it is timed and judged with.
+"""Detects that a variant replaced functions that time and judge it.
 
-A Python variant shares the process with the clock. The seal remembers the functions of the modules that time, read
-and reply before the variant is imported, and compares afterwards. It finds what is patched in the ordinary way; a
-variant that hunts for the seal itself can get round it. The parent's own clock, the judge in another process and
-fresh values stand behind it.
+A Python variant shares a process with the clock. Before the variant is imported, the seal records
+the functions that time, read and reply; each reply compares them. It catches ordinary patching. A
+variant that patches the seal itself escapes it, but not the session's clock, the separate judge and
+the fresh inputs.
 """
 
 import builtins
@@ -23,11 +23,11 @@ TORCH: tuple[str, ...] = ("cuda.Event", "cuda.Event.record", "cuda.Event.elapsed
 TORCH += ("cuda.synchronize", "cuda.current_stream", "Tensor.cpu", "Tensor.to", "Tensor.contiguous", "Tensor.view")
 TORCH += ("Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "frombuffer", "set_num_threads")
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
-"""Rooms whose code runs in a worker."""
+"""Packages of `loop` whose code runs in a worker."""
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Names, and the namespace and the key where what each stands for is found."""
+    """Yield (name, namespace, key) for each function to watch."""
     own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
     yield from ((f"module {name}", sys.modules, name) for name, _ in own)
     yield from ((f"builtins.{name}", vars(builtins), name) for name in BUILTINS)
@@ -43,7 +43,7 @@ def _places() -> Iterator[tuple[str, Mapping[str, Any], str]]:
 
 
 def _torch_functions() -> dict[str, Any]:
-    """Functions of torch by name; none before it is imported."""
+    """Watched functions of torch by name; empty before torch is imported."""
     torch, functions = sys.modules.get("torch"), dict[str, Any]()
     for name in TORCH if torch else ():
         value: Any = torch
@@ -54,7 +54,7 @@ def _torch_functions() -> dict[str, Any]:
 
 
 class Seal:
-    """The functions of this process before a variant was loaded. Each answer of a worker compares them again."""
+    """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
         self._values = [(name, space, key, space[key]) for name, space, key in _places()]
@@ -63,7 +63,7 @@ class Seal:
         self._torch = _torch_functions()
 
     def broken(self) -> list[str]:
-        """Names of functions that are not what they were."""
+        """Names of functions that changed since then."""
         names = [name for name, space, key, value in self._values if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]
         now = _torch_functions()

@@ -1,4 +1,4 @@
-"""A Python function on torch tensors: its calls on the host and on a CUDA device."""
+"""Calls of a Python function on torch tensors, on the host and on a GPU."""
 
 import ctypes
 import os
@@ -25,18 +25,18 @@ from loop.model.dtypes import Device
 
 
 class TorchMemory(Memory):
-    """One tensor in memory of its own, with a guard zone on either side in the same storage."""
+    """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
         self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
         super().__init__(size, dtype, self._begin, zone)
         self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
         self.whole = self._block[self._begin : self._begin + size]
-        """The tensor as bytes."""
+        """The tensor's bytes as a uint8 tensor."""
         self.flat = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
         self.address = self.flat.data_ptr()
         self._origin = self.whole[:0]
-        """Its contents, on the same device: a large tensor goes there once."""
+        """Copy of the contents on the same device, so that a large tensor is transferred once."""
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -61,13 +61,13 @@ class TorchMemory(Memory):
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
-    """Bytes as a tensor that is only read: it shares their memory."""
+    """View bytes as a tensor that must not be written to."""
     with warnings.catch_warnings(action="ignore"):
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 class _Bytes(NamedTuple):
-    """The tensor in some memory of a device, as NVIDIA's array interface describes bytes."""
+    """Device memory in the form of NVIDIA's array interface, as bytes."""
 
     memory: TorchMemory
 
@@ -82,22 +82,22 @@ FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it lasts, new tensors stand between zones."""
+    """Context in which new tensors are allocated between guard zones."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.allocated: list[tuple[tuple[int, ...], TorchMemory]] = []
-        """Of each tensor that was handed out its shape, and the memory that it lies in."""
+        """Shape and memory of each tensor that was allocated."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch asks: no, since it would import its compiler for it, which takes a second."""
+        """Tell torch no: otherwise it would import its compiler, which takes a second."""
         return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """The result of an operator; of a factory, in memory of ours."""
+        """Run an operator; move the result of a factory function into guarded memory."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -109,22 +109,20 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         zone, size = zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * item
         memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
         memory.surround(draw_guard(HIGH))
-        if result.is_cuda:  # A tensor whose storage ends where the tensor does cannot be resized.
+        if result.is_cuda:  # The new tensor's storage has exactly its size.
             inside = torch.as_tensor(_Bytes(memory), device=result.device)
         else:
             kind: Any = type("_Array", (ctypes.c_char * size,), {})
             array = kind.from_address(memory.address)
-            array.memory = memory  # It has to outlive the tensor.
+            array.memory = memory  # Keeps the memory alive as long as the tensor.
             inside = torch.frombuffer(array, dtype=torch.uint8)
         self.allocated.append((shape, memory))
         return inside.view(result.dtype).as_strided(shape, strides).copy_(result)
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:
-    """What one call writes outside of tensors that it made, a sentence each.
-
-    Nothing where the call raises while its new tensors stand between guard zones.
-    """
+    """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty
+    if the call raises under guarded allocation."""
     mode = GuardedAllocations()
     try:
         with mode:
@@ -143,7 +141,7 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
 
 
 class Importable:
-    """A loaded function: a variant's `module:function`, or one of the target's functions."""
+    """A loaded Python function of a variant or target."""
 
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
         self.device, self.terms = device, terms
@@ -151,26 +149,26 @@ class Importable:
             search_folder(terms.folder)
         self.function = torch_side.find_function(terms.python)
         if terms.folder:
-            # A module that has a copy must not come from another place: another module may have its name.
+            # The module must come from the built copy, not from a namesake elsewhere.
             module = torch_side.import_module(terms.python.partition(":")[0])
             if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
         self.arguments = torch_side.find_function(terms.arguments) if terms.arguments else None
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
-        """Bring a call's inputs into memory: the host's, or the device's."""
+        """Bring a call's inputs into host or device memory for a check."""
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)
         return TensorCall(callee, call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
-        """Take a call's place in the shared memory."""
+        """Lay a call out in shared memory."""
         kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
         callee = Callee(self.function, self.arguments, self.terms, call, self.device, watched=False)
         return kind(callee, places, call, slow)
 
 
 def need_device() -> None:
-    """Raise Refused where this torch has no GPU, saying why."""
+    """Raise Refused, with the reason, if torch has no usable GPU."""
     if torch.version.cuda is None:
         raise Refused(f"torch {torch.__version__} is a CPU build: it computes nothing on a GPU")
     if torch.cuda.is_available():
@@ -182,10 +180,8 @@ def need_device() -> None:
 
 
 class TensorCall(Prepared):
-    """One call, its tensors in memory of the worker's own. It has outputs there where they are passed to it.
-
-    Zones stay open: a Python variant may copy a tensor's whole storage.
-    """
+    """A checked call of a Python function. Outputs are in our memory only if they are passed. Zones
+    stay accessible, because Python code may copy a tensor's whole storage."""
 
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
@@ -194,7 +190,7 @@ class TensorCall(Prepared):
         flats = [memory.flat for _, memory in self.tensors() if isinstance(memory, TorchMemory)]
         placed = zip(flats, call.inputs, self.strides, strict=False)
         self.arguments = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
-        """The inputs as the function is given them."""
+        """The input tensors as the function receives them."""
         written = zip(flats[len(call.inputs) :], call.written, strict=False)
         self.passed = [flat.reshape(part.shape) for flat, part in written]
         self.result: Any = None
@@ -219,7 +215,7 @@ class TensorCall(Prepared):
         return stray_writes(self.callee.bind(self.arguments, self.passed))
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
+        """Fill the last outputs with NaN and drop them, so that reusing them fails the check."""
         self.callee.restore()
         super().poison(guard)
         result, self.result = self.result, None
@@ -231,10 +227,8 @@ class TensorCall(Prepared):
             overwrite_result(result)
 
     def output(self) -> bytes:
-        """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types.
-
-        On a GPU also when work went on elsewhere after the stream was done.
-        """
+        """Bytes of the last outputs. Raises Refused if shapes or types are wrong. On a GPU also if
+        work continued on another stream."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.passed or self.callee.outputs(self.result)
@@ -246,12 +240,12 @@ class TensorCall(Prepared):
         return data
 
     def changed(self) -> list[str]:
-        """Names of inputs, and of what a module holds, that are not what they were."""
+        """Names of changed inputs and of changed module state."""
         return [*super().changed(), *self.callee.changed]
 
 
 class FunctionStage(HostStage):
-    """Calls on tensors in the shared memory. A result is the function's own until it is given into its slot."""
+    """Timed calls on tensors in shared memory. Results are copied into slots only in `give`."""
 
     def __init__(self, callee: Callee, places: Places, call: Call, slow: float) -> None:
         super().__init__(places, call, slow)
@@ -261,10 +255,10 @@ class FunctionStage(HostStage):
             for offset, tensor in zip(places.inputs, call.inputs, strict=True)
         ]
         self.written = [self._in_slot(offset, call.written) for offset in places.slots]
-        """Of each call the slots of its outputs that are no inputs changed in place."""
+        """For each call, views of the slots of its separate outputs."""
         self.results: list[Any] = []
         self.again = 0
-        """Calls that are made twice on a GPU, because the variant is to be slower."""
+        """Number of calls that run twice on a GPU, for a positive control."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
         count, kind = prod(shape), TORCH_DTYPES[dtype]
@@ -280,23 +274,21 @@ class FunctionStage(HostStage):
         self.runs = [self.callee.bind(self._inputs(n), self.passed(n)) for n in range(len(windows))]
 
     def _inputs(self, number: int) -> list[Tensor]:
-        """The inputs of a call: windows of the pools."""
+        """Inputs of a call: windows of the pools."""
         placed = zip(self.pools, self.call.inputs, self.windows[number], strict=True)
         return [pool.as_strided(each.shape, each.strides("contiguous"), offset) for pool, each, offset in placed]
 
     def passed(self, number: int) -> list[Tensor]:
-        """Where a call's outputs are, if they are passed to it."""
+        """Output tensors to pass to a call; empty if the function returns its outputs."""
         return self.written[number] if self.callee.terms.passed else []
 
     def make(self, runs: Sequence[Run]) -> None:
-        """Make some calls; every result is kept, for any may be asked for."""
+        """Run some calls and keep every result, because the judge may read any of them."""
         self.results += [run() for run in runs]
 
     def give(self) -> None:
-        """Copy each result into its slot, and the inputs that it changed in place.
-
-        Raises Refused when one is no tensor of the promised shape and type.
-        """
+        """Copy each result, and inputs changed in place, into the slots. Raises Refused if a result
+        has a wrong shape or type."""
         with torch.inference_mode():
             for number, result in enumerate(self.results[self.again :][: len(self.written)]):
                 outputs = self.passed(number) or self.callee.outputs(result)
@@ -312,39 +304,41 @@ class FunctionStage(HostStage):
 
 
 class DeviceFunctionStage(FunctionStage):
-    """Calls on device tensors, as a CUDA graph where that works, else launch by launch.
-
-    Results stay on the device until they are given.
-    """
+    """Timed calls on GPU tensors: one CUDA graph if capture works, otherwise separate launches.
+    Results stay on the device until `give`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         for n, (turn, pool) in enumerate(zip(self.places.turns, self.pools, strict=True)):
-            whole = pool.view(WHOLE[pool.element_size()])  # Rotated as numbers: whatever the type.
+            whole = pool.view(
+                WHOLE[pool.element_size()]
+            )  # Viewed as integers, because `roll` does not support every type.
             self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
-        """By windows: the calls as a graph, None where they cannot be captured, and their results."""
+        """Windows to (graph, results); the graph is None if capture is impossible."""
         self.graph: Any = None
         self.on_device: list[list[Tensor]] = []
-        """Of each call the outputs that are passed to it."""
+        """Device tensors of each call's passed outputs."""
         self.settled: list[Tensor] = []
-        """Finished results on the device; of calls with one output all calls' in one tensor."""
+        """Finished results on the device; for calls with a single output, one stacked tensor."""
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Rotate inputs; capture the calls where these windows are new."""
+        """Rotate the inputs, and capture a graph for windows not seen before."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
         if self.graphs.get(key, (None,))[0] is None:
             self.point(windows)
             self.runs = [*self.runs[: self.again], *self.runs]
-        if key not in self.graphs:  # The values before: those that come now are new to all of the calls.
+        if (
+            key not in self.graphs
+        ):  # Capture on the old values, so that the values to be timed are new to every call.
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
         self.captured = self.graph is not None
         for result in (*self.results, *self.on_device):
             overwrite_result(result)
-        # After that: a result may be a view.
+        # Refill inputs last, because a result may be a view of one.
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             first = count // pool.element_size()
             pool.copy_(origin[first : first + len(pool)])
@@ -372,7 +366,7 @@ class DeviceFunctionStage(FunctionStage):
         return graph, results
 
     def run(self, count: int) -> int:
-        """Make the calls that often; nanoseconds by the device's events. All work is done afterwards."""
+        """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
         self.settled = []
         begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
         begin.record()
@@ -386,7 +380,7 @@ class DeviceFunctionStage(FunctionStage):
         return int(float(begin.elapsed_time(end)) * 1e6)
 
     def passed(self, number: int) -> list[Tensor]:
-        """Where a call's outputs are on the device, if they are passed to it."""
+        """Device tensors to pass as a call's outputs; empty if the function returns its outputs."""
         if not self.callee.terms.passed:
             return []
         while len(self.on_device) <= number:
@@ -395,7 +389,7 @@ class DeviceFunctionStage(FunctionStage):
         return self.on_device[number]
 
     def settle(self) -> None:
-        """Copy the result of each call on the device."""
+        """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passed:
             return
         outputs = [self.callee.outputs(result) for result in self.results[self.again :]]
@@ -411,7 +405,7 @@ class DeviceFunctionStage(FunctionStage):
             return
         if not self.settled:
             self.settle()
-        for host in [tensor.cpu() for tensor in self.settled]:  # One way to the host for all of them.
+        for host in [tensor.cpu() for tensor in self.settled]:  # One transfer to the host for all results.
             for (slot,), row in zip(self.written, host, strict=False):
                 slot.copy_(row)
 

@@ -1,4 +1,4 @@
-"""Where torch is known: element types, tensors to bytes and back, functions and classes of the user's."""
+"""Torch helpers: element types, tensors and bytes, loading the user's functions and classes."""
 
 import importlib
 import importlib.util
@@ -22,11 +22,11 @@ from loop.model.dtypes import ITEM_SIZES, Dtype
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
 NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Types of whole numbers by their bytes: numpy takes elements of any type as these."""
+"""Bytes of an element to the integer type of that size, as which numpy reads any element."""
 PARTS = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
 BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
 BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*PARTS, "attention_partial_form")}
-"""Functions that a target names without a module. The reference is attention written out, given float64."""
+"""Names of bundled functions to `module:function`. The reference is `eager` on float64 inputs."""
 PROPERTIES: tuple[str, ...] = ("softmax_rows", "key_permutation", "logit_shift", "linear_in_v")
 PROPERTIES += ("causal_prefix", "split_merge", "shared_heads", "by_hand")
 BUNDLED |= {name: f"loop.workers.attention:{name}" for name in PROPERTIES}
@@ -34,13 +34,13 @@ Function = Callable[..., Any]
 
 
 def use_threads(threads: int) -> None:
-    """Let torch use that many threads, and no gradients."""
+    """Set torch's thread count and switch gradients off."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
 
 
 def find_function(name: str) -> Function:
-    """A bundled function by name, or `module:function`."""
+    """Load a bundled function by name, or `module:function`. Raises Refused if it fails."""
     module, colon, function = BUNDLED.get(name, name).partition(":")
     if not colon:
         known = ", ".join(BUNDLED)
@@ -52,13 +52,13 @@ def find_function(name: str) -> Function:
         raise Refused(f"cannot import {name}: {reason}") from error
     if name not in BUNDLED and (
         reason := shadowed_import(module)
-    ):  # Else another file would be judged in its place.
+    ):  # Another module of that name must not be judged in its place.
         raise Refused(f"cannot import {name}: {reason}")
     return value
 
 
 def _line(error: Exception) -> str:
-    """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
+    """File and line of the user's code of a failed import, as ` (task.py:3)`; empty if unknown."""
     package = Path(__file__).parent.parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.endswith(".py") and "importlib" not in frame.filename:
@@ -68,7 +68,7 @@ def _line(error: Exception) -> str:
 
 
 def import_module(name: str) -> ModuleType:
-    """A module of the user's, or a file that is one: nothing is written beside it."""
+    """Import a user's module or file, without writing .pyc files."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return import_file(name) if name.endswith(".py") else importlib.import_module(name)
@@ -77,10 +77,8 @@ def import_module(name: str) -> ModuleType:
 
 
 def import_file(path: str) -> ModuleType:
-    """A file as a module that is called after its whole path; what lies beside it can be imported.
-
-    A relative path is looked for below the folders of modules, the target's first.
-    """
+    """Import a file as a module named by its full path; it may import its neighbours. A relative
+    path is searched on sys.path, where the target's folders come first."""
     whole = path
     if not os.path.isabs(path):
         places = [os.path.join(folder, path) for folder in sys.path]
@@ -108,7 +106,8 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
-    """Read what `write_tensor` wrote, to its own path or another; Refused when the file has another size."""
+    """Read a tensor written by `write_tensor`. Raises Refused if the file has another size. `path`:
+    file to read; empty: the tensor's own."""
     with open(path or tensor.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = torch.empty(tensor.size, dtype=torch.uint8)
@@ -118,14 +117,14 @@ def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
 
 
 def seed_all(seed: int) -> None:
-    """Let every draw of random numbers follow from a seed."""
+    """Seed the random generators of Python, NumPy and torch."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def instance_of(kind: Any, arguments: Any, seed: int) -> Any:
-    """An instance of a class, its arguments as `arguments()` gives them, both right after seeding."""
+    """Make an instance of a class. `arguments()` and the constructor run right after seeding."""
     seed_all(seed)
     values = arguments() if arguments else ()
     seed_all(seed)
@@ -136,7 +135,7 @@ def instance_of(kind: Any, arguments: Any, seed: int) -> Any:
 
 
 def same_bits(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are of one shape and type and the same bit by bit, on any device."""
+    """Whether two tensors have equal shape, type and bits, on any device."""
     if tensor.shape != other.shape or tensor.dtype != other.dtype:
         return False
     bits = bits_of(tensor)
@@ -144,7 +143,7 @@ def same_bits(tensor: Tensor, other: Tensor) -> bool:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """A tensor's elements as whole numbers of their size; a complex number is two."""
+    """View a tensor's elements as integers of the same size; a complex number becomes two."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
     return plain.contiguous().view(WHOLE[plain.element_size()])

@@ -1,12 +1,13 @@
-"""Mistakes and cheats: an honest variant made to err on purpose, which the gate has to find. Runs in a worker.
+"""Mistakes and cheats: changes an honest variant so that it errs, to test the gate. Runs in a
+worker.
 
-A mistake wraps what the gate sees of a variant: a C entry or a Python function. So everything around it is what a
-real candidate meets. `proving.prove` says which there are for a target, and what each has to be found by.
+A mistake wraps the C entry or the Python function, so the rest is what a real candidate meets.
+`proving.prove` lists the mistakes for a target and the check that must find each.
 
-Begin with `arrays`: a mistake is a function of one `ErringCall` and of what it keeps from call to call. It decides
-how the call is computed. Each is written once, for the host, a device and functions of any structure: `values` has
-those on single values, `table` the others and all of them by name. `functions` puts them into Python variants, and
-has the cheats that only Python can make; `device` brings the tensors of a GPU to the host.
+Begin with `arrays`: a mistake is a function of one `ErringCall` and of its own memory between
+calls. Each is written once for host, device and Python functions. `values` has mistakes on values,
+`table` the others and all names. `functions` applies them to Python variants and adds cheats that
+only Python allows. `device` copies GPU tensors to the host.
 """
 
 import copy
@@ -21,7 +22,7 @@ from loop.mistakes.table import mistake_of
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
-    """The same variant with the mistake that `terms["make"]` names; its other terms belong to the mistake."""
+    """Copy a loaded variant with the mistake `terms["make"]`; other terms are its parameters."""
     if isinstance(loaded, External):
         raise Refused("no mistake can be put into a program of its own")
     erring: Any = copy.copy(loaded)

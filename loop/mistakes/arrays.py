@@ -1,7 +1,5 @@
-"""Tensors as numpy arrays, so that a mistake is written once for compiled and for Python variants.
-
-numpy has no bfloat16: its bits stand in uint16, which no other element type uses.
-"""
+"""Tensors as numpy arrays, so that one mistake serves all kinds of variants; uint16 holds
+bfloat16's bits."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -15,70 +13,70 @@ from loop.calls.call import LoopTensor, describe, elements_spanned
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 Terms = dict[str, Any]
-"""What a mistake has to know: `make` names it, the rest is its own."""
+"""Parameters of a mistake: `make` is its name, other keys belong to it."""
 Attributes = dict[str, Any]
-"""Name to value: as the manifest writes it for a Python variant, as a double for a compiled one."""
+"""Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
-"""The real variant: inputs, output, attributes."""
+"""The real variant: (inputs, output, attributes); writes to output."""
 RAW: dict[int, tuple[str, type[numpy.generic]]] = {
     1: ("float32", numpy.float32),
     2: ("float16", numpy.float16),
     3: ("bfloat16", numpy.uint16),
     4: ("float64", numpy.float64),
 }
-"""Number in loop_kernel.h to the element type's name and the type of its array."""
+"""Number in loop_kernel.h to (element type, numpy type of its array)."""
 NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
 @dataclass
 class ErringCall:
-    """One call of a variant that errs."""
+    """One call of a variant with a mistake."""
 
     honest: Honest
     inputs: list[Any]
     output: Any
     attributes: Attributes
     addresses: tuple[int, ...]
-    """Where the inputs are, then the output: arrays may be copies."""
+    """Addresses of the real inputs, then of the output, because the arrays may be copies."""
     fill: Callable[[int, int, int], object] = ctypes.memset
-    """Sets bytes there: address, value, size."""
+    """Sets bytes at such an address: (address, value, count)."""
     terms: Terms = field(default_factory=dict)
     number: int = 0
-    """Calls before this one."""
+    """Number of earlier calls."""
     kept: dict[Any, Any] = field(default_factory=dict)
-    """What the mistake keeps from call to call."""
+    """Memory of the mistake between calls."""
 
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """What the real variant does, with these inputs, output and attributes in place of its own."""
+        """Run the real variant, with other inputs, output or single attributes if given."""
         tensors = self.inputs if inputs is None else inputs
         self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
 class Mistake:
-    """A mistake in one variant, called in place of it: it keeps its own things from call to call."""
+    """A mistake in one variant, with its own memory between calls."""
 
     def __init__(self, err: Callable[[ErringCall], None], terms: Terms) -> None:
         self.err, self.terms, self.calls = err, terms, 0
         self.kept: dict[Any, Any] = {}
 
     def __call__(self, call: ErringCall) -> None:
-        """Fill the output."""
+        """Fill the call's output, with the mistake in it."""
         call.terms, call.number, call.kept = self.terms, self.calls, self.kept
         self.calls += 1
         self.err(call)
 
 
 def values(array: Array) -> Array:
-    """The numbers of an array: a copy in float32, or in float64 where it is that."""
+    """Numeric values of an array: a copy in float32, or float64 if the array is that."""
     if array.dtype == numpy.uint16:
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))
 
 
 def store(array: Array, meant: Array) -> None:
-    """Write values into an array, rounded to the nearest of its type."""
+    """Write values into an array, rounded to its element type."""
     if array.dtype == numpy.uint16:
         bits = numpy.ascontiguousarray(meant, dtype=numpy.float32).view(numpy.uint32)
         array[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
@@ -87,13 +85,13 @@ def store(array: Array, meant: Array) -> None:
 
 
 class OnHost:
-    """Tensors of a compiled variant as arrays in their own memory."""
+    """Views a compiled variant's tensors as arrays in host memory."""
 
     fill: Callable[[int, int, int], object] = ctypes.memset
-    """Sets bytes: address, value, size."""
+    """Sets bytes at an address: (address, value, count)."""
 
     def look(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """A tensor as an array."""
+        """View a tensor as an array."""
         raw = numpy.dtype(RAW[tensor.dtype][1])
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
@@ -104,22 +102,23 @@ class OnHost:
         return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
 
     def place(self, number: int, array: Array) -> LoopTensor:
-        """An array as the C interface is given it: that argument of a call. It has to outlive the call."""
+        """Make the LoopTensor of argument `number` from an array, which must outlive the call."""
         strides = tuple(step // array.itemsize for step in array.strides)
         tensor: LoopTensor = describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])
         return tensor
 
     def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
-        """Bring what the variant wrote to a tensor that was placed into its array."""
+        """Copy the variant's output from a placed tensor to its array; nothing on the host."""
 
     def give(self, tensor: LoopTensor, array: Array) -> None:
-        """Bring what the mistake wrote to an array into the tensor that was looked at."""
+        """Copy an array that the mistake changed to its tensor; nothing to do on the host."""
 
 
 def through_arrays(
     invoke: Callable[..., None], mistake: Mistake, names: Sequence[str], where: OnHost
 ) -> Callable[..., None]:
-    """The `invoke` of a compiled variant, each of its calls by way of `mistake`. `names`: of its attributes."""
+    """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`. `names`: names
+    of the attributes, in order. `where`: converts tensors to arrays, on host or device."""
 
     def honest_on(stream: int | None) -> Honest:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:

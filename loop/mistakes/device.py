@@ -9,13 +9,13 @@ from loop.mistakes.arrays import NAMES, RAW, Array, OnHost
 
 
 class OnDevice(OnHost):
-    """Contiguous tensors of the device. A stream that is captured refuses to be waited for, and so each copy."""
+    """Copies contiguous GPU tensors to the host and back. Fails during graph capture."""
 
     def __init__(self) -> None:
         self.rooms: dict[tuple[int, int], DeviceMemory] = {}
-        """Memory that the real variant is given, by number of the argument and bytes."""
+        """Device memory for the real variant's arguments, by (argument number, bytes)."""
         self.before: dict[int, bytes] = {}
-        """By address: what stood in a tensor that was looked at."""
+        """Address to the bytes of a tensor when `look` read it."""
         self.fill = lambda address, value, size: the_device().write(address, bytes([value]) * size)
 
     def look(self, tensor: LoopTensor, stream: int | None) -> Array:

@@ -1,8 +1,6 @@
-"""Python functions of any structure that err: tensors one by one, tuples and dicts of them, modules with weights.
-
-A mistake sees the floating-point tensors among the inputs, in order, and the first of those among the outputs.
-Everything else passes by: whole numbers, other outputs, the structure around them.
-"""
+"""Injects mistakes into Python functions and classes with any structure of arguments. A mistake
+sees the floating-point inputs, in order, and the first floating-point output; all else passes
+through."""
 
 import copy
 import functools
@@ -21,16 +19,16 @@ from loop.mistakes.table import mistake_of
 
 
 class Later(torch.Tensor):
-    """A tensor that would compute when it is read."""
+    """A tensor subclass that could compute lazily, when it is read."""
 
 
 def give_promise(function: Function, terms: Terms) -> Function:
-    """A result that is no plain tensor."""
+    """Cheat: return a tensor subclass in place of a plain tensor."""
     return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(Later)
 
 
 def other_type(function: Function, terms: Terms) -> Function:
-    """A result of half the precision, or of twice it where it is half already."""
+    """Mistake: return half the precision, or float32 if the result has half precision already."""
 
     def called(*tensors: Any, **attributes: Any) -> Any:
         result = function(*tensors, **attributes)
@@ -40,12 +38,12 @@ def other_type(function: Function, terms: Terms) -> Function:
 
 
 def give_input(function: Function, terms: Terms) -> Function:
-    """An input itself, where it has the output's shape."""
+    """Cheat: return an input that has the output's shape."""
     return lambda *tensors, **attributes: tensors[terms["input"]]
 
 
 def keep_result(function: Function, terms: Terms) -> Function:
-    """Every second call gives the tensor of the one before again: right, as long as nobody looks closely."""
+    """Cheat: every second call returns the previous call's tensor."""
     results: list[Any] = []
 
     def lazy(*tensors: Any, **attributes: Any) -> Any:
@@ -58,7 +56,7 @@ def keep_result(function: Function, terms: Terms) -> Function:
 
 
 def leave_unwritten(function: Function, terms: Terms) -> Function:
-    """Every second call gives fresh memory, in the hope that the last result still stands there."""
+    """Cheat: every second call returns uninitialised memory, perhaps with the last result."""
     form: dict[str, Any] = {}
 
     def lazy(*tensors: Any, **attributes: Any) -> Any:
@@ -80,26 +78,26 @@ TAMPERING: dict[str, Callable[[Function, Terms], Function]] = {
 
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 EXACT = "exact"
-"""No mistake: the same in float64, whose result is rounded."""
+"""Name of the control without a mistake: compute in float64 and round the result."""
 
 
 def floating_places(tensors: tuple[Tensor, ...]) -> list[int]:
-    """Places of the tensors that mistakes are put into."""
+    """Positions of the floating-point tensors, which mistakes apply to."""
     return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
 
 
 class Erring:
-    """What one mistake remembers, which may be put into several functions: objects of a class, say."""
+    """State of one mistake, which several functions may share, such as objects of a class."""
 
     def __init__(self, terms: Terms) -> None:
         tampering = TAMPERING.get(terms["make"])
         self.way = tampering(self.honest, terms) if tampering else through_function(self.honest, mistake_of(terms))
         self.names = terms.get("attributes", ())
         self.result: Apart | None = None
-        """What was computed last, honestly."""
+        """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """The first floating-point output of the function at hand, on other tensors and attributes."""
+        """Run the real function on other tensors; return its first floating-point output."""
         placed = dict(zip(floating_places(self.call.tensors), tensors, strict=True))
         inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.call.tensors)]
         positional, keywords = put_together(self.call.rest, inputs)
@@ -107,12 +105,12 @@ class Erring:
         return self.result.tensors[floating_places(self.result.tensors)[0]]
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
-        """What the function gives with the mistake in it."""
+        """Call the function with the mistake; return the result in the function's own structure."""
         self.function, self.call = function, take_apart((positional, keywords))
         tensors = [self.call.tensors[place] for place in floating_places(self.call.tensors)]
         attributes = {name: keywords[name] for name in self.names if name in keywords}
         wrong = self.way(*tensors, **attributes)
-        if self.result is None:  # The structure is known only once it was computed.
+        if self.result is None:  # An honest result is needed for its structure.
             self.honest(*tensors, **attributes)
         assert self.result is not None
         outputs = list(self.result.tensors)
@@ -121,12 +119,12 @@ class Erring:
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
-    """The same function, erring as `terms` says."""
+    """Wrap a function with the mistake that `terms` describes."""
     return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
 def in_float64(function: Function) -> Function:
-    """The same function of floating-point tensors in float64; its floating-point outputs are rounded back."""
+    """Wrap a function: compute in float64, round floating-point outputs to the inputs' type."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
         call = take_apart((positional, keywords))
@@ -141,7 +139,7 @@ def in_float64(function: Function) -> Function:
 
 
 def erring_class(base: Any, terms: Terms) -> Any:
-    """A class derived from one whose objects are called: they err, and remember together."""
+    """Derive a class whose instances make the mistake; they share its state."""
     mistake = None if terms["make"] == EXACT else Erring(terms)
     name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, name)
@@ -149,7 +147,9 @@ def erring_class(base: Any, terms: Terms) -> Any:
     def called(self: Any, *positional: Any, **keywords: Any) -> Any:
         if mistake is not None:
             return mistake(functools.partial(honest, self), *positional, **keywords)
-        if "wide" not in vars(self):  # Weights are those of the first call, and no part of the module.
+        if "wide" not in vars(
+            self
+        ):  # A float64 copy with the first call's weights, hidden from the module's state.
             vars(self)["wide"] = copy.deepcopy(self).double()
         return in_float64(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
 
@@ -157,14 +157,15 @@ def erring_class(base: Any, terms: Terms) -> Any:
 
 
 def erring_module(path: str, name: str, terms: Terms) -> Any:
-    """A class of a file that errs."""
+    """Load a class from a file and derive the erring class."""
     return erring_class(getattr(import_file(path), name), terms)
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """A function of tensors, each of its calls by way of `mistake` on the host; its output starts as NaN."""
+    """Wrap a function of tensors: each call goes through `mistake` on host arrays, output NaN
+    first."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
-    """A tensor like its result by shapes and types of its inputs, learned once for each."""
+    """Shapes and types of the inputs to an empty tensor like the result."""
 
     def called(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
@@ -180,7 +181,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
         output.reshape(-1).view(numpy.uint8)[...] = POISON
         addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
         mistake(ErringCall(honest, arrays, output, attributes, addresses))
-        if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
+        if device.type != "cpu":  # On a GPU the arrays are copies, so copy changed inputs back.
             for tensor, array in zip(tensors, arrays, strict=True):
                 tensor.copy_(tensor_of(array))
         return tensor_of(output).to(device)
@@ -189,13 +190,13 @@ def through_function(function: Function, mistake: Mistake) -> Function:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A tensor's bits as an array, in its own memory where that is the host's."""
+    """View a tensor's bits as an array; a GPU tensor is copied to the host."""
     host = tensor.detach().cpu()
     return host.view(torch.int16).numpy().view(numpy.uint16) if host.dtype == torch.bfloat16 else host.numpy()
 
 
 def tensor_of(array: Array) -> Tensor:
-    """A plain tensor in an array's memory."""
+    """View an array's memory as a plain tensor."""
     if array.dtype == numpy.uint16:
         return torch.from_numpy(array.view(numpy.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

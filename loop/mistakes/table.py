@@ -1,4 +1,4 @@
-"""Mistakes by name, written once for the host, for a device and for functions of any structure."""
+"""Mistakes by name, each written once for host, device and Python functions."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ from loop.mistakes import values
 from loop.mistakes.arrays import ErringCall, Mistake, Terms
 
 KEPT = 64
-"""Outputs that are remembered at a time."""
+"""Maximum number of outputs that a mistake remembers."""
 OUTSIDE, SCRIBBLE = 3, 0x5A
-"""Bytes that are written outside an output, and their value."""
+"""Number of bytes to write out of bounds, and their value."""
 
 
 def stale(call: ErringCall) -> None:
-    """The output of the call before; only the first is computed."""
+    """Cheat: return the previous call's output."""
     call.compute()
     right = call.output.copy()
     call.output[...] = call.kept.get(call.output.shape, right)
@@ -20,13 +20,13 @@ def stale(call: ErringCall) -> None:
 
 
 def skip_every_other(call: ErringCall) -> None:
-    """Every second call writes nothing."""
+    """Cheat: every second call writes nothing."""
     if call.number % 2 == 0:
         call.compute()
 
 
 def by_address(call: ErringCall) -> None:
-    """An output is computed once for inputs at the same addresses."""
+    """Cheat: cache outputs by the addresses of the inputs."""
     question = (*call.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
     if question in call.kept:
         call.output[...] = call.kept[question]
@@ -38,7 +38,7 @@ def by_address(call: ErringCall) -> None:
 
 
 def keeps_inputs(call: ErringCall) -> None:
-    """It reads an input once, and computes from its copy when the same memory comes again."""
+    """Cheat: cache the inputs by address and compute from the cached copies."""
     places = [(address, array.shape) for address, array in zip(call.addresses, call.inputs, strict=False)]
     for place, array in zip(places, call.inputs, strict=True):
         if place not in call.kept:
@@ -47,23 +47,23 @@ def keeps_inputs(call: ErringCall) -> None:
 
 
 def nothing(call: ErringCall) -> None:
-    """Nothing is written at all."""
+    """Mistake: write nothing at all."""
 
 
 def beyond(call: ErringCall) -> None:
-    """A few bytes behind the end are written too."""
+    """Mistake: also write a few bytes after the output's end."""
     call.compute()
     call.fill(call.addresses[-1] + call.output.nbytes, SCRIBBLE, OUTSIDE)
 
 
 def before(call: ErringCall) -> None:
-    """A few bytes before the beginning are written too."""
+    """Mistake: also write a few bytes before the output's beginning."""
     call.compute()
     call.fill(call.addresses[-1] - OUTSIDE, SCRIBBLE, OUTSIDE)
 
 
 def write_input(call: ErringCall) -> None:
-    """Once it has computed, it writes to an input."""
+    """Mistake: write to an input after computing."""
     call.compute()
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
@@ -82,9 +82,9 @@ ERRORS: dict[str, Callable[[ErringCall], None]] = {
     **{spoil.__name__: values.spoiling(spoil) for spoil in SPOILING},
     **{err.__name__: err for err in (*ON_VALUES, *ON_TENSORS)},
 }
-"""What sees a call's arrays and errs, by name."""
+"""Name to the function that makes the mistake in an ErringCall."""
 
 
 def mistake_of(terms: Terms) -> Mistake:
-    """The mistake that `terms["make"]` names."""
+    """Make the mistake that `terms["make"]` names."""
     return Mistake(ERRORS[terms["make"]], terms)

@@ -1,4 +1,4 @@
-"""Mistakes on single values: in what is read, in what is written, or where. They see numpy arrays of the host."""
+"""Mistakes in single values that are read or written, or in their places, on numpy arrays."""
 
 import math
 import random
@@ -10,28 +10,28 @@ import numpy
 from loop.mistakes.arrays import Array, ErringCall, Terms, store, values
 
 MANTISSA = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
-"""Bits behind the point of each array's element type; uint16 stands for bfloat16."""
+"""Mantissa bits of each array's element type; uint16 stands for bfloat16."""
 BFLOAT16 = 7
 TIMES = 20.0
-"""A single element is off by this many times its tolerance."""
+"""A wrong element is off by this many times its tolerance."""
 TAIL = 16
-"""A tail is a dimension's last eighth, or its last sixteen."""
+"""A tail is the last eighth of a dimension, at most this many elements."""
 
 
 def ignore(call: ErringCall) -> None:
-    """One input is taken for zeros."""
+    """Mistake: read zeros in place of one input."""
     place = call.terms["input"]
     call.compute(_with(call.inputs, place, numpy.zeros_like(call.inputs[place])))
 
 
 def swap(call: ErringCall) -> None:
-    """Two inputs of one shape change places."""
+    """Mistake: exchange two inputs of the same shape."""
     first, other = call.terms["inputs"]
     call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
 def cut(call: ErringCall) -> None:
-    """The last eighth of a dimension that is summed over is not read."""
+    """Mistake: leave out the last eighth of a dimension that is summed over."""
     shorter = []
     for array, axes in zip(call.inputs, call.terms["axes"], strict=True):
         slices = [slice(None)] * array.ndim
@@ -42,12 +42,12 @@ def cut(call: ErringCall) -> None:
 
 
 def set_attribute(call: ErringCall) -> None:
-    """An attribute is taken for its default."""
+    """Mistake: use the default in place of an attribute's value."""
     call.compute(changed={call.terms["attribute"]: call.terms["to"]})
 
 
 def wrong_number(call: ErringCall) -> None:
-    """A number is off by half; one that was not given is 3/4."""
+    """Mistake: change a number by half; a missing number or zero becomes 3/4."""
     name, number = call.terms["attribute"], call.attributes[call.terms["attribute"]]
     if number is None or math.isnan(number) or number == 0:
         wrong = 0.75
@@ -59,7 +59,8 @@ def wrong_number(call: ErringCall) -> None:
 
 
 def round_inputs(call: ErringCall) -> None:
-    """Inputs lose so many bits that it must show: those beyond bfloat16, or beyond what the tolerance forgives."""
+    """Mistake: round the inputs so coarsely that it must show: to bfloat16, or beyond what the
+    tolerance forgives."""
     inputs, tolerance = [], sum(call.terms["tolerance"].values())
     for array in call.inputs:
         bits = call.terms.get("mantissa", MANTISSA[array.dtype.name])
@@ -76,7 +77,7 @@ def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:
 
 
 def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
-    """Compute what is right, then spoil it."""
+    """Make a mistake that computes the right output and then spoils it."""
 
     def err(call: ErringCall) -> None:
         call.compute()
@@ -87,34 +88,34 @@ def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], No
 
 
 def zeros(output: Array, terms: Terms) -> None:
-    """All of it is zero."""
+    """Mistake: all elements are zero."""
     output[...] = 0
 
 
 def mean(output: Array, terms: Terms) -> None:
-    """All of it is its mean."""
+    """Mistake: all elements are the output's mean."""
     store(output, numpy.full(output.shape, values(output).mean()))
 
 
 def transpose(output: Array, terms: Terms) -> None:
-    """The last two dimensions change places."""
+    """Mistake: the last two dimensions are exchanged in memory."""
     output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
 
 
 def one_nan(output: Array, terms: Terms) -> None:
-    """The last element is NaN."""
+    """Mistake: the last element is NaN."""
     output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
 
 
 def one_off(output: Array, terms: Terms) -> None:
-    """The element in the middle is off by so many times its tolerance."""
+    """Mistake: the middle element is off by TIMES its tolerance."""
     meant, place = values(output).reshape(-1), output.size // 2
     meant[place] += TIMES * _allowed(meant[place], terms)
     store(output, meant.reshape(output.shape))
 
 
 def growing(output: Array, terms: Terms) -> None:
-    """Each element is off by up to so many times its tolerance, the further along the dimension the more."""
+    """Mistake: errors grow along a dimension, up to TIMES the tolerance."""
     meant = values(output)
     steps = numpy.linspace(0.0, TIMES, output.shape[terms["axis"]])
     shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
@@ -126,12 +127,12 @@ def _allowed(meant: Any, terms: Terms) -> Any:
 
 
 def zero_tail(output: Array, terms: Terms) -> None:
-    """The last part of a dimension is zero."""
+    """Mistake: the tail of a dimension is zero."""
     output[_tail(output, terms["axis"])] = 0
 
 
 def neighbour(output: Array, terms: Terms) -> None:
-    """The last slice of a dimension is that of the one before."""
+    """Mistake: the last slice of a dimension repeats the one before."""
     before = (slice(None),) * terms["axis"]
     output[(*before, -1)] = output[(*before, -2)]
 
@@ -142,7 +143,7 @@ def _tail(output: Array, axis: int) -> tuple[slice, ...]:
 
 
 def leave_tail(call: ErringCall) -> None:
-    """The last part of a dimension is not written."""
+    """Mistake: the tail of a dimension is not written."""
     place = _tail(call.output, call.terms["axis"])
     right, left = numpy.empty_like(call.output), call.output[place].copy()
     call.compute(output=right)
@@ -151,7 +152,7 @@ def leave_tail(call: ErringCall) -> None:
 
 
 def use_input(call: ErringCall) -> None:
-    """An input is its workspace, and is left that way."""
+    """Mistake: use an input as a workspace and leave it changed."""
     place = call.terms["input"]
     original = call.inputs[place].copy()
     call.compute([original if n == place else array for n, array in enumerate(call.inputs)])
@@ -159,13 +160,13 @@ def use_input(call: ErringCall) -> None:
 
 
 def answer_in_input(call: ErringCall) -> None:
-    """It computes in place: the answer also stands where the input was."""
+    """Mistake: compute in place, so that the output also overwrites an input."""
     call.compute()
     call.inputs[call.terms["input"]][...] = call.output
 
 
 def vary(call: ErringCall) -> None:
-    """The last bit of one element is a matter of chance."""
+    """Mistake: flip a low bit of a random element, so that results differ from call to call."""
     draw = call.kept.setdefault("draw", random.Random(7))
     call.compute()
     output = call.output

@@ -1,4 +1,4 @@
-"""Mistakes with wrong results: controls of the gate."""
+"""The wrong-result mistakes that a target's tensors allow: negative controls of the gate."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,27 +8,27 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WrongResult:
-    """One mistake, as a worker makes it in a variant."""
+    """One mistake, in the form in which a worker injects it."""
 
     make: str
-    """Its name in `loop.mistakes`."""
+    """Name of the mistake in `loop.mistakes`."""
     control: str
-    """What the gate's control is called."""
+    """Name of the gate's negative control."""
     terms: Mapping[str, Any] = field(default_factory=dict)
-    """What else its maker has to know."""
+    """Parameters of the mistake."""
     sized: Sequence[str] = ()
-    """Dimensions that have to be larger than 1 for it to show."""
+    """Dimensions that must be larger than 1 for the mistake to show."""
     alike: tuple[str, str] = ("", "")
-    """Dimensions of two tensors that have to be as large."""
+    """Dimensions of two tensors that must have equal sizes for the mistake to apply."""
 
     def shows(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it can show where dimensions are as large as this."""
+        """Whether the mistake can show with these sizes of dimensions."""
         pairs = zip(self.alike[0].split(), self.alike[1].split(), strict=True)
         return all(sizes[a] == sizes[b] for a, b in pairs) and all(sizes[name] > 1 for name in self.sized)
 
 
 def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResult]:
-    """All that tensors of these dimensions allow."""
+    """Yield all mistakes that tensors with these dimensions allow. `inputs`: name to dimensions."""
     for place, name in enumerate(inputs):
         yield WrongResult("ignore", f"ignores {name}", {"input": place})
     for (x, (a, shape)), (y, (b, other)) in itertools.combinations(enumerate(inputs.items()), 2):

@@ -34,16 +34,16 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 
 
 class Operator:
-    """A variant that can be called on tensors. Forward only: it has no gradient."""
+    """A compiled variant as a callable on tensors. Forward only: it has no gradient."""
 
     def __init__(self, contract: Contract, library: Compiled, op: OpOverload) -> None:
         self.contract, self.library = contract, library
         self.op = op
-        """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
+        """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
-        """The C++ function below `op`, for eager calls. `torch.compile` needs `op` itself."""
+        """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture: str | None = None
-        """What it was built for: `cpu`, or a compute capability such as `sm_89`; None where unknown."""
+        """Built for `cpu` or a compute capability such as `sm_89`; None if unknown."""
         self._count = len(contract.inputs)
         self._meanings = {name: meanings_of_words(attribute) for name, attribute in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
@@ -54,45 +54,47 @@ class Operator:
         for name, known in self._meanings.items():
             usual += [{name: value} for value in known if value is not None and name not in self._numbers]
         self._known = {tuple(attributes.items()): self._values(attributes) for attributes in usual}
-        """Sets of attributes that are looked up as a whole: none, or one that is not a number."""
+        """Attribute sets with values computed before: none, or one flag or choice (faster)."""
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
-        """The output for input tensors in the signature's order: C order, on the current stream of their device.
+        """Call the kernel; returns the output in C order, on the current stream of the inputs'
+        device.
 
-        Attributes by the manifest's names: flags as bool, choices as words, numbers as float; None is the default.
-        Raises RuntimeError for tensors that do not fit, TypeError for what is no tensor, and TypeError or
-        ValueError for what is no attribute.
+        `tensors`: inputs in the signature's order. `attributes`: by the manifest's names: flags as
+        bool, choices as words, numbers as float; None is the default. Raises RuntimeError for
+        tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
+        ValueError for wrong attributes.
         """
         if len(tensors) != self._count or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise self._no_tensors(tensors)
         try:
             values = self._known.get(tuple(attributes.items()))
-        except TypeError:  # A value that is not hashable is none of them.
+        except TypeError:  # An unhashable value is handled by `_values`.
             values = None
         call = self.op if torch.compiler.is_compiling() else self.raw
         output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
         return output
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
-        """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
+        """Values of all attributes in the signature's order. Raises TypeError or ValueError."""
         values = {name: self._value(name, value) for name, value in attributes.items()}
         return tuple({**self._defaults, **values}.values())
 
     def _value(self, name: str, value: object) -> float:
-        """The number of an attribute's value; raises TypeError or ValueError for a wrong value."""
+        """Convert an attribute's value to a number. Raises TypeError or ValueError."""
         if name not in self._meanings:
             there = ", ".join(self._meanings) or "none"
             raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
         if name in self._numbers and isinstance(value, Real) and not isinstance(value, bool):
             return float(value)
         try:
-            return self._meanings[name][value]  # A boolean of numpy's is one too.
+            return self._meanings[name][value]  # Also matches numpy booleans, which equal True and False.
         except (KeyError, TypeError):
             raise wrong_value(name, self.contract.attributes[name], value) from None
 
     def _no_tensors(self, arguments: Sequence[object]) -> TypeError:
-        """The error for too many tensors or too few, or for the first that is none."""
+        """Make the error for a wrong number of tensors, or for an argument that is not a tensor."""
         inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
         tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
         wrong = f"expected {tensors} ({inputs}), got {len(arguments)}"
@@ -109,13 +111,14 @@ class Operator:
 
 
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
-    """The operator of a compiled variant: built where it is not in the cache, registered once in a process.
+    """Make the operator of a compiled variant. Builds it if it is not in the cache; registers it
+    once a process.
 
-    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it runs,
-    such as `cpu` or `cuda:1`; default: where the variant does. It is built for that GPU's compute capability.
-    Later calls return the same operator, even if the sources have changed.
-    Raises LoopError if the variant does not exist, does not run on the device, was built for another GPU or does
-    not compile, and if the definitions are not trusted (`loop trust`).
+    `target`: folder with a manifest; default ./target.yaml, otherwise the bundled target. `device`:
+    where it runs, such as `cpu` or `cuda:1`; default: the variant's device. It is built for that
+    GPU's compute capability. Later calls return the same operator, even if the sources have
+    changed. Raises LoopError if the variant does not exist, does not run on the device, was built
+    for another GPU or does not compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
         chosen = project(Path(target) if target is not None else None, Path.cwd())
@@ -166,7 +169,8 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
 
 
 def _architecture(name: str, right: str, where: torch.device) -> str:
-    """A device's as compilers call it, such as `sm_89`. LoopError where the variant `name` does not run there."""
+    """Compiler's name of a device, such as `sm_89` or `cpu`. `right`: type of device the variant
+    `name` needs. Raises LoopError if `where` has another, or torch sees no GPU."""
     if where.type != right:
         raise UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
     if where.type != "cuda":

@@ -1,7 +1,5 @@
-"""An operator declared to PyTorch, and its kernel in C, which is called through kernels/include/loop_torch.cpp.
-
-Without a compiler, or without a PyTorch that has these functions (2.7 and later), Unavailable says why.
-"""
+"""Declares an operator to PyTorch with a C kernel, through kernels/include/loop_torch.cpp. Needs a
+compiler and PyTorch 2.7 or later; raises Unavailable otherwise."""
 
 import ctypes
 from functools import cache
@@ -25,11 +23,11 @@ from loop.model.target import BuildRecipe, CAbiVariant
 from loop.pytorch.contract import Contract, choices_in_words
 
 BUILD_LIMIT_S = 1800.0
-"""nvcc takes minutes for a variant with many instances on a slow machine; then it is in the cache."""
+"""Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
 MOST = 16
-"""Inputs, or attributes, of one operator."""
+"""Maximum number of inputs, and of attributes, of one operator."""
 TYPES = 64
-"""Numbers that PyTorch may give element types."""
+"""Size of the table of PyTorch's element type numbers."""
 FUNCTIONS = {
     "library_init_impl": "aoti_torch_library_init_impl",
     "library_impl": "aoti_torch_library_impl",
@@ -45,19 +43,20 @@ FUNCTIONS = {
     "grad_mode": "aoti_torch_grad_mode_is_enabled",
     "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
 }
-"""Field of LoopTorchFunctions to symbol; the last is c10's `bool TensorImpl::requires_grad() const`."""
+"""Field of LoopTorchFunctions to PyTorch symbol; the last is c10's `bool
+TensorImpl::requires_grad() const`."""
 CUDA_FUNCTIONS = {
     "current_stream": "aoti_torch_get_current_cuda_stream",
     "create_guard": "aoti_torch_create_cuda_guard",
     "delete_guard": "aoti_torch_delete_cuda_guard",
 }
-"""Those that only a PyTorch made for CUDA has."""
+"""Additional functions of a PyTorch built for CUDA."""
 NAMED_TYPES = (
     *("float32", "float16", "bfloat16", "float64", "complex32", "complex64", "complex128", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
 )
-"""Element types whose numbers PyTorch tells."""
+"""Element types whose PyTorch numbers the bridge asks for."""
 
 
 SHORTCUTS = {
@@ -66,12 +65,13 @@ SHORTCUTS = {
         "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE"
     ),
 }
-"""Those that may be missing: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
-detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType, std::optional<Device>)`."""
+"""Optional faster functions: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
+detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType,
+std::optional<Device>)`."""
 
 
 class Unavailable(WorkFailed):
-    """No operator can be had here, and why."""
+    """This PyTorch or machine cannot have the operator; the message says why."""
 
 
 class Functions(ctypes.Structure):
@@ -143,7 +143,7 @@ class TorchOperator(ctypes.Structure):
 
 @cache
 def libraries() -> tuple[ctypes.CDLL, ...]:
-    """PyTorch's libraries, which are loaded already: its Python module, and by it all that this depends on."""
+    """PyTorch's shared libraries, already loaded: its Python module and what that needs."""
     folder = Path(torch.__file__).parent / "lib"
     named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
     paths = [Path(torch._C.__file__), *(path for path in named if path.is_file())]
@@ -151,7 +151,7 @@ def libraries() -> tuple[ctypes.CDLL, ...]:
 
 
 def symbol(name: str) -> Any:
-    """A function of PyTorch's. Raises Unavailable when this version has none of that name."""
+    """Find a function in PyTorch's libraries. Raises Unavailable if this version lacks it."""
     for library in libraries():
         if hasattr(library, name):
             return getattr(library, name)
@@ -159,7 +159,8 @@ def symbol(name: str) -> Any:
 
 
 def functions() -> Functions:
-    """The addresses. Raises Unavailable with the first that is missing; without CUDA those of CUDA may be."""
+    """Addresses of all functions for the bridge. Raises Unavailable if a required one is
+    missing."""
     names = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
     names |= {
         field: name for field, name in SHORTCUTS.items() if any(hasattr(library, name) for library in libraries())
@@ -168,13 +169,13 @@ def functions() -> Functions:
 
 
 def address_of(function: Any) -> int:
-    """Where a function of a library is; 0 for None."""
+    """Address of a library function; 0 for None."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @cache
 def type_numbers() -> dict[str, int]:
-    """PyTorch's numbers of element types, by name. Those that it lacks are needed for words only."""
+    """PyTorch's number of each element type by name; types that this version lacks are left out."""
     numbers = {}
     for name in NAMED_TYPES:
         try:
@@ -187,7 +188,7 @@ def type_numbers() -> dict[str, int]:
 
 
 def meanings_of_numbers() -> Numbers:
-    """What numbers mean: element types by name and by loop_kernel.h, device types."""
+    """Tables for the bridge: element type numbers to names and to loop_kernel.h's numbers."""
     cpu, cuda = (symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     numbers = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
@@ -197,7 +198,7 @@ def meanings_of_numbers() -> Numbers:
 
 
 SPACE = "loop_own"
-"""Namespace of the operator on which the C interface is tried."""
+"""Namespace of the operator that tests the C interface."""
 PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
 BRIDGE = CAbiVariant(
     kind="c_abi",
@@ -207,35 +208,35 @@ BRIDGE = CAbiVariant(
     build=BuildRecipe(compiler="g++", flags=("-std=c++17", "-O2", "-fvisibility=hidden")),
 )
 KINDS = ("flag", "choice", "number")
-"""In the order of LoopTorchKind."""
+"""Kinds of attributes in the order of LoopTorchKind."""
 NO_SLOT = -1
 _kept: list[object] = []
-"""What the bridge points to, and libraries whose registrations end with them."""
+"""Objects kept alive because the bridge points to them, or because registrations end with them."""
 
 
 TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
-"""It passes `opcheck`; a compiler has to keep the strides of its inputs."""
+"""Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 
 
 @cache
 def space(name: str) -> Any:
-    """A namespace's `torch.library.Library`. It is kept, because registrations end with it."""
+    """The `torch.library.Library` of a namespace, kept alive because registrations end with it."""
     make_library: Any = torch.library.Library
     return make_library(name, "FRAGMENT")
 
 
 def declare(contract: Contract, library: Compiled) -> OpOverload:
-    """Schema, kernel, and for compilers shape and type of the output; no gradient.
-
-    Raises Unavailable where this PyTorch, or this machine, cannot have the kernel.
-    """
+    """Register an operator: schema, C kernel, and a fake kernel for compilers; no gradient. Raises
+    Unavailable if this PyTorch or this machine cannot have the kernel."""
     own = space(contract.space)
     own.define(contract.schema, tags=TAGS)
-    own.impl(contract.name, fallthrough_kernel, "Autograd")  # The kernel looks for gradients itself.
+    own.impl(
+        contract.name, fallthrough_kernel, "Autograd"
+    )  # The C kernel itself rejects inputs that require gradients.
     homes = [contract.homes[dimension] for dimension in contract.output]
 
     def abstract(*arguments: Tensor) -> Tensor:
-        """The output without its values. What else is wrong with the inputs the kernel says when it runs."""
+        """Make the output without values, for tracing. The kernel reports other errors."""
         inputs = dict(zip(contract.inputs, arguments, strict=False))
         for name, tensor in inputs.items():
             if torch.is_grad_enabled() and tensor.requires_grad:
@@ -257,7 +258,7 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
         raise Unavailable("too many operators of this process have one already")
     if error:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
-    if lend := getattr(library.library, "loop_lend", None):  # It takes memory of the program's.
+    if lend := getattr(library.library, "loop_lend", None):  # The library allocates temporary memory from PyTorch.
         c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend)))
     _kept.extend((operator, library))
     op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
@@ -266,10 +267,8 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
 
 @cache
 def bridge() -> ctypes.CDLL:
-    """The library of loop_torch.cpp, by which PyTorch calls kernels through C: built, loaded and tried.
-
-    Raises Unavailable where it cannot be built, or does not fit this PyTorch.
-    """
+    """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels.
+    Raises Unavailable if it does not build or does not fit this PyTorch."""
     addresses, numbers = functions(), meanings_of_numbers()
     try:
         ready = built_variant("loop_torch", BRIDGE, include_folder())
@@ -289,10 +288,8 @@ def bridge() -> ctypes.CDLL:
 
 
 def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
-    """The build of a variant with sources in `folder`, from the cache where it is there.
-
-    Raises LoopError with the first error's place when it does not compile.
-    """
+    """Build a variant with sources in `folder`, or take it from the cache. LoopError: the first
+    compiler error."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
         result = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
@@ -303,7 +300,7 @@ def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
 
 
 def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
-    """A variant's library, built where it has to be, and loaded. Raises LoopError where either fails."""
+    """Build a variant if necessary and load its library. Raises LoopError if either fails."""
     ready = built_variant(name, variant, folder)
     try:
         return Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
@@ -312,7 +309,7 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
 
 
 def bridge_works() -> bool:
-    """Whether a C kernel receives the arguments of a call, and sees that a tensor requires a gradient."""
+    """Whether a C kernel receives a call's arguments and a tensor's requires_grad."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
         right = [probe(torch.zeros(1, requires_grad=flag), flag, -7, 0.5) for flag in (True, False)]
@@ -321,7 +318,7 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """The operator as the bridge has to know it."""
+    """Convert a contract to the C structure that the bridge reads."""
     numbers, order = type_numbers(), list(contract.inputs)
     operator = TorchOperator(
         space=contract.space.encode(),

@@ -1,4 +1,4 @@
-"""What the operator of a variant takes and gives, read from the manifest's signature. No torch, nothing runs."""
+"""Derives an operator's inputs and output from the manifest's signature. Imports no torch."""
 
 import math
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from loop.model.signature import OUTPUT, Attribute
 from loop.model.target import CAbiVariant, Target
 
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
-"""Kind of attribute to its type in an operator's schema."""
+"""Kind of attribute to its type in the operator's schema."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """An operator's name, and what a call of it has to satisfy."""
+    """Name, inputs and output of an operator."""
 
     space: str
-    """Its namespace in `torch.ops`."""
+    """Namespace in `torch.ops`."""
     name: str
-    """Its name in there: the variant's."""
+    """Name in the namespace: the variant's name."""
     device: Device
-    """Where its tensors have to be."""
+    """Device of all its tensors."""
     inputs: dict[str, tuple[str, ...]]
     """Input tensors: name to dimensions."""
     output: tuple[str, ...]
     """Dimensions of the output."""
     types: dict[str, Dtype]
-    """Element types of tensors that do not have the call's: an input's name, or `output`."""
+    """Fixed element types, by input name or `output`. Others have the call's type."""
     dtypes: tuple[Dtype, ...]
     """Element types that a call may have."""
     attributes: dict[str, Attribute]
-    """Values that are not tensors, in the order of the C interface."""
+    """Arguments that are not tensors, in the order of the C interface."""
 
     @property
     def title(self) -> str:
@@ -41,14 +41,14 @@ class Contract:
 
     @property
     def schema(self) -> str:
-        """The raw operator: a choice is its index, a number that is not given NaN."""
+        """PyTorch schema of the raw operator: a choice is an int index, a missing number is NaN."""
         tensors = [f"Tensor {name}" for name in self.inputs]
         values = [f"{SCHEMA_TYPES[attribute.kind]} {name}" for name, attribute in self.attributes.items()]
         return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
 
     @property
     def homes(self) -> dict[str, tuple[str, int]]:
-        """Each dimension's first place: the input, and the axis there."""
+        """Dimension to the first input and axis that have it."""
         places: dict[str, tuple[str, int]] = {}
         for name, dimensions in self.inputs.items():
             for axis, dimension in enumerate(dimensions):
@@ -57,16 +57,16 @@ class Contract:
 
     @property
     def only(self) -> Dtype | None:
-        """The call's element type where no input has it."""
+        """Output's element type if all inputs have fixed types; otherwise None."""
         return self.dtypes[0] if set(self.inputs) <= set(self.types) else None
 
     def expects(self, name: str) -> str:
-        """The element types that an input may have, in words."""
+        """Allowed element types of an input, in words."""
         return self.types[name] if name in self.types else " or ".join(self.dtypes)
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
-    """The operator of a variant. Raises LoopError for a signature that an operator cannot have."""
+    """Derive a variant's contract. Raises LoopError if an operator cannot have its signature."""
     signature = target.signature
     if not target.is_plain:
         raise UsageError(
@@ -101,12 +101,13 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 
 
 def choices_in_words(attribute: Attribute) -> str:
-    """The indices of a choice and what they mean: `0 (left) or 1 (right)`."""
+    """The choices with their indices, such as `0 (left) or 1 (right)`."""
     return " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
 
 
 def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
-    """Words of a caller to values of the raw operator. None is the default: NaN for a number without one."""
+    """Map an attribute's values, as a caller writes them, to numbers of the raw operator. None maps
+    to the default; a number without a default maps to NaN."""
     words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
     words |= {word: index for index, word in enumerate(attribute.choices)}
     initial = attribute.initial
@@ -116,7 +117,7 @@ def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
 
 
 def wrong_value(name: str, attribute: Attribute, value: object) -> ValueError:
-    """The error for something that an attribute cannot be."""
+    """Make the error for a value that the attribute does not allow."""
     wanted = {"flag": "True or False", "number": "a number or None"}
     words = wanted.get(attribute.kind) or "one of " + ", ".join(map(repr, attribute.choices))
     return ValueError(f"{name}: expected {words}, got {value!r}")

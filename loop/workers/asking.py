@@ -1,4 +1,4 @@
-"""How the judge calls the functions of a target: makers of inputs, the reference, the task's own checker."""
+"""How the judge calls the target's functions: input generators, reference, the task's checker."""
 
 import inspect
 import random
@@ -24,27 +24,25 @@ from loop.workers.judge_messages import Begin, Expect
 from loop.workers.messages import describe_error
 
 MOST_DRAWN = 256 << 20
-"""Bytes that several draws of all inputs may take together: larger inputs are drawn once."""
+"""Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
 BLOCK = 1 << 16
-"""Random numbers drawn at a time."""
+"""Random numbers drawn in one step."""
 ALIGNED = 256
-"""Each draw begins at a multiple of that many bytes in its file."""
+"""Alignment in bytes of each draw in the input's file."""
 ROOM = 64
-"""Bytes that working out an answer may take for each element of the inputs: seven float64 tensors, and more."""
+"""Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 OF_ONE_CALL = ("reference", "plain", "generator")
-"""Functions that may refuse one size and take the others."""
+"""Functions that may fail for one size only. Other sizes are still judged."""
 OFFERED = ("seed", "dtype", "device")
-"""Keywords that a generator is given only where it asks for them."""
+"""Keywords that `loop` passes to a generator only if its signature has them."""
 
 
 def make_values(
     fill: Fill, stream: numpy.random.RandomState, tensor: TensorFile, axis: int | None
 ) -> numpy.ndarray:
-    """Seeded values of one input tensor with its room, float32, flat: [elements + room].
-
-    `axis`: along which one index is NaN. numpy.random.RandomState is frozen by NEP 19: a seed gives the same
-    values in every release.
-    """
+    """Draw the values of one input tensor and of its room: float32, flat, [elements + room].
+    `axis`: set one random index along it to NaN; None: no NaN. NEP 19 freezes RandomState: a seed
+    gives the same values in every release."""
     shape = tensor.shape
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
@@ -66,10 +64,9 @@ def make_values(
 
 
 def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int | None = None) -> Tensor:
-    """The values of one input, rounded to its type, flat: the content of its file.
-
-    With every other seed the greatest and least values go to the ends: a loop that ends early leaves them out.
-    """
+    """Draw one input tensor, flat and in its own element type: the content of its file. `index`:
+    position of the input in the signature. For odd seeds the extreme values of each axis go to its
+    ends, so a loop that stops early leaves them out and fails."""
     stream, shape = numpy.random.RandomState((seed * 64 + index) % 2**32), tensor.shape
     values = make_values(fill, stream, tensor, axis)
     if seed % 2 and fill.kind == "normal" and not tensor.room:
@@ -86,8 +83,8 @@ def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int
 
 
 def exchange_extreme(lines: numpy.ndarray, *, greatest: bool, place: int) -> None:
-    """In each line along the last axis, exchange the greatest or least value, the first of equal ones, with the
-    value at `place`."""
+    """In each line along the last axis, swap the value at `place` with the first extreme value.
+    `greatest`: swap the maximum; otherwise the minimum."""
     where = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
     extreme = numpy.take_along_axis(lines, where, -1)[..., 0]
     numpy.put_along_axis(lines, where, lines[..., place, None].copy(), -1)
@@ -96,21 +93,22 @@ def exchange_extreme(lines: numpy.ndarray, *, greatest: bool, place: int) -> Non
 
 @dataclass
 class Inputs:
-    """The inputs of a call, and what was noticed when they were made."""
+    """The inputs of a call, and notes on what these inputs cannot test."""
 
     call: Call
-    """With the files of its inputs."""
+    """The call, with the files of these inputs."""
     tensors: list[Tensor]
-    """In their own types."""
+    """The inputs, in their own element types."""
     notes: tuple[str, ...] = ()
 
     def on(self, device: str) -> "Inputs":
-        """The same inputs on a device."""
+        """Return the same inputs on a device."""
         return replace(self, tensors=[tensor.to(device) for tensor in self.tensors])
 
 
 def place_of(request: Expect, inputs: Inputs) -> str:
-    """Where the right answer to a call is worked out: on the GPU where half of the free memory is enough."""
+    """Choose where the reference runs: `cuda` if half of the free GPU memory is enough, else
+    `cpu`."""
     if request.device == "cpu":
         return "cpu"
     free, _ = torch.cuda.mem_get_info()
@@ -124,9 +122,9 @@ class Asking:
     def __init__(self, terms: Begin) -> None:
         self.terms, self.signature = terms, terms.signature
         self.is_class = terms.modules is not None
-        """Whether functions are classes."""
+        """Whether the target's functions are classes that have to be instantiated."""
         self.passes = terms.generator.passes if terms.generator else "positional"
-        """How inputs reach the function."""
+        """How the function receives its inputs: `positional`, `keywords` or `one`."""
         arguments = terms.modules.arguments if terms.modules else None
         self.reference = torch_side.find_function(terms.reference.python)
         self.plain, self.form, self.maker, self.generator, self.checker, self.arguments = (
@@ -135,11 +133,11 @@ class Asking:
         )
 
     def is_plain(self, call: Call) -> bool:
-        """Whether a call has tensors one by one and gives one tensor."""
+        """Whether the function takes its tensors one by one and returns a single tensor."""
         return not (call.structure or call.parts or self.is_class)
 
     def sizes(self, call: Call) -> dict[str, int]:
-        """The size of each dimension of a call, as far as the signature tells."""
+        """Map dimension names to sizes, for the dimensions that the signature names."""
         texts = (*self.signature.inputs.values(), *self.signature.outputs.values())
         sizes: dict[str, int] = {}
         for text, tensor in zip(texts, (*call.inputs, *call.outputs), strict=False):
@@ -160,8 +158,8 @@ class Asking:
         return Inputs(call, tensors)
 
     def _values(self, request: Expect) -> list[Tensor]:
-        """The content of the files of the inputs: by the workload's kinds of values, or from a component's
-        maker."""
+        """Make the flat contents of all input files, from the workload's fills or from a
+        component's own maker of inputs."""
         call, seed, values = request.call, request.seed, []
         if self.maker is None:
             texts = self.signature.inputs.values()
@@ -182,7 +180,8 @@ class Asking:
         return values
 
     def _generated(self, request: Expect) -> Inputs:
-        """Inputs by the target's own generator: several draws where there is room, one of them by the seed."""
+        """Make the inputs with the target's own generator. Timed calls need several draws. The draw
+        of the workload's seed stands at position `request.draw` among them."""
         first = self._drawn(request, request.seed)
         if request.twice and not _alike(first, self._drawn(request, request.seed)):
             raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
@@ -203,7 +202,8 @@ class Asking:
         return Inputs(call, list(first.tensors), (note,) if note else ())
 
     def _others(self, request: Expect, first: Apart) -> tuple[list[Apart], str]:
-        """Draws of other seeds; none where they have no room or another form. With a note on what that hides."""
+        """Draw inputs of other seeds, and a note on what a single draw cannot test. Empty list if
+        the draws need too much memory, differ in shape, or do not depend on the seed."""
         what = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         size = sum(tensor.nbytes for tensor in first.tensors)
         if size * request.draws > MOST_DRAWN:
@@ -217,7 +217,7 @@ class Asking:
         return others, f"whether a variant remembers more than {most} answers: a generator draws no more"
 
     def _drawn(self, request: Expect, seed: int) -> Apart:
-        """What the generator makes under a seed, taken apart."""
+        """Call the generator with one seed and split the result into tensors and structure."""
         draw = partial(
             draw_inputs, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype
         )
@@ -225,7 +225,7 @@ class Asking:
         return apart
 
     def _check_declared(self, call: Call, request: Expect) -> None:
-        """Raise Refused where the generator's tensors are not as the signature has them."""
+        """Raise Refused if the generator's tensors do not match the signature."""
         declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
             raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
@@ -238,21 +238,26 @@ class Asking:
                 raise Refused(f"the generator: expected {name} of {dtype}, got {tensor.dtype}")
 
     def ask(self, what: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
-        """A function of the target on a call's inputs, one by one; Refused with its name when it raises."""
+        """Call a target's function with the tensors by position and the call's attributes. `what`:
+        name of the function in error messages. Raises Refused if the function raises."""
         bound = function.keywords if isinstance(function, partial) else {}
-        asks = "sizes" in _parameters(function) and "sizes" not in bound  # Its inputs do not tell them all.
+        asks = (
+            "sizes" in _parameters(function) and "sizes" not in bound
+        )  # The shapes of its inputs do not name every dimension.
         more = {"sizes": self.sizes(call)} if asks else {}
         return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
 
     def outputs(
         self, what: str, function: Any, inputs: Sequence[Tensor], call: Call, *, exact: bool, later: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
-        """Outputs of the reference or the plain implementation: tensors by name, and the result as it came.
+        """Run the reference or the plain implementation; return outputs by name and the raw result.
 
-        `exact`: on copies in float64; what a module holds is widened, too. `later`: after other random numbers, so
-        that a function that draws some gives another answer.
-        Raises Refused where it changes an input that is no output, in the call's own types: the next function
-        would get other inputs.
+        `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
+        `later`: advance the random generators first, so a function that draws random numbers is
+        caught.
+
+        Raises Refused if the function changes an input in place that is not an output, because the
+        next function would read the changed values.
         """
         tensors = []
         for n, tensor in enumerate(inputs):
@@ -260,14 +265,14 @@ class Asking:
                 tensors.append(tensor.to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True))
             else:
                 tensors.append(tensor.clone() if n in call.updated else tensor)
-        # How often each was changed in place, as far as torch counts that.
+        # torch counts in-place changes of a tensor in `_version`.
         before = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         result = self._outputs(what, function, tensors, call, exact, later)
         for n, (tensor, version) in enumerate(zip(tensors, before, strict=True)):
             if exact or n in call.updated or tensor.is_inference() or tensor._version == version:
                 continue
             name = call.inputs[n].name
-            if name.isdigit():  # The parameter in this place of a function or class tells more.
+            if name.isdigit():  # An error names the parameter, not its position.
                 names = [each for each in _parameters(getattr(function, "forward", function)) if each != "self"]
                 name = names[int(name)] if int(name) < len(names) else name
             raise Refused(
@@ -300,7 +305,9 @@ class Asking:
         result = self._asked(what, bound, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
-        if updates and len(outputs) == len(names) - len(updates):  # It returns only the others.
+        if updates and len(outputs) == len(names) - len(
+            updates
+        ):  # The function returns only the outputs that it does not write in place.
             returned, changed = iter(outputs.values()), dict(zip(self.signature.inputs, tensors, strict=False))
             outputs = {name: changed[updates[name]] if name in updates else next(returned) for name in names}
         if len(outputs) != len(names):
@@ -312,7 +319,8 @@ class Asking:
         return dict(zip(names, placed, strict=True)), result
 
     def check(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
-        """The complaint of the task's own checker; empty where there is none. Refused when it raises."""
+        """Run the task's own checker and return its complaint; empty if it accepts the outputs.
+        `expected`: the reference's raw result. Raises Refused if the checker raises."""
         assert self.checker is not None
         assert self.terms.checker is not None
         call, apart = inputs.call, take_apart(expected)
@@ -329,10 +337,10 @@ class Asking:
         return complaint
 
     def _asked(self, what: str, function: Callable[[], Any], call: Call) -> Any:
-        """The result of a function of the target; Refused with its name and place when it raises."""
+        """Call a target's function. Raises Refused with its name and source line if it raises."""
         try:
             return function()
-        except (Refused, torch.OutOfMemoryError):  # Who is out of a GPU's memory asks again, on the CPU.
+        except (Refused, torch.OutOfMemoryError):  # On OutOfMemoryError the caller tries again on the CPU.
             raise
         except Exception as error:
             cause: Cause = "raised" if what in OF_ONE_CALL else "unusable"
@@ -342,10 +350,9 @@ class Asking:
 def draw_inputs(
     generator: Any, parameters: Mapping[str, Any], seed: int, passes: str, device: str, dtype: str = "float32"
 ) -> Apart:
-    """What a generator makes under a seed, taken apart. All random numbers are seeded.
-
-    The structure is a pair: positional arguments and keywords of the function.
-    """
+    """Seed all random generators, call the input generator and split its result into tensors and
+    structure. `passes` says how the function receives the result. The structure is a pair
+    (positional arguments, keywords). Raises Refused if the result does not fit `passes`."""
     offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     known = _parameters(generator)
     seed_all(seed)
@@ -363,7 +370,7 @@ def draw_inputs(
 
 
 def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
-    """Inputs as the generator gave them, around these tensors."""
+    """Rebuild the generator's original result around these tensors."""
     positional, keywords = put_together(rest, tensors)
     if passes == "one":
         return positional[0]
@@ -371,10 +378,8 @@ def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
 
 
 def complaint_of(check: Callable[[], Any]) -> str:
-    """A checker's complaint; empty where there is none.
-
-    A checker may return a truth value, a message, or both, or raise AssertionError.
-    """
+    """Return a checker's complaint; empty if the checker accepts. A checker may return a bool, a
+    message, or a pair of both, or raise AssertionError."""
     try:
         verdict = check()
     except AssertionError as error:
@@ -388,7 +393,7 @@ def complaint_of(check: Callable[[], Any]) -> str:
 
 
 def _parameters(function: Any) -> Sequence[str]:
-    """Names of a function's parameters; none where it does not say."""
+    """Names of a function's parameters; empty if Python cannot inspect the function."""
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -396,7 +401,7 @@ def _parameters(function: Any) -> Sequence[str]:
 
 
 def _same_form(draw: Apart, other: Apart) -> bool:
-    """Whether two draws differ in the values of tensors alone."""
+    """Whether two draws have the same structure, shapes and element types."""
     forms = [[(tensor.shape, tensor.dtype) for tensor in apart.tensors] for apart in (draw, other)]
     return draw.rest == other.rest and forms[0] == forms[1]
 
@@ -406,7 +411,7 @@ def _alike(draw: Apart, other: Apart) -> bool:
 
 
 def _write(name: str, path: str, draws: Sequence[Tensor], place: int) -> TensorFile:
-    """Write the draws of one input to its file; the tensor there, its window on the draw at that place."""
+    """Write all draws of one input to one file. The TensorFile's window is draw number `place`."""
     first = draws[0]
     if first.dtype not in NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")

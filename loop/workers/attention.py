@@ -1,4 +1,4 @@
-"""The bundled target's own functions: attention written out, whole and in parts, and PyTorch's library call."""
+"""The bundled attention target: reference, the two split-K stages, and the PyTorch baseline."""
 
 import math
 from typing import Any
@@ -12,17 +12,15 @@ from loop.workers.relations import Property
 
 
 def visible(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
-    """Which key each query may see under a causal mask, [Sq, Sk].
-
-    `top_left`: key j is visible to query i when j <= i, as in SDPA's `is_causal`.
-    `bottom_right`: when j <= i + Sk - Sq, as in FlashAttention from 2.1 on.
-    """
+    """Causal mask [Sq, Sk]: True where a query may see a key. `top_left`: key j is visible to query
+    i if j <= i, as in SDPA's `is_causal`. `bottom_right`: if j <= i + Sk - Sq, as in FlashAttention
+    2.1 and later."""
     shift = keys - queries if alignment == "bottom_right" else 0
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=shift)
 
 
 def for_queries(shared: Tensor, q: Tensor) -> Tensor:
-    """k or v [B, Hk, Sk, D] as [B, Hq, Sk, D]: head h of the queries has head h // (Hq / Hk) of the keys."""
+    """Repeat k or v [B, Hk, Sk, D] to [B, Hq, Sk, D]: query head h uses key head h // (Hq / Hk)."""
     heads, kept = q.shape[-3], shared.shape[-3]
     return shared if heads == kept else shared.repeat_interleave(heads // kept, dim=-3)
 
@@ -44,11 +42,9 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
 
 
 def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
-    """PyTorch's scaled_dot_product_attention: what a user would otherwise run. Shapes as in `eager`.
-
-    The library masks from the top left only; the other alignment is given to it as an explicit mask. The sign of a
-    negative scale goes to q: the library gives NaN for some (torch 2.13 on a processor, 2.11 on a GPU).
-    """
+    """The baseline: PyTorch's scaled_dot_product_attention. Shapes as in `eager`. The library masks
+    from the top left only, so `bottom_right` is passed as an explicit mask. A negative scale is
+    moved into q: the library returns NaN for some (torch 2.13 on CPU, 2.11 on GPU)."""
     if scale is not None and scale < 0:
         q, scale = -q, -scale
     grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
@@ -62,9 +58,9 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
 
 
 TILE = 64
-"""Keys are split between tiles of so many."""
+"""Keys in one tile. A split holds whole tiles."""
 PADDING = 2
-"""Columns of a row of a partial that hold nothing; before them the maximum and the sum."""
+"""Unused columns at the end of each partial row. The maximum and the sum stand before them."""
 
 
 def attention_split_partial(
@@ -84,7 +80,8 @@ def attention_split_partial(
 
 
 def _partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
-    """Partials of logits in log2 units [B, H, Sq, Sk] where `shown`, and values [B, H, Sk, D]."""
+    """Split-K partials of logits [B, H, Sq, Sk] (log2, valid where `shown`) and values [B, H, Sk,
+    D]."""
     keys = logits.shape[-1]
     length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
     ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
@@ -101,10 +98,9 @@ def _partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
 
 
 def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
-    """What partials [..., D + 4] mean, whatever m they were taken from: one a little below the maximum will do.
-
-    The sums over their row sum, m + log2 of the row sum, and 1 where any key was seen.
-    """
+    """Normalise partials [..., D + 4], so that partials with different m compare equal. A kernel
+    may subtract an m slightly below the true maximum. Returns the weighted sums divided by the row
+    sum, m + log2(row sum), and 1 where the row saw any key."""
     sums, (top, total, *rest) = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :].unbind(-1)
     whole = torch.where(total > 0, total, torch.ones_like(total))
     shown = torch.where(total > 0, torch.ones_like(total), total)
@@ -113,7 +109,8 @@ def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
 
 
 def attention_split_reduce(partials: Tensor) -> Tensor:
-    """The second stage: partials [P, B, H, Sq, D + 4] to outputs [B, H, Sq, D]; rows that saw no key are zero."""
+    """Second stage of split-K: merge partials [P, B, H, Sq, D + 4] into outputs [B, H, Sq, D]. Rows
+    that saw no key are zero."""
     sums, top, total = partials[..., : -PADDING - 2], partials[..., -PADDING - 2], partials[..., -PADDING - 1]
     highest = top.amax(dim=0)
     weights = torch.exp2(top - highest.masked_fill(highest == -math.inf, 0.0))
@@ -122,7 +119,7 @@ def attention_split_reduce(partials: Tensor) -> Tensor:
 
 
 def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
-    """Known-good partials for the second stage: a tile of keys each; rows see any number of keys, or none."""
+    """Random valid partials as inputs of the second stage; some rows see few keys or none."""
     stream = numpy.random.RandomState(seed % 2**32)
     rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
     logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
@@ -137,7 +134,7 @@ def _scale(q: Tensor, scale: float | None) -> float:
 
 
 def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """The weights of a row sum to one: where all rows of V are the same, each output row is that row."""
+    """Property: weights sum to one. So if all rows of V are equal, each output row is that row."""
     if 0 in (q.numel(), k.numel()):
         return None
     row = v[..., :1, :].expand_as(v)
@@ -148,7 +145,7 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Without a mask the order of the keys means nothing."""
+    """Property: without a mask, the order of the keys does not change the output."""
     if attributes["causal"] or k.shape[-2] < 2:
         return None
     order = torch.randperm(k.shape[-2])
@@ -158,7 +155,7 @@ def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Prope
 
 
 def logit_shift(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Adding the same vector to every key moves all logits of a row alike, which softmax does not see."""
+    """Property: adding one vector to every key shifts a row's logits equally, with no effect."""
     if 0 in (q.numel(), k.numel()):
         return None
     shift = torch.full((k.shape[-1],), 0.5, dtype=k.dtype)
@@ -170,7 +167,7 @@ def logit_shift(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
 
 
 def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """The output of a sum of values is the sum of the outputs."""
+    """Property: attention is linear in V, so outputs add up when values add up."""
     if 0 in (q.numel(), k.numel()):
         return None
     values = (v.clamp(-4, 4) * 16).round() / 16
@@ -182,7 +179,7 @@ def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
 
 
 def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Under a causal mask a row does not change when later queries and keys are cut off."""
+    """Property: under a causal mask, cutting off later queries and keys keeps earlier rows."""
     queries = q.shape[-2]
     if not attributes["causal"] or queries != k.shape[-2] or queries < 2:
         return None
@@ -193,7 +190,8 @@ def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Propert
 
 
 def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Attention over two halves of the keys, merged by their log-sum-exp, is attention over all of them."""
+    """Property: attention over two halves of the keys, merged by log-sum-exp, is the whole
+    attention."""
     keys = k.shape[-2]
     if attributes["causal"] or keys < 2 or q.numel() == 0:
         return None
@@ -207,7 +205,7 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
 
 
 def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Heads of queries that share a head of keys and values see what each would see with a copy of its own."""
+    """Property: grouped heads give the same output as heads with copies of keys and values."""
     if q.shape[1] == k.shape[1]:
         return None
     shared = yield [q, k, v], attributes
@@ -216,11 +214,9 @@ def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Two queries and two keys worked out on paper.
-
-    Query 0 has the logits (ln 3, 0), so the weights (3/4, 1/4); query 1 has (0, 0), so (1/2, 1/2). The values are
-    4 and 8: the outputs are 5 and 6. Under a causal mask query 0 sees key 0 alone: 4.
-    """
+    """Property: a two-query, two-key example computed on paper. Query 0 has logits (ln 3, 0), so
+    weights (3/4, 1/4); query 1 has (0, 0), so (1/2, 1/2). With values 4 and 8 the outputs are 5 and
+    6. Under a causal mask query 0 sees only key 0: 4."""
     if 0 in (q.numel(), k.numel()):
         return None
     queries, keys = (torch.zeros(*t.shape[:2], 2, q.shape[-1], dtype=q.dtype) for t in (q, k))

@@ -53,18 +53,20 @@ from loop.workers.workload_call import (
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
-"""Seconds that the first call of a process may take where the target does not say so: it may tune itself."""
+"""Default time limit in seconds for a process's first call, which may autotune."""
 AFTER_HANG_S = 60.0
-"""Once a first call hung, the first calls of other processes of the session may take so long at most."""
+"""Limit for first calls of later processes after one first call has hung."""
 TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-"""Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
-what a proposer left in the user's is not run, and two builds do not share one."""
+"""Environment variables with the cache folders of just-in-time compilers. Each build of a variant
+gets its own new folders, so `loop` never runs kernels that an earlier build or a proposer left in
+the user's cache."""
 UNDER_COMPILE = "loop.workers.compiled:baseline"
-"""What a worker loads where the baseline runs under `torch.compile`. Finished code lies with finished builds."""
+"""Function that a worker loads if the baseline runs under `torch.compile`. Compiled code is cached
+next to the finished builds."""
 SCRATCH = "loop-bench-"
 VALUED: tuple[Layout, ...] = ("contiguous", "broadcast")
-"""Layouts whose inputs have values of their own; those of the others are as in contiguous ones."""
+"""Layouts with input values of their own. All other layouts use the values of `contiguous`."""
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
@@ -72,28 +74,28 @@ VariantKind = Literal["c_abi", "python", "command"]
 
 @dataclass(frozen=True)
 class Side:
-    """A variant with its build, or the baseline: it computes the target's function."""
+    """What a worker runs: a variant with its build, or the baseline."""
 
     name: str
     terms: Terms
-    """What a worker loads."""
+    """What the worker loads: a library, a Python function or a command."""
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
     takes: str | None = None
-    """The condition on calls that it takes, as the manifest says; None: all."""
+    """The manifest's condition on the calls this variant supports; None: all calls."""
     slow: float = 0.0
-    """Share of its time by which every call is made longer on purpose."""
+    """Slow each call down by this share of its time (positive control); 0.0: not at all."""
     mistake: Mistake | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     emulated: bool = False
-    """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
+    """Whether it runs under the emulator: 100 times slower, on every core, and never timed."""
     threads: int | None = None
-    """CPU threads of its processes; None: as many as the bench times with, and every core under the emulator."""
+    """CPU threads of its workers; None: the bench's number, or every core under the emulator."""
 
     @property
     def compiled(self) -> bool:
-        """Whether its worker needs no torch, and starts in tens of milliseconds."""
+        """Whether it is a shared library, whose worker starts in milliseconds, without torch."""
         return isinstance(self.terms, LibraryTerms)
 
     @property
@@ -104,13 +106,14 @@ class Side:
         return "c_abi" if self.compiled else "command"
 
     def renamed(self, name: str, **changes: Any) -> "Side":
-        """The same under another name, with changes."""
+        """Copy the side under another name, with other fields changed."""
         return replace(self, name=name, **changes)
 
 
 @dataclass
 class Bench:
-    """Where kernels are built, verified and timed. Use as a context manager: it ends its workers."""
+    """Workers, judge and scratch folder of one target. A context manager that ends its
+    processes."""
 
     target: Target
     folder: Path
@@ -125,29 +128,29 @@ class Bench:
     """Whether emulated variants are built and run with the sanitizers."""
     scratch: Path = field(default_factory=lambda: new_scratch())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
-    """It decides which values have an answer that the judge knows. No timed process knows it."""
+    """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
-    """What the workloads so far could not exercise."""
+    """Notes on what the workloads so far could not test."""
     zeros_pass: dict[str, None] = field(default_factory=dict)
-    """Workloads on which zeros would be right."""
+    """Workloads for which an all-zero output would pass."""
     took: dict[str, float] = field(default_factory=dict)
-    """Workload to the seconds that its inputs and its right answer took the judge."""
+    """Workload name to the seconds that the judge needed for its inputs and reference."""
     slowest_first_s: float = field(init=False, default=0.0)
-    """Seconds of the slowest first request of any process so far: each process of that side may need as long."""
+    """Seconds of the slowest first request so far: other processes may need as long."""
     first_calls_s: float = field(init=False, default=0.0)
     """Seconds of the first requests of all processes so far."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
-    """Where workers come from that need torch; a bench that was given one does not close it."""
+    """Process that forks torch workers. Only the bench that started it closes it."""
     _floors: Floors | None = None
     _part: Component | None = None
-    """The component that is judged; None for the target itself."""
+    """The component under judgement; None: the whole target."""
 
     def __post_init__(self) -> None:
         self._owns_nursery = self._nursery is None
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
-        """Seconds that the first call of a process may take."""
+        """Time limit in seconds for the first call of a process."""
         self._judge.device = self.device
         if self.forks and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
@@ -162,29 +165,28 @@ class Bench:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def at(self, folder: Path, target: Target) -> "Bench":
-        """A bench of its own for another place of the target, on the same device."""
+        """Make a bench for the target in another folder, with the same device and nursery."""
         rest = (self.cache, self.include, self.device, self.threads, self.sanitize)
         return Bench(target, folder, *rest, _nursery=self.nursery)
 
     def part(self, component: Component) -> "Bench":
-        """This bench for a component: the same judge knows its reference, and makes its inputs."""
+        """Make a bench for one component. It shares this bench's judge."""
         return replace(self, target=self.target.part(component), _part=component, _nursery=self.nursery)
 
     def warm_up(self) -> None:
-        """Start the judge and the nursery if there are none; they import while something else is done."""
+        """Start judge and nursery now, so that torch is imported in the background."""
         self._judge.warm_up()
 
     @property
     def forks(self) -> bool:
-        """Whether workers that need torch are forked: on a GPU, and with one thread.
-
-        OpenMP binds several to cores when torch is imported, and each process has its own. On a GPU it binds none.
-        """
+        """Whether the nursery forks torch workers: on a GPU, or with one thread. With several
+        threads on a CPU, OpenMP binds them to cores when torch is imported, and each process needs
+        other cores."""
         return self.device == "cuda" or self.threads == 1
 
     @property
     def nursery(self) -> Nursery:
-        """Where workers come from that need torch."""
+        """The process that forks workers with torch already imported."""
         if self._nursery is None and EARLY and self.device == "cuda":
             self._nursery = EARLY[0]
         if self._nursery is None:
@@ -193,21 +195,21 @@ class Bench:
         return self._nursery
 
     def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
-        """One check of the environment, in the process that will judge. Raises LoopError when it dies."""
+        """Run one environment check in the judge's process. Raises LoopError if it dies."""
         request = Examine(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
     def judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """The reply to a request. The judge is started when there is none."""
+        """Send a request to the judge and return its reply. Starts the judge if necessary."""
         return (yield from self._judge.judge(self._begin, request, limit_s, note))
 
     @property
     def _begin(self) -> Begin:
-        """The target, or the part of it that is judged, as the judge has to know it."""
+        """The request that makes the judge learn this target or component."""
         return terms_of_judge(self.target, self._part, self.folder)
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
-        """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
+        """Measure the times of empty calls, once. `again`: measure again and keep the minimum."""
         if self._floors is None or again:
             with Worker(self.threads) as worker:
                 floors = yield from measure_floors(worker, self.device, START_LIMIT_S)
@@ -215,23 +217,23 @@ class Bench:
         return self._floors
 
     def lag(self) -> Generator[Tick, None, float]:
-        """Seconds that a sample takes longer by the judge's clock than by the GPU's now; 0 without one."""
+        """Seconds by which the judge's clock exceeds the GPU's for one sample now; 0.0 without a
+        GPU."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
             return (yield from lag_of(worker, START_LIMIT_S))
         return 0.0
 
     def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
-        """The same with a call of PyTorch that only allocates, in a worker that has imported it."""
+        """Add the floor of an empty PyTorch call, measured in a worker that has imported torch."""
         floors = yield from self.floors()
         torch_s = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
         self._floors = floors.at_most(Floors(floors.order_s, {"torch": torch_s}))
         return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False, layout: Layout = "contiguous") -> Call:
-        """The call of a workload, its files in the scratch folder, its output in one of `reader`'s.
-
-        `wide`: with room for windows of other values.
-        """
+        """Make the call of a workload. Its files lie in the scratch folder. `reader`: name of the
+        side, used for its output file. `wide`: give input files room for more windows, so that each
+        timed call reads other values."""
         owner = "".join(c if c.isalnum() else "_" for c in reader)
         call = make_call(self.target, workload, str(self.scratch), owner, layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
@@ -246,7 +248,7 @@ class Bench:
         return widen_call(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
-        """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
+        """Combine a variant with its build; the name `baseline` means the target's baseline."""
         if name == BASELINE:
             return self._baseline()
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
@@ -271,7 +273,7 @@ class Bench:
         return replace(side, environment=environment, emulated=emulated)
 
     def _baseline(self) -> Side:
-        """The target's baseline; under `torch.compile` where the manifest says so."""
+        """The target's baseline, under `torch.compile` if the manifest says so."""
         python, environment, inductor = self.target.baseline.python, {}, self.cache / "inductor"
         if self.target.baseline.compiled:
             environment = {
@@ -285,10 +287,8 @@ class Bench:
         return Side(BASELINE, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
 
     def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
-        """A fresh worker that was asked to load `side`; the reply is still to be received.
-
-        `under`: the command line of a tool that starts it, such as a profiler.
-        """
+        """Start a worker and ask it to load `side`. The caller still has to receive the reply.
+        `under`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
         environment = {**({} if side.emulated else memory_bounds(self.device)), **side.environment}
         forked = self.forks and isinstance(side.terms, FunctionTerms) and not under
@@ -300,11 +300,9 @@ class Bench:
     def expect(
         self, workload: Workload, *, wide: bool = False, twice: bool = False, layout: Layout = "contiguous"
     ) -> Generator[Tick, None, None]:
-        """Have the judge write a workload's inputs and work out its right answer, unless it knows it already.
-
-        `twice`: work it out twice, and compare. Raises LoopError when the reference cannot be trusted, and before
-        anything is tried when there is too little memory.
-        """
+        """Have the judge write the workload's inputs and compute the reference, unless both exist.
+        `twice`: compute the reference twice and compare, to detect randomness. Raises LoopError if
+        the reference cannot be trusted, or at once if memory is too small."""
         request = self._expectation(workload, wide=wide, layout=layout)
         known = self._judge.knows(self._begin, request.call.key)
         if known is not None and known[0] == request:
@@ -324,12 +322,13 @@ class Bench:
         self._judge.known[request.call.key] = request, reply.call or request.call
 
     def _expectation(self, workload: Workload, *, wide: bool, layout: Layout = "contiguous") -> Expect:
-        """What the judge is asked to make of a workload."""
+        """Build the judge's request for a workload's inputs and reference."""
         call = make_call(self.target, workload, str(self.scratch), "judge", layout)
         return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
 
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
-        """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
+        """Ask the judge what the inputs so far could not show. `small`: workload on which the judge
+        also tests which inputs the reference reads; None: skip that."""
         pair = under_two_seeds(small) if small else ()
         calls = tuple(self._expectation(workload, wide=False) for workload in pair)
         looked = yield from self.judge(Look(calls), JUDGE_LIMIT_S, "what the inputs can show")
@@ -342,7 +341,7 @@ class Bench:
             path.unlink(missing_ok=True)
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Let the judge forget a workload's answer, and remove its files."""
+        """Make the judge forget a workload's answer, and delete the workload's files."""
         for layout in VALUED:
             key = self.call(workload, "judge", layout=layout).key
             if self._judge.knows(self._begin, key):
@@ -352,7 +351,7 @@ class Bench:
 
     @property
     def sensors(self) -> Sensors | None:
-        """The sensors of the GPU that everything runs on; None on a CPU, or without a driver that tells."""
+        """Sensors of the GPU in use; None on a CPU or if the driver has no NVML."""
         if self.device == "cuda" and self._sensors is None:
             gpu = gpus().first
             self._sensors = (open_sensors(gpu.uuid if gpu else 0),)
@@ -360,18 +359,18 @@ class Bench:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that is free where calls run; 0 where a GPU does not tell."""
+        """Free memory in bytes on the device; 0 if the GPU does not report it."""
         if self.device == "cpu":
             return available_memory()
         memory = self.sensors.memory() if self.sensors else None
         return memory[0] if memory else 0
 
     def sense(self) -> DeviceReading | None:
-        """The readings of the GPU's sensors now; None on a CPU, or without a driver that tells."""
+        """Read the GPU's sensors now; None on a CPU or without NVML."""
         return self.sensors.read() if self.sensors else None
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
-        """Those of the named variants that have to be built, for the GPU at hand."""
+        """Of the named variants, those that a compiler has to build, for this machine's GPU."""
         return {
             name: self.target.compiled(name, self.architecture)
             for name in names
@@ -379,7 +378,7 @@ class Bench:
         }
 
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
-        """Those of the named variants that the emulator can run, as they are built for it."""
+        """Of the named variants, those that the emulator can run, with their emulator build."""
         variants = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
         if self.sanitize:
             return {name: program.sanitized_build(variant) for name, variant in variants.items()}
@@ -387,25 +386,27 @@ class Bench:
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Facts of the GPU at hand: the manifest's where it lists this very card, else its driver's."""
+        """Facts of this machine's GPU: from the manifest if it lists this card, else from the
+        driver."""
         first = gpus().first
         return at_hand(self.target.devices, first.capability, first.name, first.facts) if first else None
 
     def gpu_for(self, architecture: str) -> DeviceFacts | None:
-        """Facts of a GPU of this architecture: of the one at hand, else of one that the manifest lists."""
+        """Facts of a GPU of this architecture: this machine's or the manifest's; None if
+        unknown."""
         first = gpus().first
         here = first is not None and first.architecture == architecture
         return self.gpu if here else self.target.devices.get(architecture)
 
     @property
     def architecture(self) -> str:
-        """What `{arch}` in build flags stands for: the GPU at hand, else the first that the target knows."""
+        """Value of `{arch}` in build flags, such as `sm_90`: this GPU, else the target's first."""
         capability = machine().capability
         return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
 
 
 def new_scratch() -> Path:
-    """A folder for tensors, named by our process; those of processes that were killed are removed."""
+    """Make a folder for tensors, named by our process id. Removes folders of dead processes."""
     root = Path(tempfile.gettempdir())
     for left in root.glob(f"{SCRATCH}*-*"):
         owner = left.name.removeprefix(SCRATCH).split("-")[0]
@@ -415,8 +416,8 @@ def new_scratch() -> Path:
 
 
 def check_memory(target: Target, workload: Workload) -> float:
-    """Bytes that the reference of a workload needs; 0 where the manifest says nothing. LoopError where fewer are
-    free."""
+    """Bytes that the reference of a workload needs; 0 if the manifest gives no formula. Raises
+    LoopError if less memory is free."""
     if target.memory is None:
         return 0.0
     needed = Expression.parse(target.memory).evaluate_number(workload.formula_values)
@@ -431,10 +432,9 @@ def check_memory(target: Target, workload: Workload) -> float:
 
 
 class KeptWorker:
-    """The worker of one side. One that is lost is replaced; a side that does not load is not tried again.
-
-    On a CPU it uses every core, however many a measurement uses: a check with one thread shows no data race.
-    """
+    """Keeps one worker for a side. Replaces a lost worker, but does not retry a side that failed to
+    load. On a CPU a check uses every core, even if measurements use one: with one thread no data
+    race would show."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         alone = bench.device == "cuda" or side.threads is not None
@@ -446,13 +446,14 @@ class KeptWorker:
         self._no_use: Refusal | None = None
 
     def start(self) -> Worker:
-        """Start the worker, unless it runs; it loads the side while we go on."""
+        """Start the worker if none runs. It loads the side in the background."""
         if self._worker is None:
             self._worker, self._loaded, self.fresh = self.bench.open(self.side), False, True
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
-        """The worker, once it has loaded the side. Raises WorkerLost, or Refusal where it does not load."""
+        """Return the worker with its side loaded. Raises WorkerLost, or Refusal if loading
+        failed."""
         if self._no_use is not None:
             raise self._no_use
         worker = self.start()
@@ -469,10 +470,8 @@ class KeptWorker:
     def ask(
         self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
     ) -> Generator[Tick, None, R]:
-        """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no.
-
-        The first request of a process may take `first_call_s`, where that is more: a kernel may tune itself.
-        """
+        """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
+        `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
         begun, fresh = time.monotonic(), self.fresh
         limit_s = max(limit_s, first_call_s) if fresh else limit_s
@@ -503,20 +502,20 @@ class KeptWorker:
 
 
 CONTEXT_BYTES = 512 * 2**20
-"""What a process takes of a GPU before it has a tensor there: code, stacks, the libraries it loads."""
+"""GPU memory of a process without tensors: code, stacks and libraries."""
 COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
-"""Times that a kind of side holds its inputs and its output: what is rotated needs originals, a graph an output of
-its own. A program brings its own memory."""
+"""Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
+their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
 
 class Fitting(NamedTuple):
-    """Workloads that have room, and why the others have not."""
+    """Workloads that fit into memory, and a sentence for each that does not."""
 
     workloads: tuple[Workload, ...]
     left_out: tuple[str, ...]
 
     def said_after(self, message: str) -> str:
-        """The line of a step, with what it left out."""
+        """A step's message, extended by the workloads that were left out."""
         if not self.left_out:
             return message
         more = f", and {len(self.left_out) - 1} more" if len(self.left_out) > 1 else ""
@@ -526,11 +525,9 @@ class Fitting(NamedTuple):
 def fitting_workloads(
     bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
 ) -> Fitting:
-    """Those that all sides have room for at once, by a lower bound; all, where nobody tells how much there is.
-
-    `wide`: inputs have room for windows of other values, as when they are timed. `apart`: one side after the other
-    has them, so that the one that takes most has to have room.
-    """
+    """Select the workloads whose tensors fit into free device memory for all sides (lower bound).
+    Returns all workloads if the free memory is unknown. `wide`: inputs have room for other windows,
+    as in timing. `apart`: sides run one after the other, so only the largest has to fit."""
     free = (bench.sensors.memory() or (None,))[0] if bench.sensors else None
     if free is None:
         return Fitting(tuple(workloads), ())

@@ -16,23 +16,23 @@ from loop.workers.judge_messages import Look
 
 AS_WITH = " (as with "
 SAMPLE = 1 << 16
-"""Elements of an input that are looked at first. Where they show a negative one, the others are not."""
+"""Elements of an input to examine first; the rest only if the sample shows no negative value."""
 
 
 class DrawnInputs:
-    """What was drawn of each input, over all workloads and seeds so far."""
+    """Statistics of all inputs drawn so far, over all workloads and seeds."""
 
     def __init__(self) -> None:
         self.samples: dict[tuple[str, str], dict[str, bytes]] = {}
-        """Input and workload to the digest of a sample, by the call."""
+        """(input, workload) to a digest of sampled elements for each call key."""
         self.varied: set[str] = set()
-        """Inputs that had two values in one call."""
+        """Inputs with at least two different values in one call."""
         self.negative: set[str] = set()
-        """Inputs that had a negative value, or are of whole numbers, which need none."""
+        """Inputs with a negative value. Integer inputs count too, because they need none."""
         self.finite = True
 
     def note(self, inputs: Inputs) -> None:
-        """Take down what the inputs of a call are."""
+        """Record the inputs of one call."""
         for file, tensor in zip(inputs.call.inputs, inputs.tensors, strict=True):
             if not tensor.numel():
                 continue
@@ -48,7 +48,7 @@ class DrawnInputs:
                     self.negative.add(file.name)
 
     def looked(self) -> Looked:
-        """What these inputs showed."""
+        """Summarise which inputs vary, change with the seed, or become negative."""
         shown: dict[str, set[Shown]] = {name: set() for name, _ in self.samples}
         for (name, _), digests in self.samples.items():
             if len(digests) > 1:
@@ -64,7 +64,8 @@ def _varies(tensor: Tensor) -> bool:
 
 
 def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
-    """What inputs could not show; with calls also what the reference does not read."""
+    """Report what the inputs cannot show; if `request` has calls, also which the reference
+    ignores."""
     looked = drawn.looked()
     with contextlib.suppress(Refused, RuntimeError):  # It may run nowhere but where it was judged.
         if request.calls:
@@ -76,10 +77,9 @@ def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request
 def _with_reads(
     looked: Looked, asking: Asking, reference: Function, inputs: Inputs, others: Sequence[Tensor]
 ) -> Looked:
-    """With what the reference does not read, outputs that nothing changes, and weights nobody has trained.
-
-    Whatever is changed that it reads changes an output. `others`: the inputs under another seed.
-    """
+    """Change one input or attribute at a time; report those that change no output of the reference.
+    Also reports outputs that nothing changes, and weights that are still all 0 or all 1. `others`:
+    the inputs under another seed."""
     call, tensors, moved = inputs.call, inputs.tensors, set[str]()
 
     def outputs(values: list[Tensor], changed: Call, *, exact: bool) -> dict[str, Tensor]:
@@ -92,7 +92,7 @@ def _with_reads(
         exact, right = False, outputs(tensors, call, exact=False)
 
     def reads(values: list[Tensor], changed: Call) -> bool | None:
-        """Whether a change changes an output; None where the reference refuses it."""
+        """Whether a change alters an output; None if the reference rejects the change."""
         try:
             now = outputs(values, changed, exact=exact)
         except (Refused, RuntimeError):
@@ -105,7 +105,7 @@ def _with_reads(
     for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
         if (changed := _changed(tensor, others[n])) is not None:
             read[file.name] = reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
-    ignored = []  # Attributes of which some other value can be tried, and none changes an output.
+    ignored = []  # Attributes whose other values change no output.
     for name in call.attributes:
         values = other_values(call.attributes[name], asking.signature.attributes[name])
         answers = [reads(tensors, call.but(attributes={**call.attributes, name: value})) for _, value in values]
@@ -125,7 +125,7 @@ def _with_reads(
 
 
 def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """Other values for an input: those of another seed, else its own changed; None where there are none."""
+    """New values for an input: the other seed's, or modified ones; None if there are none."""
     if not tensor.numel() or tensor.shape != other.shape:
         return None
     if not same_bits(tensor, other):
@@ -139,7 +139,7 @@ def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
 
 
 def other_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Other values of an attribute with their words: another choice, its default, or one that stands for none."""
+    """Yield (words, value) of an attribute's alternatives: choices, default, neutral values."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
             if choice != value:

@@ -1,7 +1,5 @@
-"""The calls of one check: the same values each time, and other bytes around the tensors.
-
-A right variant gives the same output whatever stands outside of its tensors, and leaves that as it was.
-"""
+"""The calls of one check: the same values each time, with different bytes in the guard zones. A
+correct variant gives the same output whatever the zones contain, and never changes them."""
 
 import contextlib
 import ctypes
@@ -24,35 +22,36 @@ from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import Kernel, Launched, Launches, Observe
 
 LEAST = 2
-"""Calls that are made however long they take. A slow call that was checked on other values before is made once."""
+"""Minimum number of calls. A slow call is made once if it was already checked on other values."""
 SLOW_S = 0.1
-"""After so many seconds no further kind of bytes is tried: each check of a slow call draws one kind."""
+"""Stop trying kinds of guard bytes after this time. Each check of a slow call draws one kind."""
 HURRIED_S = 3e-3
-"""The same for a check in a hurry, which ends then."""
+"""The same limit for a hurried check, which then ends."""
 REPEAT_S, MOST = 4e-3, 3
-"""How long a quick call is repeated: a race may show once in a hundred times; that many outputs are enough."""
+"""Seconds for which a fast call is repeated, and the number of different outputs that ends it. A
+data race may show once in a hundred calls."""
 CONFIRMING = 6
-"""Calls that have to agree, half of them with either surroundings, before a difference is a read outside."""
+"""Calls that must agree, half with either guard bytes, to confirm an out-of-bounds read."""
 NAMING_S = 5.0
-"""Seconds that may be spent on finding out which tensor it is."""
+"""Time limit in seconds for finding out which tensor is read out of bounds."""
 GUESS = "crashed with other bytes around its tensors than before: it probably reads outside of them"
 
 Guards = tuple[Guard, ...]
 
 
 class CheckedOutput:
-    """An output, the calls that gave it, and what stood around the tensors when it came first."""
+    """One distinct output, its first and last call, and the guard bytes of the first."""
 
     def __init__(self, data: bytes, number: int, around: Guards = ()) -> None:
         self.data, self.first, self.last, self.around = data, number, number, around
 
     def came_again(self, number: int) -> None:
-        """Note the number of a later call that gave it."""
+        """Record that a later call gave this output."""
         self.last = number
 
 
 class CallCheck:
-    """Calls of one prepared call, and what they came to."""
+    """Repeats one prepared call and collects its outputs and out-of-bounds accesses."""
 
     def __init__(
         self,
@@ -63,38 +62,36 @@ class CallCheck:
         again: bool = False,
         jumbled: bool = False,
     ) -> None:
-        """`again`: one call is enough where it is slow: it was checked on other values, or is a control.
-
-        `jumbled`: after the first or second call comes one on other values, whose output is not looked at.
-        """
+        """`again`: a slow call may run once: it was checked on other values or is a control.
+        `jumbled`: insert a call on other values after the first or second; ignore its output."""
         self.prepared, self.draw = prepared, draw
         self.hurried, self.again, self.jumbled = hurried, again, jumbled and not prepared.timed_apart
         self.slow_s, self.least = HURRIED_S if hurried else SLOW_S, 1 if again else LEAST
         self.begun, self.made, self.quickest_s = perf_counter(), 0, math.inf
         self.outputs: dict[str, CheckedOutput] = {}
-        """Outputs that differ, by digest."""
+        """Distinct outputs by digest."""
         self.enclosed: dict[str, CheckedOutput] = {}
-        """Outputs of calls that could reach nothing beside their tensors, where they differ from the others. They
-        may differ bit by bit: the tensors are elsewhere."""
+        """Distinct outputs of calls with inaccessible guard zones. They may differ in the last bits
+        from `outputs`, because the tensors lie at other addresses."""
         self.changed: set[str] = set()
-        """Inputs that were written to."""
+        """Names of inputs that the variant wrote to."""
         self.writes: list[str] = []
-        """Writes outside of tensors, a sentence each."""
+        """Out-of-bounds writes, a sentence each."""
         self.reads = ""
-        """The tensors outside which something is read on which the output depends."""
+        """Tensors that are read out of bounds, if the output depends on it; empty for none."""
         self.unwritten = False
-        """Whether the output depends on what stood in its memory before."""
+        """Whether the output depends on its memory's contents before the call."""
         self.watch = FaultWatch(prepared.tensors)
         self.survived: set[str] = set()
-        """Kinds of bytes around the tensors with which a call came back."""
+        """Kinds of guard bytes with which a call returned without a crash."""
 
     @property
     def slow(self) -> bool:
-        """Whether only the calls are made without which nothing is known."""
+        """Whether the time limit is used up, so that only necessary calls are made."""
         return perf_counter() - self.begun > self.slow_s
 
     def run(self) -> "CallCheck":
-        """Make the calls; then see what the output follows, and whether an access outside of a tensor faults."""
+        """Make the calls, then find what the output depends on and try inaccessible guard zones."""
         with self.watch:
             self._repeat()
             if self.changed or self.writes:
@@ -110,19 +107,17 @@ class CallCheck:
         return self
 
     def _repeat(self) -> None:
-        """The same values with every kind of bytes around the tensors, then for a while with any kind.
-
-        A check of one call takes bytes that show in the output of a variant that reads them.
-        """
+        """Call with every kind of guard bytes, then with random kinds while time allows. A check of
+        a single call draws a kind that changes the output of a variant that reads out of bounds."""
         others = self.draw.sample(KINDS[1:], len(KINDS) - 1)
         for kind in (*others, KINDS[0]) if self.again else (KINDS[0], *others):
-            # Memory that is not the output's was written: nothing more is to be known.
+            # An out-of-bounds write decides the check: no further call is needed.
             over = self.slow or self.prepared.timed_apart or self.changed or self.writes
             if self.made >= self.least and over:
                 break
             self._keep(kind)
             if self.jumbled and (self.made == 2 or self.slow or self.draw.randrange(2)):
-                # After one call or two: a variant that answers every other call from memory is found by either.
+                # After one call or two, at random: catches a variant that caches every other call.
                 self.jumbled = False
                 self.prepared.jumble(self.draw)
                 self.prepared.bind()()
@@ -131,7 +126,7 @@ class CallCheck:
             self._keep(self.draw.choice(KINDS))
 
     def _keep(self, kind: str) -> None:
-        """Make a call with a kind of bytes around all tensors, and keep its output."""
+        """Make a call with one kind of guard bytes around all tensors, and record its output."""
         around = tuple(memory.draw_guard(kind) for _ in self.prepared.names)
         data = self._make(around)
         output = next((output for output in self.outputs.values() if output.data == data), None)
@@ -141,10 +136,9 @@ class CallCheck:
             self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.made, around)
 
     def _enclosed(self) -> None:
-        """Calls in which an access outside of a tensor faults: it ends the process, which says where.
-
-        The last one leaves the tensors where they were: a variant that remembers an address meets it again.
-        """
+        """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
+        message. Afterwards the tensors return to their old addresses, so a variant that caches by
+        address sees them again."""
         for at_end in (False, True):
             if ((at_end and not self.hurried) or not self.slow) and self.prepared.enclose(at_end=at_end):
                 self.prepared.poison()
@@ -159,7 +153,8 @@ class CallCheck:
                 self.prepared.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
-        """The output of one call with these bytes around its tensors."""
+        """Make one call with these guard bytes and return its output. `prefill`: contents of the
+        output's memory before the call; None: NaN."""
         self.made += 1
         self.prepared.surround(around)
         self.prepared.poison(prefill)
@@ -175,9 +170,10 @@ class CallCheck:
         return output
 
     def _reads(self) -> str:
-        """The tensors outside which it reads; empty when the output does not follow what stands there."""
+        """Name the tensors read out of bounds; empty if the output does not depend on guard
+        bytes."""
         first, other = list(self.outputs.values())[:2]
-        # The same surroundings give the same output again, in an order that no counter of calls has.
+        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first, other] * (CONFIRMING // 2)
         self.draw.shuffle(order)
         for number, output in enumerate([other, first, first, *order]):
@@ -185,7 +181,7 @@ class CallCheck:
                 return ""
             if number >= LEAST and self.slow:
                 break
-        # The tensors whose surroundings, changed alone, change the output.
+        # Change the guard bytes of one tensor at a time and see whether the output changes.
         tensors, names = self.prepared.names, list[str]()
         if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
             for n, name in enumerate(tensors):
@@ -196,12 +192,12 @@ class CallCheck:
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40
-"""Tensors lie so far from each other, and from zero: aligned, and nothing else is there."""
+"""Distance between tensors' addresses in a dry run, which nothing dereferences."""
 DRIVER = "libcuda.so.1"
 
 
 class DryRun:
-    """An emulated library that lists its launches and makes none."""
+    """Runs an emulated library in a mode that lists its kernel launches and executes none."""
 
     def __init__(self, request: Launches) -> None:
         self.path = Path(request.path)
@@ -211,7 +207,7 @@ class DryRun:
         self.variant = Compiled(request.variant)
 
     def launches(self, call: Call) -> Launched:
-        """What one call launches, in order, and the error that its entry returned, where it did."""
+        """List the launches of one call in order, and the error that its entry returned, if any."""
         known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
         inputs = call.c_inputs([(place + 1) * APART for place in range(len(call.inputs))])
         output = call.c_output((len(call.inputs) + 1) * APART)
@@ -227,10 +223,12 @@ class DryRun:
 
 
 def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call as the request says; its kernels, where they are traced. Raises Refused where torch has no GPU.
+    """Make a call under a tool; return its kernels if `how` is `trace`. Raises Refused if torch has
+    no GPU.
 
-    For a sanitizer (`once`) each tensor of a compiled variant on a GPU is an allocation of exactly its size,
-    and the output is as it was allocated: what is touched beside them, or read before it is written, shows.
+    `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of exactly its size,
+    with an uninitialised output. So the sanitizer sees out-of-bounds accesses and reads of
+    unwritten memory.
     """
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
@@ -242,7 +240,7 @@ def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
         prepared.bind()()
         return ()
     prepared = loaded.prepare(request.call.at_start())
-    run = prepared.bind()  # It holds addresses: `prepared` has to outlive it.
+    run = prepared.bind()  # `run` holds raw addresses, so `prepared` has to stay alive.
     run()
     if request.how == "trace":
         return trace_kernels(prepared)
@@ -259,17 +257,16 @@ def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
 
 
 def _synchronise() -> None:
-    """Wait for what torch has queued on the device; a compiled variant's call has waited itself."""
+    """Wait for torch's work on the device. A compiled variant's call has already waited."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
-    """Kernels of one prepared call by torch's profiler.
-
-    The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.
-    """
+    """Record the kernels of one prepared call with torch's profiler. It uses the second of two
+    profiler runs, because the first includes the profiler's setup. Raises Refused if torch has no
+    GPU."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -287,7 +284,8 @@ def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
 
 
 def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
-    """The kernels of a Chrome trace, as they began: copies, fills and the profiler's own work are left out."""
+    """Kernels of a Chrome trace in order of their start, without copies, fills and the
+    profiler's."""
     kernels = []
     for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
         if event.get("cat") == "kernel":

@@ -1,4 +1,4 @@
-"""A target's baseline under `torch.compile`, for each shape by itself. A worker loads it by this module's name."""
+"""A target's baseline under `torch.compile`, for each shape. Workers load this module by name."""
 
 import functools
 import inspect
@@ -11,9 +11,9 @@ import torch._dynamo
 from loop.calls import torch_side
 
 LIMIT = 256
-"""Shapes that one function is compiled for. Beyond them torch would call it as it is: that is an error instead."""
+"""Shapes for which one function is compiled. Beyond it this raises, where torch would run eager."""
 NAMES = ("cache_size_limit", "recompile_limit"), ("fail_on_cache_limit_hit", "fail_on_recompile_limit_hit")
-"""Settings by the names that any version of torch has for them."""
+"""Names of the two settings, old and new, in torch._dynamo.config."""
 for names, value in zip(NAMES, (LIMIT, True), strict=True):
     for name in names:
         if hasattr(torch._dynamo.config, name):
@@ -21,7 +21,7 @@ for names, value in zip(NAMES, (LIMIT, True), strict=True):
 
 
 def under_compile(target: Any) -> Any:
-    """A function under `torch.compile`, or a class whose forward is: what it holds is made as before."""
+    """Wrap a function in `torch.compile`; for a class, wrap the `forward` of its instances."""
     if not inspect.isclass(target):
         return torch.compile(target, dynamic=False)
 

@@ -10,11 +10,11 @@ from loop.workers.judge_messages import Examine, Examined
 
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
-"""Libraries of which two different copies in one process lead to trouble."""
+"""Libraries that must not be loaded twice from different files in one process."""
 
 
 def check(request: Examine) -> Examined:
-    """One check of the environment, by its name. What cannot be imported is what it found."""
+    """Run one environment check by name. A failed import is the check's finding."""
     checks = {"torch": check_torch, "numpy": check_numpy, "device": check_device, "libraries": check_libraries}
     try:
         return checks[request.check](request)
@@ -23,7 +23,7 @@ def check(request: Examine) -> Examined:
 
 
 def _import(name: str, without: str) -> Any:
-    """The library. Raises Refused with what there is `without` it, and why."""
+    """Import a library. Raises Refused with `without` (the consequence) and the reason."""
     try:
         return __import__(name)
     except Exception as error:
@@ -32,7 +32,7 @@ def _import(name: str, without: str) -> Any:
 
 
 def check_torch(request: Examine) -> Examined:
-    """Version, CUDA build and thread count of torch."""
+    """Report torch's version, CUDA build and thread count."""
     torch = _import("torch", "torch cannot be imported")
     torch.set_num_threads(request.threads)
     build = torch.version.cuda
@@ -42,7 +42,7 @@ def check_torch(request: Examine) -> Examined:
 
 
 def check_numpy(request: Examine) -> Examined:
-    """Version of NumPy, and whether torch and NumPy agree on memory: a write on one side shows on the other."""
+    """Report NumPy's version and whether torch and NumPy see each other's writes."""
     numpy = _import("numpy", "NumPy cannot be imported")
     message, facts, shared = f"NumPy {numpy.__version__}", {"version": numpy.__version__}, False
     try:
@@ -60,7 +60,7 @@ def check_numpy(request: Examine) -> Examined:
 
 
 def check_device(request: Examine) -> Examined:
-    """A small matrix product on the device against float64."""
+    """Compare a small matrix product on the device with float64 on the CPU."""
     torch, device = _import("torch", "no torch to try the device with"), request.device
     try:
         if device == "cuda":
@@ -83,7 +83,7 @@ def check_device(request: Examine) -> Examined:
 
 
 def check_libraries(request: Examine) -> Examined:
-    """Libraries that the linker misses, and runtimes of which two copies are loaded."""
+    """Find libraries that the linker misses, and runtimes that are loaded twice."""
     torch, missing = _import("torch", "no torch to look at"), list[str]()
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ def check_libraries(request: Examine) -> Examined:
 
 
 def duplicate_runtimes(maps: Path) -> list[str]:
-    """Runtimes mapped from more than one file, as `libgomp (a.so, b.so)`."""
+    """Runtimes that are mapped from several files, in the form `libgomp twice (a.so, b.so)`."""
     if not maps.is_file():
         return []
     paths = {line.split()[-1] for line in maps.read_text().splitlines() if ".so" in line}

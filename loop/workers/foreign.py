@@ -1,4 +1,4 @@
-"""Adapts functions of tasks in other formats to the form of a target's. Runs in workers and in the judge."""
+"""Adapts functions of other task formats to the form of targets. Runs in workers and the judge."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,24 +14,24 @@ from loop.calls.call import Refused
 
 Function = Callable[..., Any]
 WHOLE = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
-"""Range of random whole numbers of a type; of others -1024 to 1023."""
+"""Range of random integers for each type; other types get -1024 to 1023."""
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 
 
 class ForeignBuffer(NamedTuple):
-    """Stands for an output that a task passes among its inputs: it has no values yet."""
+    """Placeholder for an output buffer that a task passes among its inputs."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     def filled(self, device: Any, *, exact: bool) -> Tensor:
-        """A fresh tensor in its place; `exact`: of float64 where it is floating."""
+        """Allocate the buffer; `exact`: a floating-point buffer becomes float64."""
         dtype = torch.float64 if exact and self.dtype.is_floating_point else self.dtype
         return torch.empty(self.shape, dtype=dtype, device=device)
 
 
 def without_buffers(generate: Function, places: Sequence[int]) -> Function:
-    """A generator whose result has a `Buffer` at those places of its tuple, in place of an empty tensor."""
+    """Wrap a generator: tensors at these places of its tuple become placeholders."""
 
     @functools.wraps(generate)
     def generated(**keywords: Any) -> Any:
@@ -44,10 +44,9 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
 
 
 def within_seeds(generate: Function, end: int) -> Function:
-    """A generator whose seed is below `end`, as a task's own are: some draw values around it.
-
-    Around a seed of a thousand million, float32 values are all the same within any tolerance.
-    """
+    """Wrap a generator: reduce the seed modulo `end`, as the task's own seeds are small. Some
+    generators draw values around the seed. Near 1e9, all float32 values are equal within any
+    tolerance."""
 
     @functools.wraps(generate)
     def generated(**keywords: Any) -> Any:
@@ -58,10 +57,11 @@ def within_seeds(generate: Function, end: int) -> Function:
 
 
 def with_buffers(function: Function) -> Function:
-    """A function of one tuple that is given a fresh tensor for each `Buffer`: of float64 where its inputs are.
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs
+    are float64.
 
-    The buffer tells the type of the output. Some references return float64 to be exact, where the task passes a
-    float32 buffer: such a result is rounded to the buffer's type, as if it had been written there.
+    The buffer defines the output's type. Some references return float64 although the task passes a
+    float32 buffer; their result is rounded to the buffer's type, as a write to it would be.
     """
 
     @functools.wraps(function)
@@ -83,7 +83,7 @@ def with_buffers(function: Function) -> Function:
 
 
 def of_axes(generate: Function, order: Sequence[str]) -> Function:
-    """A generator of SOL-ExecBench, which takes axes and scalars as one dict; its inputs in their order."""
+    """Wrap a SOL-ExecBench generator (axes and scalars in one dict); returns inputs in `order`."""
 
     def generated(device: Any, **axes_and_scalars: Any) -> Any:
         values = generate(axes_and_scalars, torch.device(device))
@@ -93,7 +93,8 @@ def of_axes(generate: Function, order: Sequence[str]) -> Function:
 
 
 def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]) -> Function:
-    """A generator of inputs by name: axes (None for a scalar) and type; `sizes`: axes that are no keyword."""
+    """Make a generator of random inputs. `specs`: name to (axes, element type), axes None for a
+    scalar. `sizes`: sizes of axes that are not keywords."""
 
     def generated(device: Any, **keywords: Any) -> dict[str, Any]:
         known, values = _sizes(sizes, keywords), dict[str, Any]()
@@ -113,7 +114,7 @@ def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapp
 
 
 def _sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
-    """Every axis: a keyword, constant, or worked out from those before it."""
+    """Resolve the size of every axis: a keyword, a constant, or a formula of earlier axes."""
     known = {name: value for name, value in keywords.items() if isinstance(value, int)}
     known |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     for name, formula in sizes.items():
@@ -128,7 +129,7 @@ def as_returning(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """A function that is passed its outputs, as one that returns them: they are allocated in each call."""
+    """Wrap a function with output arguments: allocate them in each call and return them."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -149,10 +150,9 @@ def as_returning(
 
 
 def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
-    """A function that is called with its inputs one by one, whatever it calls them; `outputs`: name to type.
-
-    It may give its outputs by name, in any sequence, or as numbers: they come in their order, as tensors.
-    """
+    """Wrap a function so that it takes inputs by position, whatever its parameter names are.
+    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
+    wrapper returns tensors in the order of `outputs`."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -173,7 +173,7 @@ def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str,
 
 
 def from_file(path: Path, name: str) -> Function:
-    """A function of a file, whose folder is searched for what it imports. Raises Refused where it has none."""
+    """Import a function from a file; its folder is searched for modules. Refused if missing."""
     module = torch_side.import_file(str(path))
     if not hasattr(module, name):
         raise Refused(f"{path.name} defines no {name}")

@@ -1,4 +1,4 @@
-"""The judge: makes the inputs, knows the right answers, and never loads what it judges."""
+"""The judge: makes inputs, computes right answers, compares outputs. It never loads a candidate."""
 
 import contextlib
 import itertools
@@ -27,9 +27,10 @@ from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, zeros_pass
 from loop.workers.workload_call import finds_outputs, only_output
 
 DRAWS, STEP, SLACK = 8, 2.0**-51, 4.0
-"""Times that inputs are moved by two of float64's roundings, and how far an element may be off, in such moves."""
+"""Random changes of the inputs by STEP (two float64 roundings); SLACK times their effect is
+allowed."""
 NOISY = 1e-9
-"""Errors up to this share of the largest value, of inputs or output, may be float64's own rounding."""
+"""Errors below this share of the largest input or output value may be float64's own rounding."""
 
 
 @dataclass
@@ -38,21 +39,21 @@ class Answer:
 
     inputs: Inputs
     truths: list[Truth]
-    """Of each output."""
+    """One for each output."""
     in_own_types: bool = False
-    """Whether the reference was asked in the call's own types, too."""
+    """Whether the reference also ran in the call's own element types."""
     expected: Any = None
-    """Its result then, as it came: for the task's checker, where there is one."""
+    """The raw result of that run, for the task's own checker; None without a checker."""
     notes: tuple[str, ...] = ()
-    """What could not be exercised."""
+    """What the inputs or the reference could not test."""
 
     def on(self, device: str) -> "Answer":
-        """The same on a device."""
+        """Copy the answer to a device."""
         return replace(self, inputs=self.inputs.on(device), truths=[truth.on(device) for truth in self.truths])
 
 
 class Judge:
-    """Holds the right answer to every call it was asked to expect."""
+    """Stores the right answer of every call that the session asked it to expect."""
 
     def __init__(self, terms: judge_messages.Begin) -> None:
         torch_side.use_threads(terms.threads)
@@ -60,13 +61,13 @@ class Judge:
         self.reference, self.plain, self.form = self.asking.reference, self.asking.plain, self.asking.form
         self.signature, self.tolerance = terms.signature, terms.tolerance
         self.alone = terms.checker is not None and terms.checker.alone
-        """Whether the task's checker decides alone."""
+        """Whether the task's own checker decides without a comparison by tolerance."""
         self.answers: dict[str, Answer] = {}
         self.drawn = DrawnInputs()
         self.relations = Relations(terms.signature, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
-        """The reply to a request about a target."""
+        """Reply to a request about the target."""
         answers: dict[type, Callable[[Any], object]] = {
             judge_messages.Expect: self.expect,
             judge_messages.Compare: self.compare,
@@ -77,18 +78,19 @@ class Judge:
             self.answers.pop(request.key, None)
             return None
         reply = answers[type(request)](request)
-        with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
-            torch.cuda.empty_cache()  # Other processes may need what torch keeps.
+        with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
+            torch.cuda.empty_cache()  # Give torch's cached GPU memory to the workers.
         return reply
 
     def expect(self, request: judge_messages.Expect) -> judge_messages.Expected:
-        """Write the inputs of a call and work out its right answer."""
+        """Write the inputs of a call and compute its right answer. `doubt` in the reply: reference
+        and plain implementation contradict each other. `unjudged`: no output can be judged."""
         inputs = self.asking.inputs(request)
         self.drawn.note(inputs)
         place = place_of(request, inputs)
         try:
             answer = self._answer(inputs.on(place), request)
-        except (Refused, RuntimeError):  # A reference that knows only the CPU, or is too large for this GPU.
+        except (Refused, RuntimeError):  # The reference may support only the CPU, or need too much GPU memory.
             if place == "cpu":
                 raise
             answer = self._answer(inputs, request)
@@ -106,13 +108,13 @@ class Judge:
         )
 
     def takes_zeros(self, right: Truth) -> bool:
-        """Whether zeros would be right."""
+        """Whether an all-zero output would pass as right."""
         zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.part.dtype])
         as_stated = zeros_pass(right.tolerance, right.reference)
         return as_stated and self._worst(right, [zeros]).badness[:2] == (0, False)
 
     def _answer(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
-        """The right answer to a call; Refused where it is asked for twice and differs."""
+        """Compute the right answer of a call. Raises Refused if two runs (`twice`) differ."""
         call, tensors, finds = inputs.call, inputs.tensors, request.finds
         plain, native, expected = None, None, None
         if finds or call.structure or call.parts or not is_floating(call.output.dtype):
@@ -125,7 +127,7 @@ class Judge:
         lossy = plain or native or {}
         pairs = list(zip(right.values(), call.outputs, strict=True))
         if not lossy and any(zeros_pass(self._tolerance(call, part), output) for output, part in pairs):
-            # The outputs in the call's own types tell what of them is noise.
+            # Compare with the reference in the call's own types to estimate its noise.
             with contextlib.suppress(Refused):
                 lossy = self._in_own_types(call, tensors)[0]
         truths = []
@@ -149,7 +151,8 @@ class Judge:
     def _ask_again(
         self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, truths: list[Truth]
     ) -> None:
-        """Raise Refused where the reference gives another answer; its own types tell as much, and are cheaper."""
+        """Raise Refused if a second run differs. Own types are preferred, because they are
+        cheaper."""
         if native is None:
             first = [each.reference for each in truths]
             outputs, _ = self._exact(call, tensors, None, later=True)
@@ -162,13 +165,13 @@ class Judge:
     def _in_own_types(
         self, call: Call, tensors: list[Tensor], *, later: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
-        """The reference's answer to a call in its own types: tensors by name, and the result as it came."""
+        """Run the reference in the call's own types; return outputs by name and the raw result."""
         outputs, result = self.asking.outputs("reference", self.reference, tensors, call, exact=False, later=later)
-        # Copies, for it may keep them, and write its next answer there.
+        # Copies, because the reference may reuse its output buffers.
         return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
-        """The call with the outputs that the reference gave."""
+        """Add the outputs that the reference returned to a call whose signature names none."""
         if not native:
             raise Refused(f"the reference on {call.key}: it gives no tensor")
         for name, tensor in native.items():
@@ -186,7 +189,7 @@ class Judge:
     def _exact(
         self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, *, later: bool = False
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """The outputs in float64, and what could not be exercised of that."""
+        """Compute the outputs in float64, with notes on where float64 was impossible."""
         try:
             right, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=True, later=later)
         except Refused as refused:
@@ -208,7 +211,7 @@ class Judge:
         return right, tuple(notes)
 
     def _tolerance(self, call: Call, part: TensorFile) -> Tolerance:
-        """The tolerance of an output: by the workload's type where that is the only one, else by its own."""
+        """The tolerance of an output: by the workload's type if all share it, else by its own."""
         mixed = call.structure or call.parts or not is_floating(part.dtype)
         chosen = self.tolerance.get(part.dtype) if mixed else None
         if chosen is None and not is_floating(part.dtype):
@@ -219,11 +222,11 @@ class Judge:
         return chosen
 
     def compare(self, request: judge_messages.Compare) -> Finding:
-        """Compare the output files of a call with the truth: the finding of the worst of them."""
+        """Compare the output files of a call with the right answer; return the worst finding."""
         answer = self.answers[request.call.key]
         try:
             return self._compared(request, answer)
-        except torch.OutOfMemoryError:  # From now on on the CPU.
+        except torch.OutOfMemoryError:  # Keep this answer on the CPU for later comparisons.
             self.answers[request.call.key] = answer = answer.on("cpu")
             return self._compared(request, answer)
 
@@ -247,7 +250,7 @@ class Judge:
         return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
     def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> Finding:
-        """The finding of the worst of several outputs of one name."""
+        """Compare several results for output number `n`; return the worst finding."""
         inputs, right = answer.inputs, answer.truths[n]
         outputs = [self._formed(output.to(right.reference.device), inputs.call) for output in own]
         worst = self._worst(right, outputs)
@@ -256,7 +259,9 @@ class Judge:
         if may_round and worst.badness[:2] != (0, False) and truth.rounding_may_explain(right, outputs):
             right = answer.truths[n] = self._rounded(answer, n)
             worst = self._worst(right, outputs)
-        if worst.wrong and not right.is_whole:  # The reference's own rounding, or its overflow, may explain them.
+        if (
+            worst.wrong and not right.is_whole
+        ):  # Rounding or overflow of the reference itself may explain wrong elements.
             for output in outputs:
                 right = answer.truths[n] = self._without_noise(inputs, right, n, output)
             wrong = [output for output in outputs if bool(right.outside(output).any())]
@@ -275,11 +280,11 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _rounded(self, answer: Answer, n: int) -> Truth:
-        """The truth of output number `n`, which allows what any sound summation and exponential may lose."""
+        """Widen output `n`'s allowed error by what any sound summation and exponential may lose."""
         inputs, right = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.asking.sizes(inputs.call)
         if self.asking.is_plain(call) and sizes and not finds_outputs(self.signature):
-            # Terms that an element may sum: over the dimensions that the output lacks, or along one that it has.
+            # Terms an element may sum: over dimensions missing in the output, or along one of its own.
             kept = only_output(self.signature).split()
             summed = math.prod(size for name, size in sizes.items() if name not in kept)
             terms = max([summed, *(sizes[name] for name in kept)])
@@ -289,7 +294,7 @@ class Judge:
         exact = partial(self._output, call, n)
         try:
             each, largest, mean = truth.input_rounding_effect(exact, inputs.tensors, right.reference, dtype)
-        except Refused:  # It runs in its own types alone: how it is conditioned is not known.
+        except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, rounded=True, tail=None)
         factor = truth.roundings(dtype, terms)
         each = each.mul_(factor)  # In place, for it may be gigabytes.
@@ -306,10 +311,10 @@ class Judge:
         return replace(right, rounded=True, most=most, allowed=right.allowed.clamp(min=largest), tail=tail)
 
     def _without_noise(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> Truth:
-        """The truth, with more allowed where a wrong element may differ by the reference's own rounding alone.
+        """Allow more where float64 rounding of the reference itself may explain a wrong element.
 
-        What float64 loses of an element is how far that moves when inputs change by a few float64 roundings. An
-        exact zero that is the difference of large numbers shows so.
+        float64's error of an element is estimated by how far the element moves when inputs change
+        by a few float64 roundings. Example: an exact zero that is the difference of large numbers.
         """
         scale = max(map(truth.largest_of, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
@@ -330,10 +335,8 @@ class Judge:
         return replace(right, allowed=torch.maximum(right.allowed, (SLACK * most).clamp(max=NOISY * scale)))
 
     def _overflow(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> str:
-        """Why the wrong elements of an output say nothing; empty where they say something.
-
-        They say nothing where the reference overflows in the call's own type and gives the very same.
-        """
+        """Why the wrong elements prove nothing; empty if they do prove an error. They prove nothing
+        if the reference overflows in the call's own type to the same values."""
         wrong = truth.outside_tolerance(output, right.reference, right.allowed)
         own = self._own_type(inputs, right, n) if bool((wrong & ~output.isfinite()).any()) else None
         if own is None or not bool(truth.overflows(own, right.reference).any()):
@@ -343,7 +346,8 @@ class Judge:
         return "" if bool((wrong & ~alike).any()) else reason
 
     def _own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
-        """Output number `n` of the reference in the inputs' own types; None where it has none of that shape."""
+        """Output `n` of the reference in the inputs' own types; None if it fails or its shape
+        differs."""
         try:
             output = self._output(inputs.call, n, inputs.tensors, exact=False)
         except Refused:
@@ -351,12 +355,12 @@ class Judge:
         return output if output.shape == right.reference.shape else None
 
     def _output(self, call: Call, n: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Output number `n` of the reference on these inputs, as it is compared; `exact`: in float64."""
+        """Run the reference; return output `n` in the form of comparison. `exact`: in float64."""
         outputs, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
         return self._formed(list(outputs.values())[n].double(), call)
 
     def _fits(self, inputs: Inputs, right: Truth, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
-        """Known faults that explain the wrong ones of some outputs of one name."""
+        """Known faults that explain the wrong results for one output, as `Finding.fits`."""
         held, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
             wrong = truth.outside_tolerance(output, right.reference, right.facing(output).allowed)
@@ -376,5 +380,5 @@ class Judge:
         return suspects.fitting_suspects(held, held[0].multiplied()) if fits == {} else fits
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
-        """An output as it is compared."""
+        """Apply the component's `form`, if any, which makes equivalent outputs equal."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)

@@ -1,4 +1,4 @@
-"""What the judge is asked, and what it replies. It knows nouns of `loop.model`; a worker does not import them."""
+"""Requests to the judge and its replies, with types of `loop.model`, which workers never import."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ class Examined(Plain):
     ok: bool
     message: str
     facts: dict[str, Any]
-    """Fields of that check's own output."""
+    """Fields of the check's output."""
 
 
 class Examine(Request[Examined]):
@@ -29,7 +29,7 @@ class Examine(Request[Examined]):
 
 
 class Begin(Request[None]):
-    """Become the judge of a target; whatever was known of another one is forgotten."""
+    """Become the judge of a target and forget any earlier target."""
 
     folder: str
     threads: int
@@ -40,49 +40,49 @@ class Begin(Request[None]):
     modules: Modules | None
     checker: Checker | None
     faults: dict[str, PythonFunction]
-    """Known faults: the words after "as if", and the function with that fault."""
+    """Known faults: the words after "as if", and a function with that fault."""
     tolerance: dict[str, Tolerance]
     inputs: PythonFunction | None = None
-    """Makes the inputs, where their kinds of values do not."""
+    """Maker of a component's inputs; None: inputs come from the workload's fills."""
     form: PythonFunction | None = None
-    """Brings outputs into the form in which they are compared."""
+    """Brings outputs of a component into the form of comparison; None: compare them directly."""
 
 
 class Expected(Plain):
-    """The judge knows the answer to a call."""
+    """The result of preparing a call's right answer."""
 
     doubt: str
-    """Why the reference or the plain implementation must be wrong; empty where nothing is."""
+    """Why the reference or the plain implementation must be wrong; empty if they agree."""
     call: Call | None = None
-    """The call with its tensors, where only the judge knew them."""
+    """The call with its tensors, if only the judge could determine them; None otherwise."""
     notes: tuple[str, ...] = ()
-    """What could not be exercised."""
+    """What the inputs or the reference could not test."""
     unjudged: str = ""
-    """Why nothing can be judged by this answer; empty where it can."""
+    """Why no output of this call can be judged; empty if outputs can be judged."""
     zeros_pass: bool = False
-    """Whether zeros would be right."""
+    """Whether an all-zero output would pass."""
 
 
 class Expect(Request[Expected]):
-    """Write the inputs of a call and work out its right answer."""
+    """Write the inputs of a call and compute its right answer."""
 
     call: Call
     values: tuple[Fill, ...]
     seed: int
     twice: bool
-    """Whether it is worked out twice, and both have to agree."""
+    """Whether the reference runs twice and both results have to agree."""
     parameters: dict[str, Value]
-    """Keywords of the generator."""
+    """Keyword arguments of the generator."""
     finds: bool = False
-    """Whether only the reference knows the outputs."""
+    """Whether only the reference determines which outputs there are."""
     draws: int = 1
-    """Sets of values that a generator makes."""
+    """Number of input sets that a generator draws."""
     draw: int = 0
-    """Number of the set that has the seed."""
+    """Position of the set with the workload's seed among the draws."""
     device: Device = "cpu"
-    """Where the right answer is worked out, if there is room: large ones take minutes on a CPU."""
+    """Where the reference runs if memory allows; large ones take minutes on a CPU."""
     needed: float = 0.0
-    """Bytes that the reference takes, by the manifest's `memory`."""
+    """Bytes that the reference needs, from the manifest's `memory`; 0 if unknown."""
 
 
 class Discard(Request[None]):
@@ -92,39 +92,39 @@ class Discard(Request[None]):
 
 
 class Finding(Plain):
-    """How the worst of some outputs compares with the right answer."""
+    """How the worst of several outputs compares with the right answer."""
 
     max_error: float
     plain_max_error: float | None
     wrong: int
     total: int
     message: str = ""
-    """What it loses beyond the plain implementation; empty when nothing."""
+    """By how much the error exceeds that of the plain implementation; empty if it does not."""
     first: Mismatch | None = None
     worst: Mismatch | None = None
     map: dict[str, tuple[Span, ...]] = NONE
     spans: dict[str, Span] = NONE
     allowed_error: float | None = None
-    """What is allowed for the element with the largest error."""
+    """Allowed error at the element with the largest error."""
     output: str = ""
-    """Which output it is about; empty where there is one."""
+    """Name of the output; empty if the call has only one."""
     checker: str = ""
-    """The complaint of the task's own checker."""
+    """Complaint of the task's own checker; empty if it accepts."""
     loose: bool = False
-    """Whether the output is right by the stated tolerance, by which zeros would be, too."""
+    """Whether it passes only by the stated tolerance, which an all-zero output passes too."""
     unmoved: float = 0.0
-    """Distance of the right answers to two calls that had this output, in units of their rounding errors."""
+    """Distance of the right answers of two calls with this same output, in rounding errors."""
     tied: bool = False
-    """Whether the wrong elements are indices of equal values."""
+    """Whether all wrong elements are indices that point to equal values (ties)."""
     unjudged: str = ""
-    """Why the wrong elements say nothing about the variant; empty where they do."""
+    """Why the wrong elements prove nothing about the variant; empty if they do."""
     fits: dict[str, bool] | None = None
-    """Known faults that explain the wrong elements, and whether they explain also the right ones. None where that
-    was not asked for, or too little is wrong to tell."""
+    """Known faults that explain the wrong elements, and whether each explains the right ones too.
+    None if not requested, or if too few elements are wrong."""
 
     @property
     def badness(self) -> tuple[int, bool, float]:
-        """Order of findings: the worst counts."""
+        """Sort key of findings: the largest is the worst."""
         return self.wrong, bool(self.message), self.max_error
 
 
@@ -134,16 +134,16 @@ class Compare(Request[Finding]):
     call: Call
     outputs: tuple[str, ...]
     suspected: bool = False
-    """Whether wrong outputs are compared with known faults, too."""
+    """Whether to compare wrong outputs with known faults."""
     before: str = ""
-    """Key of a call with other values to which the same output was given; empty for none."""
+    """Key of an earlier call on other values that returned the same output; empty for none."""
 
 
 class Look(Request[Looked]):
-    """Name what the inputs drawn so far could not show."""
+    """Report what the inputs drawn so far could not show."""
 
     calls: tuple[Expect, ...]
-    """One workload under two seeds, on which the reference is asked what it reads; empty: it is not asked."""
+    """One workload under two seeds, to test which inputs the reference reads; empty: no test."""
 
 
 class Agreement(Plain):
@@ -156,17 +156,15 @@ class Agreement(Plain):
 
 
 class Relate(Request[Call | Agreement | None]):
-    """Begin a property on a call whose inputs are there, or give it the output that it asked for.
-
-    The reply: the next call that it asks for; else its finding, or nothing where it does not apply.
-    """
+    """Start a property on a call, or send the output that the property requested. Reply: the next
+    call to make; at the end an Agreement, or None if the property does not apply."""
 
     call: Call
     property: str
     seed: int
     output: str = ""
-    """File of the output that it asked for; empty to begin."""
+    """File of the requested output; empty to start the property."""
 
 
 OF_A_TARGET: tuple[type[Request[Any]], ...] = (Expect, Discard, Compare, Look, Relate)
-"""Requests about the target that was begun."""
+"""Requests that need a target, that is, a Begin before them."""

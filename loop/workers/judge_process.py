@@ -1,4 +1,4 @@
-"""The judge: the parent's end of its process, which is started when it is first asked."""
+"""The session's side of the judge process, and the orders by which it times workers."""
 
 import os
 import random
@@ -28,37 +28,36 @@ from loop.workers.program import (
 )
 
 WATCHED_S = 20e-3
-"""After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
+"""After this wait in seconds, check whether the worker still lives, and let the screen update."""
 NAP_S = 200e-6
-"""From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
+"""After that, sleep this long between polls. The added error is below 1 % of the waiting time."""
 ECHOES, EMPTY_CALLS = 40, 200
 Way = Literal["c_abi", "python", "torch", "kernel"]
-"""How a call is made: through C, from Python, by an operator of PyTorch, or as a kernel of a CUDA graph."""
+"""How a call is made: through C, from Python, as a PyTorch operator, or as a kernel in a graph."""
 ON_HOST: tuple[Way, ...] = ("c_abi", "python")
 
 
 class Orders:
-    """Orders to one worker, from when it begins to obey until it is told to leave."""
+    """Sends timed orders to one worker through shared memory, until the worker leaves this mode."""
 
     def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
         self.worker, self.limit_s, self.note = worker, limit_s, note
         self._draw = random.SystemRandom()
 
     def begin(self, empty: str | None = None) -> None:
-        """Let the worker wait for orders about the call that it has staged, or about `empty` ones."""
+        """Put the worker into the mode in which it waits for orders. `empty`: how empty calls are
+        made (for floors); None: orders concern the staged call."""
         self.worker.send(Obey(self.worker.arena.words[ORDER], empty))
 
     def end(self) -> Generator[Tick, None, tuple[str, ...]]:
-        """Let it answer requests again; functions of the worker that the variant has replaced."""
+        """Return the worker to normal requests; return its functions that the variant replaced."""
         yield from self.give(LEAVE)
         broken: tuple[str, ...] = yield from self.worker.receive(self.limit_s, self.note)
         return broken
 
     def give(self, op: int) -> Generator[Tick, None, float]:
-        """Give an order and wait until it is done; seconds by the judge's clock.
-
-        Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
-        """
+        """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
+        the worker dies or exceeds the limit, Refusal if the call fails."""
         words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
         bell = self.worker.bell
         words[OP] = op
@@ -79,10 +78,8 @@ class Orders:
         return (clock() - begin) / 1e9
 
     def _look(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
-        """See whether the worker still lives; raises what became of it.
-
-        An order to leave is done before the reply that follows it: it may have been done since we looked.
-        """
+        """Check that the worker still lives; raise WorkerLost or Refusal otherwise. After LEAVE,
+        the worker replies at once: an answer is no failure if that order is done."""
         yield Tick(self.note)
         ended = self.worker.has_answered or self.worker.child.code is not None
         words = self.worker.arena.words
@@ -94,7 +91,7 @@ class Orders:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While it lasts the judge leaves the worker's cores to the worker."""
+        """Context in which this process keeps off the worker's cores."""
         workers = {int(core) for core in self.worker.cores.split(",") if core}
         own = os.sched_getaffinity(0) if workers else set()
         if own - workers:
@@ -108,58 +105,58 @@ class Orders:
 
 @dataclass(frozen=True)
 class Floors:
-    """Times of empty calls, in a worker that has loaded nothing: no real call is shorter."""
+    """Times of empty calls in a worker without a variant: no real call can be faster."""
 
     order_s: float
-    """Seconds of an empty order. They are subtracted from the judge's time of a sample."""
+    """Seconds of an order without calls, subtracted from the judge's time of each sample."""
     call_s: Mapping[Way, float]
-    """Seconds of an empty call, by the way it is made. PyTorch's only allocates its result."""
+    """Way to seconds of one empty call. PyTorch's empty call only allocates its result."""
 
     def at_most(self, other: "Floors") -> "Floors":
-        """The shorter of two measurements of each."""
+        """Take the minimum of two measurements of each floor."""
         both = {way: min(self.call_s.get(way, s), s) for way, s in other.call_s.items()}
         return Floors(min(self.order_s, other.order_s), {**self.call_s, **both})
 
 
 def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
-    """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
+    """Measure the floors of this machine. Takes the tenth percentile of many orders, because
+    interference can only make orders slower."""
     orders = yield from _echo(worker, limit_s, "", 0)
     order_s = tenth_percentile([whole for whole, _ in orders])
     call_s: dict[Way, float] = {}
     for way in ON_HOST:
         call_s[way] = yield from empty_call(worker, way, order_s, limit_s)
     if device == "cuda":
-        with suppress(Refusal):  # No GPU: whatever is to run there will say so.
+        with suppress(Refusal):  # Without a GPU, the first request that needs one reports that.
             call_s["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
     return Floors(order_s, call_s)
 
 
 def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds of a call that does nothing, in a worker that can make it; raises Refusal where none can be made."""
+    """Seconds of one empty call in this worker. Raises Refusal if it cannot make such calls."""
     pairs = yield from _echo(worker, limit_s, way, EMPTY_CALLS)
     whole = tenth_percentile([own or whole for whole, own in pairs])
     return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
 
 
 def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds that a sample takes longer by the judge's clock than by a GPU's, where nothing lies: the third
-    quartile. Raises Refusal where there is no GPU.
-
-    Where others work on the GPU, or the host is busy, that is several times what it is on a quiet machine.
-    """
+    """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels: third
+    quartile. Raises Refusal without a GPU. On a GPU shared with others, or a busy host, the lag is
+    several times that of a quiet machine."""
     pairs = yield from _echo(worker, limit_s, "kernel", EMPTY_CALLS)
     return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
 
 
 def tenth_percentile(times: Sequence[float]) -> float:
-    """The time that a tenth of them stay below."""
+    """The value that a tenth of the times stay below."""
     return sorted(times)[len(times) // 10]
 
 
 def _echo(
     worker: Worker, limit_s: float, way: str, calls: int
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
-    """Seconds of orders of so many empty calls: by the judge's clock, and by one that belongs to them, or 0."""
+    """Time orders of `calls` empty calls. Each pair: seconds by the judge's clock, and by the
+    worker's own clock (a GPU's), 0 if it has none."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
     orders.begin(way)
     words[COUNT] = calls
@@ -173,44 +170,44 @@ def _echo(
 
 
 UNTIMED = {**PATIENT, "THP_MEM_ALLOC_ENABLE": "1"}
-"""Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost about a hundredth of the page
-faults. Workers keep the memory that users have."""
+"""Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
+faults. Workers keep the user's default, because they are timed."""
 R = TypeVar("R")
 
 
 class Unjudged(WorkFailed):
-    """One workload cannot be judged: the reference raises there, or overflows. Others may be."""
+    """This workload cannot be judged, as the reference raises or overflows. Others may be fine."""
 
 
 @dataclass
 class JudgeProcess:
-    """One judge for all benches of a session: it judges one target at a time."""
+    """One judge process for all benches of a session. It holds one target at a time."""
 
     target: Begin | None = None
-    """What it judges now."""
+    """The current target."""
     known: dict[str, tuple[Expect, Call]] = field(default_factory=dict)
-    """Calls whose answer it knows, by key: the request, and the call with all tensors."""
+    """Call key to the request and the call with all tensors, for answers that the judge holds."""
     device: Device = "cuda"
-    """On a CPU it is bound to the memory that there is. A GPU's driver maps more than it uses."""
+    """On `cpu` the process gets a memory limit, on `cuda` none: the driver maps much."""
     nursery: Nursery | None = None
-    """It forks the judge, where there is one: torch is imported once for judge and workers."""
+    """Process that forks the judge with torch imported; None: start it directly."""
     _program: Program | None = None
     _killed: int = 0
-    """Number of processes that the system had killed before for want of memory."""
+    """Processes that the system had already killed for lack of memory."""
 
     def knows(self, target: Begin, key: str) -> tuple[Expect, Call] | None:
-        """What was asked of a call of this target, and the call; None where it does not know the answer."""
+        """The earlier request and call for this key; None if the judge holds no answer."""
         return self.known.get(key) if self.target == target else None
 
     def warm_up(self) -> None:
-        """Start it, or what will fork it: torch is imported while something else is done."""
+        """Start the judge or the nursery, so that torch is imported in the background."""
         if self.nursery is None:
             self.program()
         else:
             self.nursery.warm_up()
 
     def program(self) -> Program:
-        """Its process."""
+        """The running process; starts one if necessary."""
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED, **memory_bounds(self.device)}
             self._killed = killed_for_memory()
@@ -218,14 +215,14 @@ class JudgeProcess:
         return self._program
 
     def dismiss(self) -> None:
-        """End it; the next request starts a new one."""
+        """End the process. The next request starts a new one."""
         if self._program is not None:
             self._program.close()
         self._program, self.target = None, None
         self.known.clear()
 
     def judge(self, target: Begin, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """The reply to a request about a target; it forgets any other one."""
+        """Send a request about `target`, after switching the judge to that target if necessary."""
         if self.target != target:
             self.known.clear()
             yield from self.ask(target, START_LIMIT_S, "importing torch")
@@ -233,10 +230,8 @@ class JudgeProcess:
         return (yield from self.ask(request, limit_s, note))
 
     def ask(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """The reply to a request. Raises WorkFailed where it is refused, or the process dies.
-
-        MachineFailure where the system killed it for want of memory.
-        """
+        """Send a request and return the reply. Raises WorkFailed if it is refused or the process
+        dies. Raises MachineFailure if the system killed the process for lack of memory."""
         try:
             return (yield from self.program().ask(request, limit_s=limit_s, note=note))
         except WorkerLost as lost:

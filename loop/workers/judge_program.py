@@ -1,8 +1,5 @@
-"""The judge's program: `python -m loop.workers.judge_program REPLIES`.
-
-No request asks it to load a candidate.
-Torch is imported with the first request, so that a torch that cannot be imported is a finding.
-"""
+"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`. No request makes it load a
+candidate. The first request imports torch, so a broken torch is reported as a finding."""
 
 import sys
 from collections.abc import Sequence
@@ -18,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer until the parent is gone."""
+    """Answer requests until the session closes standard input."""
     keep_freed_memory()
-    sys.dont_write_bytecode = True  # Nothing is written beside what judges.
+    sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
 
     def begin(request: judge_messages.Begin) -> None:

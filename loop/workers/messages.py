@@ -1,4 +1,4 @@
-"""What workers are asked, and what they reply. No pydantic: a worker starts in tens of milliseconds."""
+"""Requests to workers and their replies. Without pydantic, because that delays a worker's start."""
 
 import contextlib
 import json
@@ -18,12 +18,12 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout
 
 LONGEST = 1000
-"""Characters of a message that are passed on: an exception may hold a whole tensor."""
+"""Longest error message in characters: an exception may print a whole tensor."""
 R = TypeVar("R")
 
 
 class Request(Plain, Generic[R]):
-    """What a program is asked; `R` is the type of its reply."""
+    """A request to a program; `R` is the type of the reply."""
 
     @classmethod
     def reply_type(cls) -> Any:
@@ -32,14 +32,14 @@ class Request(Plain, Generic[R]):
 
 
 class No(Plain):
-    """A reply that says no."""
+    """A reply that refuses the request."""
 
     message: str
     cause: Cause = "unusable"
     code: str = ""
-    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    """The variant's own error number, such as `error 3`, or the exception's type."""
     seed: int | None = None
-    """The emulator's seed that gives its fault again."""
+    """Seed with which the emulator reproduces the fault; None without one."""
 
 
 Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
@@ -47,15 +47,16 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
-    """Answer requests from standard input until they end. Standard input is empty for a variant that reads it."""
+    """Read requests from standard input and write replies, until the input ends. Standard input is
+    then replaced by /dev/null, so a variant cannot read requests. `respond` makes the reply."""
     bound_memory()
-    die_with_parent()  # Also while we are stopped and could not see that requests ended.
+    die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
     known = {kind.__name__: kind for kind in answers}
     own_input, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    # What is no Unicode, such as half a file name in an error, becomes question marks.
+    # Invalid Unicode, such as half a file name in an error, becomes question marks.
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
     with os.fdopen(own_input, "r") as requests, replies:
         for line in requests:
@@ -64,18 +65,18 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
 
 
 def answer(answers: Answers, request: Request[Any]) -> object:
-    """The reply to one request; No where it is refused."""
+    """Answer one request; a refusal or an exception becomes a `No`."""
     try:
         return answers[type(request)](request)
     except Refused as error:
         return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
     except Exception as error:
-        declined = isinstance(error, NotImplementedError)  # As an error number of a C kernel does.
+        declined = isinstance(error, NotImplementedError)  # Equivalent to the error number of a C kernel.
         return No(describe_error(error), "declined" if declined else "raised", type(error).__name__)
 
 
 def describe_error(error: Exception) -> str:
-    """An exception in one line: type, first line of its text, and where in the target's own files."""
+    """An exception in one line: type, first line of its text, last frame in the target's files."""
     folders = FOLDERS or [sys.path[0] or os.curdir]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
@@ -85,30 +86,30 @@ def describe_error(error: Exception) -> str:
 
 
 def request_line(request: Request[Any]) -> str:
-    """A request as a line: the name of its type goes with it."""
+    """Encode a request as one JSON line with the name of its type."""
 
     def fields(value: Any) -> dict[str, Any]:
-        """Of plain data, or of a noun of `loop.model`."""
+        """Fields of a Plain object, or of a pydantic model."""
         return dict(value) if hasattr(value, "model_validate") else vars(value)
 
     return json.dumps({"request": type(request).__name__, **vars(request)}, default=fields) + "\n"
 
 
 def reply_line(reply: object) -> str:
-    """A reply as a line. What is no Unicode in it is left to whoever encodes the line."""
+    """Encode a reply as one JSON line. The writer replaces invalid Unicode."""
     refused = isinstance(reply, No)
     fields = {"status": "refused" if refused else "ok", **(vars(reply) if refused else {"reply": reply})}
     return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
 
 
 def read_request(line: str, known: Mapping[str, type[Request[Any]]]) -> Any:
-    """The request in a line, of those that are known by name."""
+    """Decode a request; `known` maps type names to types."""
     message = json.loads(line)
     return read_typed(known[message.pop("request")], message)
 
 
 def read_reply(line: bytes, kind: Any) -> Any:
-    """A reply of this type, or No. Raises ValueError, or RecursionError, for anything else."""
+    """Decode a reply of type `kind`, or a No. Anything else raises ValueError or RecursionError."""
     message = json.loads(line)
     status = message.pop("status", None) if isinstance(message, dict) else None
     if status == "refused":
@@ -120,12 +121,12 @@ def read_reply(line: bytes, kind: Any) -> Any:
 
 @cache
 def field_types(kind: type) -> dict[str, Any]:
-    """The fields of a message, or of plain data in it, with their types."""
+    """Names and types of a message's fields."""
     return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__annotations__}
 
 
 def read_typed(kind: Any, value: Any) -> Any:
-    """JSON as a type that messages have. Raises ValueError for anything else."""
+    """Convert JSON to a message type strictly. Raises ValueError if it does not match."""
     parts, origin = get_args(kind), get_origin(kind)
     if origin is tuple and type(value) is list:
         return tuple(read_typed(parts[0], item) for item in value)
@@ -141,7 +142,7 @@ def read_typed(kind: Any, value: Any) -> Any:
         fields: dict[str, Any] = field_types(kind)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == fields.keys():
             return kind(**{name: read_typed(hint, value[name]) for name, hint in fields.items()})
-    elif hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
+    elif hasattr(kind, "model_validate"):  # A pydantic model, which only the judge's messages contain.
         return kind.model_validate(value)
     elif kind is Any or type(value) is kind or (type(value) is int and kind is float):
         return value
@@ -149,103 +150,99 @@ def read_typed(kind: Any, value: Any) -> Any:
 
 
 Mistake = dict[str, Any]
-"""The mistake that a control makes on purpose, in the words of `loop.proving.prove`."""
+"""The mistake that a negative control makes, as terms of `loop.proving.prove`."""
 How = Literal["mark", "trace", "once"]
-"""How a call is observed."""
+"""How to observe a call: `Observe` explains the words."""
 
 
 class Load(Request[None]):
-    """Load a variant, once what it is timed with is sealed."""
+    """Load a variant, after sealing the functions that time it."""
 
     variant: Terms
     folder: str
     threads: int
     device: Device
     slow: float = 0.0
-    """Share of its time by which every call is made longer on purpose."""
+    """Slow each call down by this share of its time (positive control)."""
     mistake: Mistake | None = None
 
 
 class Turn(Plain):
-    """The first and the last call of a check that gave an output."""
+    """Numbers of the first and last call of a check that gave one output."""
 
     first: int
     last: int
 
 
 class Computed(Plain):
-    """What the calls of one check came to."""
+    """Result of the calls of one check."""
 
     outputs: tuple[str, ...]
-    """Files of the outputs that differ."""
+    """Files of the distinct outputs."""
     changed: tuple[str, ...]
-    """Inputs that were written to."""
+    """Inputs that the variant wrote to."""
     writes: tuple[str, ...]
-    """Writes outside of tensors, a sentence each."""
+    """Out-of-bounds writes, a sentence each."""
     broken: tuple[str, ...]
-    """Functions of the worker that the variant has replaced."""
+    """Functions of the worker that the variant replaced."""
     digests: tuple[str, ...] = ()
     reads: str = ""
-    """The tensors outside which something is read on which the output depends."""
+    """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
     unwritten: bool = False
-    """Whether the output depends on what stood in its memory before."""
+    """Whether the output depends on its memory's contents before the call."""
     turns: tuple[Turn, ...] = ()
-    """Which calls gave each output."""
+    """First and last call of each output."""
 
     @property
     def flaky(self) -> bool:
-        """Whether the same values gave different outputs."""
+        """Whether equal inputs gave different outputs."""
         return len(self.digests) > 1
 
 
 class Compute(Request[Computed]):
-    """Compute one output, twice at least, and look at what surrounds it."""
+    """Compute one output, normally at least twice, and check the guard zones."""
 
     call: Call
     layout: Layout = "contiguous"
     hurried: bool = False
     once: bool = False
-    """Whether one call is enough where it is slow."""
+    """Whether one call is enough if it is slow."""
     mistake: Mistake | None = None
-    """What this call alone does wrong."""
+    """A mistake to inject into this check only; None for none."""
 
 
 class StageCall(Request[int | None]):
-    """Take a call's place in the shared memory, and make it once.
-
-    The reply: memory that the call took at its peak, in bytes; None where the system does not tell.
-    """
+    """Lay a call out in shared memory, and make it once. Reply: peak memory of the call in bytes;
+    None if the system does not report it."""
 
     call: Call
     size: int
-    """Bytes of the shared memory."""
+    """Bytes of shared memory."""
     inputs: tuple[int, ...]
-    """Where each input's pool begins there, in bytes."""
+    """Byte offset of each input's values in shared memory."""
     slots: tuple[int, ...]
-    """Where the output of each call begins."""
+    """Byte offset of the output of each call."""
     window: tuple[int, ...]
     turns: tuple[int, ...]
     """Bytes by which each input is rotated."""
 
 
 class Obey(Request[tuple[str, ...]]):
-    """Carry out the judge's orders about the staged call, or about `empty` ones, until one says to leave.
-
-    The reply: functions of the worker that the variant has replaced.
-    """
+    """Carry out the judge's orders until LEAVE. Reply: the worker's functions that the variant
+    replaced."""
 
     last: int
-    """The number of the last order before."""
+    """Number of the previous order."""
     empty: str | None = None
-    """How empty calls are made; empty for orders without a call."""
+    """How to make empty calls; an empty string: orders without calls; None: use the staged call."""
 
 
 class Unstage(Request[None]):
-    """Let go of the staged call."""
+    """Release the staged call."""
 
 
 class Kernel(Plain):
-    """One launch, as torch's profiler saw it."""
+    """One kernel launch as torch's profiler recorded it."""
 
     kernel: str
     us: float | None
@@ -253,29 +250,28 @@ class Kernel(Plain):
 
 
 class Observe(Request[tuple[Kernel, ...]]):
-    """Bring a call into memory and make it under a tool; the launches that were seen, in their order.
-
-    `mark`: one call between the marks that a profiler waits for. `trace`: one under torch's own profiler. Before
-    these it is made once. `once`: one call without guard zones.
-    """
+    """Make a call under a tool; reply with the kernels, in launch order. `mark`: one call between
+    the marks of a profiler. `trace`: one call under torch's profiler. Both follow a warm-up call.
+    `once`: a single call without guard zones."""
 
     call: Call
     how: How
 
 
 class Launched(Plain):
-    """What a call would launch."""
+    """Kernel launches of a call, from a dry run."""
 
     launches: tuple[dict[str, Any], ...]
-    """Each as the emulator tells it, and between them remarks on their choice."""
+    """Records of the emulator: launches, and remarks on their configuration between them."""
     declined: str
-    """The error that the entry returned, in its words; empty where it returned none."""
+    """Error message that the entry returned; empty for none."""
 
 
 class Launches(Request[Launched]):
-    """Say which kernels a call would launch, by an emulated library in a dry run: load nothing else there."""
+    """List the kernels that a call would launch, by a dry run of an emulated library. The process
+    must load nothing else."""
 
     variant: Terms
     path: str
-    """The file to which the library writes."""
+    """File to which the library writes its launches."""
     call: Call

@@ -1,9 +1,9 @@
-"""A process that has imported torch and forks judge and workers: as fresh as a started one, in no time.
+"""A process that imports torch once and forks the judge and torch workers, which saves seconds for
+each.
 
-`python -m loop.workers.nursery CONTROL` is its program: it loads nothing of anybody's, and forks a judge or a
-worker for each order. A forked process becomes a child of the session, with a session id of its own, before it
-loads anything.
-Linux only; elsewhere, and where the nursery is lost, workers are started one by one.
+Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process
+becomes a child of the session with its own session id before it loads anything. Linux only.
+Elsewhere, or after the nursery dies, workers start one by one.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from typing import IO, Any
 from loop.base.processes import Child, adopt_orphans, die_with_parent, environment, python_path
 
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
-"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
+"""The judge uses every core between timings; its idle threads must not spin during one."""
 FORK_LIMIT_S = 60.0
-"""For the first worker: torch is imported before it."""
+"""Limit in seconds for a fork. The first one waits for torch's import."""
 REAPED_S = 1e-3
 LONGEST, MOST_HANDLES = 1 << 16, 16
 PAGE_BYTES, MOST_PAGES = 4096, 1 << 16
@@ -33,7 +33,7 @@ ADOPTED_S = 10.0
 
 
 class ForkedProcess:
-    """A child of ours that another process forked, with the interface of `subprocess.Popen`."""
+    """A child process forked by the nursery, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int, output: int, errors: int) -> None:
         self.pid = pid
@@ -42,17 +42,17 @@ class ForkedProcess:
         self.stderr: IO[bytes] | None = os.fdopen(errors, "rb", buffering=0)
 
     def poll(self) -> int | None:
-        """Exit status once it has ended; negative for a signal."""
+        """Exit status, negative for a signal; None while it runs."""
         if self.returncode is None:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # Somebody else waited for it.
+            except ChildProcessError:  # Another thread has already collected its status.
                 ended, status = self.pid, 0
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises TimeoutExpired after so many seconds."""
+        """Wait for the exit status. Raises TimeoutExpired after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if end is not None and time.monotonic() > end:
@@ -62,13 +62,13 @@ class ForkedProcess:
 
 
 THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables that hold every runtime to a number of threads."""
+"""Environment variables that limit the thread count of each runtime."""
 EARLY: list["Nursery"] = []
-"""A nursery that began before anybody knew what it is for; a bench on a GPU takes it."""
+"""At most one nursery, started before the target is known. A bench on a GPU uses it."""
 
 
 class Nursery:
-    """The process, started when it is first needed. The processes that it forked outlive its end."""
+    """The session's handle of the nursery process, started on demand. Its children outlive it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -78,7 +78,8 @@ class Nursery:
 
     @classmethod
     def early(cls) -> "Nursery":
-        """The one nursery that begins before it is known what it is for: torch is imported while we are."""
+        """Start the shared nursery before the target is known, to import torch in the
+        background."""
         if not EARLY:
             threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
             EARLY.append(cls(dict.fromkeys(THREADS, threads)))
@@ -86,7 +87,7 @@ class Nursery:
         return EARLY[0]
 
     def warm_up(self) -> None:
-        """Start it if it does not run: it imports torch while something else is done."""
+        """Start the process if it does not run; it imports torch in the background."""
         if self._child is not None or self._lost:
             return
         adopt_orphans()
@@ -99,7 +100,9 @@ class Nursery:
             )
 
     def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
-        """The pid of a worker that has these descriptors as its first ones. ConnectionError where it is lost."""
+        """Fork a program and return its pid. Raises ConnectionError if the nursery has died.
+        `order`: module, arguments, folder and environment. `handles`: file descriptors it inherits,
+        standard ones first."""
         self.warm_up()
         if self._control is None:
             raise ConnectionError("the nursery is lost")
@@ -115,7 +118,7 @@ class Nursery:
         return pid
 
     def close(self) -> None:
-        """End it; the next worker starts another one."""
+        """End the nursery. The next fork starts another."""
         if self._control is not None:
             self._control.close()
         if self._child is not None:
@@ -124,7 +127,7 @@ class Nursery:
 
 
 class Forked(Child):
-    """A child that a nursery forked."""
+    """A child forked by a nursery instead of started as a new interpreter."""
 
     def __init__(
         self, nursery: Nursery, command: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
@@ -153,12 +156,12 @@ class Forked(Child):
 
 
 def number_descriptors(words: Sequence[str], handles: Sequence[int]) -> list[str]:
-    """Arguments of a worker, with the number of the Nth descriptor for `@N`."""
+    """Replace each argument `@N` by the number of descriptor N."""
     return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in words]
 
 
 def main() -> None:
-    """Fork programs until the parent is gone. Their access to our memory is closed."""
+    """Fork a program for each order until the session closes the control socket."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     import torch
@@ -177,10 +180,10 @@ def main() -> None:
         for handle in handles:
             os.close(handle)
         os.wait()
-    if os.fork():  # Leave by a second fork, so that the session adopts what is left.
+    if os.fork():  # Double fork: the orphan is adopted by the session, which is a subreaper.
         os._exit(0)
     order: dict[str, Any] = json.loads(data)
-    try:  # Share nothing with the nursery any more, but what it imported.
+    try:  # From here on, share only the imported modules with the nursery.
         end = time.monotonic() + ADOPTED_S
         while os.getppid() != order["owner"]:
             if time.monotonic() > end:
@@ -198,13 +201,15 @@ def main() -> None:
         raise
     control.sendall(str(os.getpid()).encode())
     control.close()
-    # What is loaded from now on moves by a random number of pages, so that one layout is not measured for ever.
+    # Shift later mappings by a random number of pages: each worker measures another memory layout.
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     private_anonymous = 0x22
     libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
-    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read our number on import.
+    torch.set_num_threads(
+        int(order["environment"]["OMP_NUM_THREADS"])
+    )  # torch read the nursery's thread count on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](number_descriptors(order["arguments"], handles[3:]))
 

@@ -1,4 +1,4 @@
-"""The parent's end of a child process that answers requests, judge or worker alike."""
+"""The session's side of a child process that answers requests: a judge or a worker."""
 
 import contextlib
 import os
@@ -25,37 +25,38 @@ from loop.workers.nursery import THREADS, Forked, Nursery, number_descriptors
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
 LIBRARIES = ("libasan.so", "libubsan.so")
-"""They have to be loaded before Python's own libraries."""
+"""Sanitizer runtimes, to be preloaded before Python's own libraries."""
 LAST_WORDS = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST}.*)|^{STRAY}(.*)", re.MULTILINE
 )
 CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
-"""The cause that each group of it stands for."""
+"""Cause for each group of LAST_WORDS."""
 PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STILL_S = 0.05
-"""Seconds that we wait for a process to stop."""
+"""Seconds to wait for a process to stop after SIGSTOP."""
 PADDING_BYTES = 4096
-"""The environment lies above the stack. A random size moves the stack, so that one layout is not measured for
-ever."""
+"""The environment lies above the stack, so padding of random size moves the stack. Each worker
+measures another memory layout."""
 MOST_BYTES = 4 << 20
-"""No reply is as long: the memory that an endless stream may take here."""
+"""Longest reply in bytes. It bounds our memory against an endless stream."""
 FORGED = "something else than its worker wrote to the worker's replies"
 PASSED_ON = ("LOOP_EMULATOR_SEED",)
-"""Variables of the user's that a child sees besides the usual ones: the schedule to replay."""
+"""Variables that children inherit from the user: the emulator's schedule to replay."""
 LEAST_MEMORY = 1 << 30
-"""Bytes that a program is always given."""
+"""Minimum memory limit of a program in bytes."""
 R = TypeVar("R")
 
 
 def sanitized_build(variant: CAbiVariant) -> CAbiVariant:
-    """The variant as it is built with the sanitizers."""
+    """Add the sanitizer flags to a variant's build recipe."""
     recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *FLAGS)})
     return variant.model_copy(update={"build": recipe})
 
 
 def environment(compiler: str) -> dict[str, str]:
-    """What a process needs that loads such a build. Raises LoopError when the compiler has no sanitizers."""
+    """Variables for loading a sanitized build. Raises LoopError if the compiler lacks
+    sanitizers."""
     paths = []
     for name in LIBRARIES:
         answer = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
@@ -66,7 +67,7 @@ def environment(compiler: str) -> dict[str, str]:
 
 
 def last_words(errors: str) -> tuple[Cause, str]:
-    """What a sanitizer, or the process itself, said before it ended, in a line; empty when none did."""
+    """Cause and message of a sanitizer or our fault handler in stderr; both empty if none."""
     match = LAST_WORDS.search(errors)
     if match is None:
         return "", ""
@@ -76,7 +77,8 @@ def last_words(errors: str) -> tuple[Cause, str]:
 
 
 class WorkerLost(Exception):
-    """The child crashed or hung as it answered: `kind` says which, `how` in words, `cause` what it said of it."""
+    """The child crashed, hung or tampered with replies. `kind` is `crashed`, `hung` or `tampered`,
+    `how` the explanation, `errors` the end of its stderr."""
 
     def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
         super().__init__(how)
@@ -84,7 +86,7 @@ class WorkerLost(Exception):
 
 
 class Refusal(Exception):
-    """The child answered that it cannot do what was asked: `no` says why."""
+    """The child refused a request; `no` has the reason."""
 
     def __init__(self, no: No) -> None:
         super().__init__(no.message)
@@ -92,7 +94,7 @@ class Refusal(Exception):
 
 
 class Program:
-    """One child process, started by the tool `under` where there is one. Not usable after WorkerLost."""
+    """One child process and its request and reply sockets. Unusable after WorkerLost."""
 
     def __init__(
         self,
@@ -103,8 +105,9 @@ class Program:
         under: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        """`handles` are descriptors that it inherits; an argument `@N` stands for the number of the Nth."""
-        # Unlike a pipe's, the ends of a socket cannot be opened by their names in /proc.
+        """`handles`: descriptors the child inherits; argument `@N` becomes the number of the Nth.
+        `under`: command line of a tool that starts it. `nursery`: forks it, if possible."""
+        # Sockets, because a variant could open a pipe's end through /proc.
         request_read, self._request, self._reply, reply_write = (
             end.detach() for _ in range(2) for end in socket.socketpair()
         )
@@ -115,7 +118,7 @@ class Program:
         try:
             child: Child | None = None
             if nursery is not None:
-                with contextlib.suppress(ConnectionError):  # It is lost: workers are started one by one.
+                with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
                     child = Forked(nursery, [module, *words], environment, request_read, inherited)
             self.child = child or Child(
                 [*under, sys.executable, "-P", "-m", module, *number_descriptors(words, inherited)],
@@ -133,16 +136,14 @@ class Program:
         self.child.watch(self._reply)
 
     def send(self, request: Request[Any]) -> None:
-        """Send a request without waiting for its reply; `receive` takes it up."""
+        """Send a request without waiting; `receive` gets its reply."""
         self._unanswered.append(request)
-        with contextlib.suppress(ConnectionError):  # It has died: `receive` says how.
+        with contextlib.suppress(ConnectionError):  # The child has died: `receive` reports it.
             os.write(self._request, request_line(request).encode())
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
-        """The reply to the oldest unanswered request.
-
-        Raises WorkerLost when the child dies or `limit_s` passes, Refusal when it says no.
-        """
+        """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
+        exceeds `limit_s` or sends an invalid reply; Refusal if it refuses."""
         begun = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - begun > limit_s:
@@ -157,7 +158,7 @@ class Program:
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
-        except (ValueError, RecursionError, IndexError) as error:  # Nobody answers what nobody asked.
+        except (ValueError, RecursionError, IndexError) as error:  # An invalid reply, or one without a request.
             raise self.lost("tampered", FORGED) from error
         if self._pending and not self._unanswered:
             raise self.lost("tampered", FORGED)
@@ -173,12 +174,12 @@ class Program:
 
     @property
     def has_answered(self) -> bool:
-        """Whether a reply is there to be received."""
+        """Whether a reply is waiting."""
         self._take()
         return b"\n" in self._pending
 
     def _take(self) -> bool:
-        """Read what has arrived; whether anything had."""
+        """Read available bytes; return whether there were any."""
         try:
             data = os.read(self._reply, 1 << 16)
         except (BlockingIOError, ConnectionError):
@@ -187,19 +188,17 @@ class Program:
         return bool(data)
 
     def lost(self, kind: str, how: str) -> WorkerLost:
-        """Kill the child, and say how it was lost."""
+        """Kill the child and make the WorkerLost that describes its end."""
         self.child.kill()
         errors = self.child.errors.text
         cause, words = last_words(errors)
-        if (self.child.code or 0) > 0:  # It ended by itself, and may have said why.
+        if (self.child.code or 0) > 0:  # The child exited by itself: its last line may say why.
             how = ": ".join([how, *(line[:200] for line in errors.strip().splitlines()[-1:])])
         return WorkerLost(kind, words or how, errors[-2000:], cause)
 
     def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
-        """Ask for nothing more and wait until the child has ended by itself; its exit status.
-
-        A tool that it runs under writes its findings then. Raises WorkerLost after `limit_s`.
-        """
+        """Close the requests and wait until the child exits; return its exit status. A tool such as
+        a profiler writes its results then. Raises WorkerLost after `limit_s`."""
         begun = self.child.seconds
         self._hang_up()
         while self.child.code is None:
@@ -210,13 +209,13 @@ class Program:
         return self.child.code
 
     def _hang_up(self) -> None:
-        """Close the pipe of requests: the child ends when it has read the last one."""
+        """Close the request socket; the child exits after the last request."""
         if self._request >= 0:
             os.close(self._request)
             self._request = -1
 
     def close(self) -> None:
-        """End the child and free its pipes."""
+        """End the child and close the sockets."""
         try:
             self.child.close()
         finally:
@@ -225,20 +224,21 @@ class Program:
 
 
 def passed_on() -> dict[str, str]:
-    """Variables of the user's that a child sees besides the usual ones."""
+    """The user's variables of PASSED_ON that are set."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def memory_bounds(device: Device) -> dict[str, str]:
-    """Variables that bind a program on a CPU to the memory that there is now, and at least to `LEAST_MEMORY`."""
+    """Variables that limit a CPU program to the memory that is free now; empty on a GPU."""
     return {MEMORY: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
-    """Variables that hold every runtime to that many threads, and each OpenMP thread to a core of its own.
+    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core.
 
-    Two threads that spin for each other on one core take scheduler slices instead of microseconds. The first core
-    is left to chance: processes that load at once do not all load there.
+    `cores`: comma-separated core numbers. Two spinning threads on one core would wait for scheduler
+    slices instead of microseconds. The first core is random, so that processes that load at once do
+    not share it.
     """
     variables = dict.fromkeys(THREADS, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]
@@ -249,7 +249,7 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
 
 
 class Worker(Program):
-    """One worker process. It keeps to cores of its own, and shares memory with us: its calls can be timed."""
+    """One worker process with its own cores and with shared memory for timed calls."""
 
     def __init__(
         self,
@@ -260,11 +260,12 @@ class Worker(Program):
         nursery: Nursery | None = None,
     ) -> None:
         self.cores = timed_cores(threads)
-        """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
+        """Comma-separated numbers of its cores; empty if the system chooses."""
         self._paused = False
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.bell = None if available > threads else Bell()
-        """How we sleep while it works; None where we have a core of our own to watch from."""
+        """Pipes to sleep on while the worker runs; None if we have a core of our own to poll
+        from."""
         self.arena = Arena()
         handles = [self.arena.handle, *(self.bell.handles if self.bell else ())]
         try:
@@ -286,28 +287,28 @@ class Worker(Program):
             self.bell.close()
 
     def pause(self) -> None:
-        """Stop the child's process group, so that nothing of it runs while another side is timed."""
+        """Stop the child's process group, so that it uses no core while another side is timed."""
         if self._paused or self.child.code is not None:
             return
         self._paused = True
         self._signal(signal.SIGSTOP)
-        end = time.monotonic() + STILL_S  # On a busy machine it has to be given a core first.
+        end = time.monotonic() + STILL_S  # On a busy machine the child stops only when it is scheduled.
         while not is_stopped(self.child.process.pid) and time.monotonic() < end:
             time.sleep(1e-5)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue a stopped child."""
         if self._paused:
             self._paused = False
             self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
+        with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
             os.killpg(self.child.process.pid, number)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """While it lasts nothing of the child runs."""
+        """Context in which the child is stopped."""
         self.pause()
         try:
             yield
@@ -315,7 +316,7 @@ class Worker(Program):
             self.resume()
 
     def close(self) -> None:
-        """End the child, and free its pipes and the memory that we share."""
+        """End the child; close its sockets and the shared memory."""
         self.resume()
         try:
             super().close()
@@ -330,7 +331,7 @@ class Worker(Program):
 
 
 def timed_cores(threads: int) -> str:
-    """The cores that a worker keeps to, as `2,3`: the last ones, for the first serve most interrupts."""
+    """Cores for a worker, such as `2,3`: the last ones, as the first serve most interrupts."""
     if not hasattr(os, "sched_getaffinity"):
         return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])

@@ -22,22 +22,22 @@ Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
 
 SLACK = 2.0
-"""A variant may be that many times as far from holding a property as the plain implementation."""
+"""A variant may violate a property by this many times the error of the plain implementation."""
 IMPLAUSIBLE = 0.1
-"""Share of the largest value that rounding does not reach."""
+"""Rounding errors stay below this share of the largest value."""
 
 
 class Relations:
-    """Walks one property after another; the variant computes in its own process in between."""
+    """Runs one property at a time; the variant computes outputs in its own process."""
 
     def __init__(
         self, signature: Signature, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
     ) -> None:
         self.signature, self.tolerance, self.plain = signature, tolerance, plain
         self.lost = 0.0
-        """How far the plain implementation is from holding the property, in the same type on the same inputs."""
+        """Error of the plain implementation on this property, with the same types and inputs."""
         self.losses: dict[tuple[str, str], float] = {}
-        """The same by property and call: it is worked out once, for all variants."""
+        """Those errors by (property, call key), so that all variants share them."""
         self.going: Property | None = None
         self.call: Call
         self.derived: Call
@@ -45,7 +45,8 @@ class Relations:
         self.asked = 0
 
     def relate(self, request: Relate) -> Call | Agreement | None:
-        """Begin a property, or give it the output it asked for; the next call it asks for, or its finding."""
+        """Start a property or give it the requested output. Returns the next call to make; at the
+        end its Agreement, or None if the property does not apply."""
         if request.output:
             return self._next(torch_side.read_tensor(self.derived.output, request.output).double())
         self.call, self.asked, self.name = request.call, 0, request.property
@@ -82,7 +83,7 @@ class Relations:
             output = self.plain(*rounded, **attributes).double()
 
     def _next(self, output: Tensor | None) -> Call | Agreement | None:
-        """The next step of the property. Raises Refused with its name when it raises."""
+        """Advance the property by one step. Raises Refused with its name if it raises."""
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
@@ -96,7 +97,7 @@ class Relations:
         return self.derived
 
     def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
-        """A call of the same function on other inputs: their files are written, its output's shape follows."""
+        """Make the call that a property requested: write its inputs, derive the output's shape."""
         sizes: dict[str, int] = {}
         files = []
         for tensor, file in zip(inputs, self.call.inputs, strict=True):
@@ -111,11 +112,9 @@ class Relations:
         return self.call.but(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
     def _agreement(self, got: Tensor, expected: Tensor) -> Agreement:
-        """Whether both sides agree: within the tolerance, once for each call that went into them, or within twice
-        the loss of the plain implementation.
-
-        A loss that rounding cannot explain does not count: then the property itself is wrong.
-        """
+        """Compare both sides of a property. The allowed error is the tolerance times the number of
+        calls, or twice the plain implementation's error. A larger error of the plain implementation
+        than rounding explains does not count, because then the property is wrong."""
         tolerance = self.tolerance[self.call.dtype]
         allowed = self.asked * (tolerance.atol + tolerance.rtol * expected.abs())
         finite = expected[expected.isfinite()].abs()

@@ -1,8 +1,10 @@
-"""Judges answers by the rule that a format states: a program, for where the format's own evaluator cannot run.
+"""Judges answers by the rule that a task format states, if the format's own evaluator cannot run
+here.
 
-`python -m loop.workers.stated TERMS RESULT`: both are JSON files. It makes inputs by the task's own generator,
-asks the task's reference and the answer, and compares both by the format's rule. Without answers it looks at the
-task itself: inputs that never vary, equal cases, a reference that float64 contradicts.
+Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with the
+task's generator, runs the task's reference and the answer, and compares them by the format's rule.
+Without answers it audits the task: inputs that never vary, equal cases, a reference that
+contradicts float64.
 """
 
 import hashlib
@@ -31,18 +33,18 @@ from loop.mistakes.functions import floating_places
 from loop.workers.asking import as_given, complaint_of, draw_inputs
 
 SEED = 42
-"""Stands before each constructor."""
+"""Seed set before each constructor."""
 SEED_APART = 104_729
 FEW_TRIALS, LONG_S = 2, 10.0
-"""Sets of inputs that a case gets after that many seconds: the second shows what an answer remembers."""
+"""Trials of each case once LONG_S seconds have passed. The second trial reveals cached answers."""
 NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
-"""What PyTorch says where the machine, or the bound that we set, has no more."""
+"""Parts of PyTorch's messages when memory, or our limit on it, is exhausted."""
 LEAST = 1e-8
-"""Least magnitude that relative errors refer to."""
+"""Smallest magnitude in the denominator of a relative error."""
 
 
 class StatedTask:
-    """A task as a target's functions, and the rule that its format states."""
+    """A task's functions and the comparison rule of its format."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
         self.terms = terms
@@ -52,25 +54,26 @@ class StatedTask:
         )
 
     def function(self, function: Any, *, exact: bool = False) -> Any:
-        """A function that can be called: of a class an instance that is made after seeding."""
+        """Return the function, or a new seeded instance if it is a class. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
         module = torch_side.instance_of(function, self.arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw(self, values: dict[str, Any], seed: int) -> Apart:
-        """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
+        """Draw a case's inputs on the device. A seed in `values` overrides `seed` for the
+        generator."""
         apart = draw_inputs(self.generator, values, seed, self.terms["passes"], self.terms["device"])
         return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
-        """What a function gives on inputs, which it may change; `exact`: on copies in float64."""
+        """Run a function on inputs, which it may change. `exact`: on float64 copies."""
         tensors = [t.double() if exact and t.is_floating_point() else t for t in apart.tensors]
         positional, keywords = put_together(apart.rest, tensors)
         return function(*positional, **keywords)
 
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
-        """Why an output is wrong by the stated rule; empty where it is right."""
+        """Why an output is wrong by the format's rule; empty if it is right."""
         if self.checker is not None:
             inputs = as_given(apart.rest, [tensor.clone() for tensor in apart.tensors], self.terms["passes"])
             values = {"inputs": inputs, "expected": expected, "outputs": output}
@@ -81,7 +84,7 @@ class StatedTask:
         return next(filter(None, map(self.compared, right.values(), outputs.values())), "")
 
     def compared(self, expected: Tensor, output: Any) -> str:
-        """Why one output is wrong by the stated tolerance."""
+        """Why one output tensor is wrong by the stated tolerance; empty if it is right."""
         if not isinstance(output, Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
             kind = f"{list(output.shape)} {output.dtype}" if isinstance(output, Tensor) else type(output).__name__
             return f"expected {list(expected.shape)} {expected.dtype}, got {kind}"
@@ -98,7 +101,7 @@ class StatedTask:
         return f"{wrong} of {output.numel()} elements" if share > 1 - self.terms["matched"] + 1e-12 else ""
 
     def wrong(self, expected: Tensor, output: Tensor) -> Tensor:
-        """Which elements are further off than the format allows, both in float64."""
+        """Mask of elements with more error than the format allows; both arguments are float64."""
         atol, rtol = self.terms["atol"], self.terms["rtol"]
         error, size = (output - expected).abs(), expected.abs()
         if self.terms["either"]:
@@ -111,15 +114,13 @@ class StatedTask:
 
 
 def copied_inputs(apart: Apart) -> Apart:
-    """The same inputs, for a function that may change them."""
+    """Copy the inputs for a function that may change them."""
     return replace(apart, tensors=tuple(tensor.clone() for tensor in apart.tensors))
 
 
 def verdict(task: StatedTask, name: str) -> dict[str, Any]:
-    """What the rule says of one answer, over all cases and trials; what it raises is wrong.
-
-    `same`: whether each output and input was bit by bit that of the reference.
-    """
+    """Judge one answer over all cases and trials; an exception counts as wrong. In the result,
+    `same` tells whether every output and input was bitwise equal to the reference's."""
     same, begun = True, time.monotonic()
     try:
         answer, reference = task.function(torch_side.find_function(name)), task.function(task.reference)
@@ -136,7 +137,7 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
             right = [*kept.tensors, *outputs_of(expected).values()]
             same = same and len(own) == len(right) and all(map(same_bits, own, right))
     except Exception as error:
-        # That the machine lacked memory says nothing of an answer.
+        # Lack of memory is a failure of the machine, not of the answer.
         short = isinstance(error, MemoryError | OutOfMemoryError) or any(
             words in str(error) for words in NO_MEMORY
         )
@@ -145,7 +146,7 @@ def verdict(task: StatedTask, name: str) -> dict[str, Any]:
 
 
 def looked_at(task: StatedTask) -> dict[str, Any]:
-    """Shapes of the first case that runs, and what is wrong with the task itself."""
+    """Audit the task: shapes of the first case, and findings about inputs and reference."""
     looked: dict[str, Any] = {"inputs": [], "outputs": [], "findings": []}
     cases: dict[str, str] = {}
     for case in task.terms["cases"]:
@@ -167,7 +168,7 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
 
 
 def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
-    """Inputs that do not follow from the seed, or follow from it alone too little."""
+    """Findings about inputs that ignore the seed, or that the seed alone does not reproduce."""
     name, values = case["name"], case["given"]
     seeded = "seed" in values
     other = {**values, "seed": values["seed"] + 1} if seeded else values
@@ -183,7 +184,7 @@ def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator
 
 
 def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
-    """Whether the reference passes its own rule beside itself in float64."""
+    """Findings where the reference violates its own rule when compared with its float64 version."""
     own = outputs_of(task.call(task.function(task.reference), copied_inputs(apart)))
     try:
         exact = outputs_of(task.call(task.function(task.reference, exact=True), apart, exact=True))
@@ -199,7 +200,7 @@ def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
 
 
 def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
-    """The verdict on an answer in a process of its own, which may spoil itself."""
+    """Judge an answer in a forked process, which the answer may corrupt."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -217,7 +218,7 @@ def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """Look at the task, or judge answers."""
+    """Audit the task, or judge its answers if there are any."""
     bound_memory()
     search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])

@@ -1,8 +1,8 @@
-"""The fault dictionary: a wrong output is compared with the outputs of known faults.
+"""The fault dictionary: compares a wrong output with the outputs of known faults.
 
-Known faults are the reference on changed inputs, with other attributes or with a changed result, the target's own
-`faults`, and the right answer times a factor. A fault that explains all wrong elements fits; it fits as a whole
-where it explains the right ones too.
+Known faults are the reference on changed inputs, with other attributes or with a changed result,
+the target's own `faults`, and the right answer times a factor. A fault fits if it explains all
+wrong elements. It fits as a whole if it also explains the right ones.
 """
 
 import itertools
@@ -20,32 +20,31 @@ from loop.workers.blind_spots import AS_WITH, other_values
 from loop.workers.workload_call import finds_outputs, only_output
 
 SLACK = 4.0
-"""A wrong answer may be that many times as far from a suspect's as a right answer from the reference: its values
-are larger."""
+"""The distance to a suspect's answer may be this many times the allowed error."""
 EXPLAINED = 0.98
-"""Share of the wrong elements that a suspect has to explain, and of the right ones to explain the whole."""
+"""Share of wrong elements that a suspect must explain, and of right ones to fit as a whole."""
 LEFT = 0.25
-"""Share of the error (root of the mean square) that may be left: a suspect explains it, and is not just near."""
+"""Largest share of the error (RMS) that may remain if a suspect is the explanation."""
 LEAST = 8
-"""Wrong elements that are needed, finite and unlike each other: fewer resemble a suspect's by chance."""
+"""Minimum number of distinct finite wrong elements: fewer resemble a suspect by chance."""
 MOST_COUNTED = 4096
-"""Wrong elements that are counted as different, or up to twice as many."""
+"""Wrong elements sampled to count distinct ones (at most twice as many)."""
 MOST_HELD = 8
 """Outputs of one call that a suspect has to explain."""
 NOTABLE = 0.01
-"""A factor differs from 1 by at least this: sums in low precision shrink by less."""
+"""Smallest deviation of a factor from 1: sums in low precision shrink by less."""
 
 LEFT_OUT = {"the last index": (0, -1), "the first index": (1, None), "the second half": (0, -2)}
-"""What a loop over a dimension leaves out: the indices that it reads, where -2 stands for the middle."""
+"""Fault of a loop over a dimension to the index range it reads (None: end, -2: middle)."""
 
 Reference = Callable[[Sequence[Tensor], Call], Tensor]
-"""The reference on inputs, with the attributes of a call."""
+"""Runs the reference on inputs with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
-"""The words after "as if", and the answer then."""
+"""A known fault: the words after "as if", and a function that computes its output."""
 
 
 class WrongOutput:
-    """The right answer to a call, and an output that is wrong."""
+    """A wrong output of a call, with the right answer and the mask of wrong elements."""
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
         self.reference, self.output, self.wrong = reference, output, wrong
@@ -53,14 +52,14 @@ class WrongOutput:
 
     @property
     def telling(self) -> int:
-        """Finite wrong elements, where those with the same right and wrong value count once."""
+        """Number of distinct finite wrong elements, by pairs of right and wrong value."""
         pairs = torch.stack([self.reference, self.output])[:, self.wrong & self.output.isfinite()]
         pairs = pairs[:, :: max(1, pairs.shape[1] // MOST_COUNTED)]
         step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
         return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
 
     def explained(self, answer: Tensor) -> bool | None:
-        """Whether a suspect's answer comes near all elements; None where it does not near the wrong ones."""
+        """Whether a suspect's answer is near all elements; None if not near the wrong ones."""
         if answer.shape != self.output.shape or self.error(answer) > LEFT * self.error(self.reference):
             return None
         near = (self.output - answer).abs() <= self._allowed(answer)
@@ -70,12 +69,12 @@ class WrongOutput:
         return None if shares[0] < EXPLAINED else shares[1] >= EXPLAINED
 
     def error(self, answer: Tensor) -> float:
-        """Root of the mean squared error of the wrong elements that are finite, were this the right answer."""
+        """RMS error of the finite wrong elements if `answer` were right."""
         error = (self.output - answer)[self.wrong & self.output.isfinite() & self.reference.isfinite()]
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def multiplied(self) -> list[Suspect]:
-        """The right answer times one number, where wrong elements tell which: they differ in more than that."""
+        """Suspects "right answer times a factor": one, or none without a clear factor."""
         clear = self.wrong & self.output.isfinite() & (_size(self.reference) > SLACK * self.floor)
         right = self.reference[clear]
         if len(right) < LEAST or float(right.std()) <= LEFT * float(right.square().mean().sqrt()):
@@ -90,15 +89,13 @@ class WrongOutput:
 
 
 def _size(values: Tensor) -> Tensor:
-    """Magnitudes; 0 of what is not finite."""
+    """Magnitudes; 0 for NaN and infinity."""
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
 def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
-    """The suspects that explain all of these outputs of a call, and whether they explain also the right elements.
-
-    None where too little is wrong to tell.
-    """
+    """Find the suspects that explain all these outputs of a call. Returns their words, each with
+    whether it explains the right elements too; None if too few elements are wrong."""
     held = outputs[:MOST_HELD]
     if not any(output.telling >= LEAST for output in held):
         return None
@@ -118,7 +115,7 @@ def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
 
 
 def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
-    """A target's own faults with their functions; Refused with its entry where there is none."""
+    """Load a target's own faults as (words, function). Raises Refused if one cannot be loaded."""
     functions = []
     for as_if, function in faults.items():
         try:
@@ -131,10 +128,9 @@ def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_sid
 def of_call(
     answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor, *, plain: bool
 ) -> Iterator[Suspect]:
-    """Mistakes that a call of this signature may have. `answer`: the reference; `right`: its answer to the call.
-
-    `plain`: tensors are given one by one, and one is returned. Others have mistakes of single inputs only.
-    """
+    """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
+    `answer`: the reference. `right`: its output. `plain`: the function takes tensors one by one and
+    returns one; then also faults of dimensions and of pairs of inputs."""
     if plain:
         yield from _of_dimensions(answer, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
@@ -156,7 +152,7 @@ def of_call(
                     along.setdefault(dimension, []).append((place, axis))
         for words, other in others.items():
             yield words, partial(answer, _with(inputs, {place: other}), call)
-    for dimension, places in along.items():  # Of two inputs only the first index of a dimension that they share.
+    for dimension, places in along.items():  # Both inputs that share a dimension repeat its first index.
         for pair in itertools.combinations(places, 2):
             changed_inputs = _with(inputs, {place: _first(inputs[place], axis) for place, axis in pair})
             words = " and ".join(names[place] for place, _ in pair)
@@ -168,14 +164,14 @@ def _with(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor
 
 
 def _first(tensor: Tensor, axis: int) -> Tensor:
-    """A tensor whose first index along an axis stands at all of them."""
+    """Repeat the first index along an axis over the whole axis."""
     return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 
 def _of_dimensions(
     answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
-    """Inputs read for each other, a dimension summed over in part, and an output with its places exchanged."""
+    """Yield suspects: exchanged inputs, partly summed dimensions, shifted or transposed outputs."""
     for (x, (a, tensor)), (y, (b, other)) in itertools.combinations(
         enumerate(zip(signature.inputs, inputs, strict=True)), 2
     ):
@@ -206,10 +202,8 @@ def _of_dimensions(
 
 
 def of_results(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
-    """As if a right result were changed: zeros, wrong signs, a narrow integer type, off by one.
-
-    `whole`: the right results are whole numbers; the last two concern these only.
-    """
+    """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one.
+    `whole`: the results are integers; the last two kinds apply only then."""
     results = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),

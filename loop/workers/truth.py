@@ -1,4 +1,4 @@
-"""What is right, how far an output may be from it, and what is found where it is further."""
+"""The right output of a call, the error that an output may have, and the comparison of both."""
 
 import math
 import sys
@@ -15,13 +15,13 @@ from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
 
 FIRST, LAST = -500, 500
-"""Powers of two into which errors are sorted."""
+"""Range of powers of two by which errors are counted."""
 TIMES, FEW = 8, 8
-"""An output may have that many times as many errors of a size as rounding explains, and a few more."""
+"""Errors of a size may be TIMES as frequent as rounding explains, plus FEW."""
 
 
 def tail_of(errors: Tensor) -> Tensor:
-    """How many of some errors, which are positive and finite, reach each power of two: [LAST - FIRST], falling."""
+    """Count how many errors (positive, finite) reach each power of two: [LAST - FIRST], falling."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     places = (exponents.long() - 1).clamp(FIRST, LAST - 1) - FIRST
     counts = torch.bincount(places, minlength=LAST - FIRST).cpu()
@@ -30,27 +30,30 @@ def tail_of(errors: Tensor) -> Tensor:
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
-"""A variant may lose this much more than the plain implementation in the same type, plus a floor."""
+"""Limits on a variant's largest and mean error: the plain implementation's, scaled, plus a
+floor."""
 FEW_ROUNDINGS = 2.0
-"""... and never less than so many roundings of the largest value: of a few elements the plain implementation may
-by chance lose next to nothing."""
+"""The limit is at least this many roundings of the largest value: with few elements, the plain
+implementation may be almost exact by chance."""
 FEW_ELEMENTS = 3.2
-"""The mean error of n elements is known to within about this over the root of n, as a share: three standard
-deviations of a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
+"""Relative uncertainty of a mean error over n elements, times sqrt(n): three standard deviations of
+a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
 SUMS = 4
-"""Roundings of the largest value by which two answers of one reference may differ."""
+"""Roundings of the largest value by which two runs of one reference may differ."""
 IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
-"""Rounding does not move a value by more than this share of the largest: the plain implementation is a control of
-the reference. Half-precision softmax over logits of standard deviation 30 stays below 0.06."""
+"""Largest share of the largest value that rounding can explain. A larger difference between plain
+implementation and reference means that one is wrong. Half-precision softmax of logits with standard
+deviation 30 stays below 0.06."""
 LOOSE, NOISE = 16.0, 16.0
-"""Where zeros would be right by a tolerance, `atol` is a sixteenth of the root mean square of what is not zero. It
-stays where a sixteenth of that is what the reference loses in its own types on average: there is only noise."""
+"""If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values.
+It stays as stated if 1/16 of that is below the reference's mean rounding error: the output is
+noise."""
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MAP_PARTS = 8
 BESIDE = 2
-"""Neighbours of a wrong element that are shown on either side."""
+"""Neighbours of a wrong element that a report shows on either side."""
 PART = 1 << 20, 1 << 26
-"""Elements that are compared at a time, on a CPU and on a GPU: so they fit its cache, or its memory."""
+"""Elements compared at a time, on a CPU (fits the cache) and on a GPU (fits the memory)."""
 
 
 @dataclass
@@ -58,62 +61,62 @@ class Truth:
     """One right output of a call, and the errors that its element type explains."""
 
     part: TensorFile
-    """The output, as it lies among those of the call."""
+    """The output's place in the call's block of outputs."""
     dimensions: list[str]
     reference: Tensor
-    """float64."""
+    """The right output in float64."""
     plain_max: float
     plain_mean: float
     most: tuple[float, float]
-    """Limits of the largest and the mean error, by the plain implementation's errors."""
+    """Limits of the largest and the mean error, from the plain implementation's errors."""
     allowed: Tensor
     """Allowed absolute error of each element."""
     tolerance: Tolerance
     plain_lost: bool = False
-    """Whether the plain implementation has a NaN or infinity where the reference has a number."""
+    """Whether the plain implementation has NaN or infinity where the reference is finite."""
     also: Tensor | None = None
-    """Whole numbers of the reference in its own types, which are right, too."""
+    """Integer output of the reference in its own types, right too; None for floating point."""
     stated: Tensor | None = None
-    """Errors that the stated tolerance allows, where zeros would be right by it and less is allowed."""
+    """Errors allowed by the stated tolerance, if `tolerance` was tightened; otherwise None."""
     rounded: bool = False
-    """Whether the effect of rounding the inputs is allowed for: it is worked out where something seems wrong."""
+    """Whether the effect of rounded inputs is included; computed only if something seems wrong."""
     tail: Tensor | None = None
-    """Tail of the errors beyond the stated tolerance that are explained; None: all, as far as allowed."""
+    """Explained errors beyond the stated tolerance, as `tail_of` counts; None: no count applies."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether its elements are whole numbers or truth values, which nothing rounds."""
+        """Whether the elements are integers or booleans, which are never rounded."""
         return not is_floating(self.part.dtype)
 
     def on(self, device: str) -> "Truth":
-        """The same on a device."""
+        """Copy the tensors to a device."""
         names = [name for name, value in vars(self).items() if isinstance(value, Tensor) and name != "tail"]
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
     @property
     def loose(self) -> str:
-        """A note on a tolerance that is not applied as stated; empty for any other."""
+        """A note that the stated tolerance was tightened; empty if it applies as stated."""
         atol = self.tolerance.atol
         what = f"the stated atol of {self.part.name}: zeros would be right by it; {atol:.2g} is allowed"
         return what if self.stated is not None else ""
 
     def facing(self, output: Tensor) -> "Truth":
-        """The same, with less allowed where more elements of an output are off than rounding explains."""
+        """Reduce the allowed errors if more elements of `output` are off than rounding explains."""
         if self.tail is None:
             return self
         crowds = tail_beyond(self.tolerance, self.reference, output) / (TIMES * self.tail + FEW)
         most = crowds.max()
         if most <= 1:
             return self
-        # The power of two that too many errors reach, by the largest factor.
+        # The power of two with the largest excess of errors.
         (places,) = (crowds == most).nonzero(as_tuple=True)
         least = 2.0 ** (FIRST + int(places[-1]))
         stated = allowed_by(self.tolerance, self.reference).clamp_(min=least * (1 - 2.0**-50))
         return replace(self, allowed=torch.minimum(self.allowed, stated))
 
     def outside(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """Which elements of an output are wrong. The tolerance may forgive a share of elements that are not too
-        far off. `allowed`: errors in place of its own."""
+        """Mask of an output's wrong elements. `allowed`: errors that replace its own. If the
+        tolerance has `matched` below 1, a share of errors up to its `cap` is forgiven."""
         wrong = outside_tolerance(output, self.reference, self.allowed if allowed is None else allowed)
         if self.also is not None:
             wrong &= output.double() != self.also
@@ -128,7 +131,8 @@ class Truth:
 def truth_of(
     part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
-    """The truth of an output; `plain`: the plain implementation's output, or the reference's in its own types."""
+    """Make the Truth of one output. `plain`: the output of the plain implementation, or of the
+    reference in its own types; None if unknown."""
     floating = is_floating(part.dtype)
     plain_max, plain_mean, lost, tolerance, tail = 0.0, 0.0, False, stated, None
     if plain is not None:
@@ -148,7 +152,7 @@ def truth_of(
 
 
 def tail_beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tensor:
-    """The tail of an output's errors beyond a tolerance, multiplied by `times`."""
+    """Count (`tail_of`) the errors beyond a tolerance, after multiplying them by `times`."""
     errors = []
     for values, right in parts(output, reference):
         error = (values - right).abs_().mul_(times)
@@ -157,7 +161,7 @@ def tail_beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: flo
 
 
 def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of one shape, some elements of each at a time, in float64."""
+    """Yield slices of several equally shaped tensors, flat and in float64, to bound the memory."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     step = PART[flat[0].is_cuda]
     for first in range(0, flat[0].numel(), step):
@@ -165,10 +169,8 @@ def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def same_answer(answer: Tensor, other: Tensor) -> bool:
-    """Whether two answers are of one shape and equal, NaN in the same places, but for the order of sums.
-
-    A library may choose the order by where a tensor lies. It changes the last bits.
-    """
+    """Whether two answers agree up to the order of summation: shape, values, NaN positions. A
+    library may choose that order by the tensor's address, which changes the last bits."""
     if answer.shape != other.shape:
         return False
     order = SUMS * torch.finfo(answer.dtype).eps * largest_of(answer) if answer.is_floating_point() else 0.0
@@ -179,12 +181,12 @@ def same_answer(answer: Tensor, other: Tensor) -> bool:
 
 
 def overflows(output: Tensor, reference: Tensor) -> Tensor:
-    """Where an output is NaN or infinite, and the reference a number."""
+    """Mask where an output is NaN or infinite but the reference is finite."""
     return reference.isfinite() & ~output.isfinite()
 
 
 def why_unjudged(truth: Truth, whose: str) -> str:
-    """Why no output can be judged by a truth; empty where it can. `whose`: the function that overflows."""
+    """Why no output can be judged; empty if it can. `whose`: the function that overflows."""
     dtype, largest = truth.part.dtype, largest_of(truth.reference)
     most = torch.finfo(getattr(torch, dtype)).max
     if largest > most:
@@ -193,7 +195,7 @@ def why_unjudged(truth: Truth, whose: str) -> str:
 
 
 def doubt(truth: Truth) -> str:
-    """Why the reference or the plain implementation must be wrong; empty when rounding explains their
+    """Why reference or plain implementation must be wrong; empty if rounding explains the
     difference."""
     largest = largest_of(truth.reference)
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
@@ -205,7 +207,7 @@ def doubt(truth: Truth) -> str:
 
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
-    """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
+    """Whether rounding could explain all errors: none implausibly large or non-finite."""
     most = IMPLAUSIBLE * largest_of(truth.reference)
     for output in outputs:
         if largest_and_mean_error(output, truth.reference)[0] > most:
@@ -216,13 +218,13 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
 
 
 def largest_of(reference: Tensor) -> float:
-    """The largest finite magnitude; 0 where there is none."""
+    """Largest finite magnitude; 0.0 if there is none."""
     sizes = (values.abs().nan_to_num(0.0, 0.0, 0.0) for (values,) in parts(reference))
     return max((float(size.max()) for size in sizes), default=0.0)
 
 
 def outside_tolerance(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
-    """Which elements are not within their allowed error; NaN is right only where the reference is NaN."""
+    """Mask of elements beyond their allowed error. NaN is right only where the reference is NaN."""
     wrong = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
     flat, first = wrong.view(-1), 0
     for got, right, most in parts(output, reference, allowed):
@@ -233,17 +235,15 @@ def outside_tolerance(output: Tensor, reference: Tensor, allowed: Tensor) -> Ten
 
 
 def allowed_by(tolerance: Tolerance, reference: Tensor) -> Tensor:
-    """The allowed error of each element."""
-    allowed = reference.abs()  # In place from here on: it may be gigabytes.
+    """Allowed error of each element: atol + rtol * abs(reference)."""
+    allowed = reference.abs()  # The next operations are in place, because the tensor may have gigabytes.
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
 def tightened_tolerance(stated: Tolerance, reference: Tensor, lost: float, dtype: str) -> Tolerance:
-    """A tolerance, with a smaller `atol` where zeros would be right by it though the output is more than noise.
-
-    `lost`: the mean error of the plain implementation, or of the reference in its own types. 0 says that nothing
-    was computed in float64: then the noise is unknown.
-    """
+    """Reduce `atol` if an all-zero output would pass although the output is more than noise.
+    `lost`: mean error of the plain implementation, or of the reference in its own types. 0:
+    unknown, as nothing ran in float64; then the tolerance stays."""
     if not lost or not 0 < stated.atol < math.inf or not zeros_pass(stated, reference):
         return stated
     count, squares = 0, 0.0
@@ -257,18 +257,20 @@ def tightened_tolerance(stated: Tolerance, reference: Tensor, lost: float, dtype
 
 
 def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
-    """Whether zeros are right by a tolerance."""
+    """Whether an all-zero output passes a tolerance."""
     cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
     for (values,) in parts(reference):
         size = values.abs()
-        if not bool((size.isfinite() & (size <= cap)).all()):  # There zeros are wrong, however few there are.
+        if not bool(
+            (size.isfinite() & (size <= cap)).all()
+        ):  # Beyond the cap a zero is wrong, even if `matched` forgives a share.
             return False
         wrong += int((size > tolerance.atol + tolerance.rtol * size).sum())
     return bool(reference.numel()) and wrong <= (1 - tolerance.matched) * reference.numel()
 
 
 def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Largest and mean absolute error over the elements that are finite on both sides."""
+    """Largest and mean absolute error over elements that are finite in both tensors."""
     largest, total, count = 0.0, 0.0, 0
     for values, right in parts(output, reference):
         difference = (values - right).abs()
@@ -280,7 +282,8 @@ def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, fl
 
 
 def distance(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
-    """The largest distance between two right answers of one shape, in units of their rounding errors."""
+    """Largest distance between two right answers, in units of their rounding errors. Compares
+    outputs of equal shape; infinite if they differ without rounding."""
     most = 0.0
     for truth, other in zip(truths, others, strict=True):
         if truth.reference.shape == other.reference.shape:
@@ -293,7 +296,7 @@ def distance(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
 
 
 def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """Limits of a variant's largest and mean error, from those of the plain implementation."""
+    """Limits on a variant's largest and mean error, derived from the plain implementation's."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_of(reference)
     uncertain = 1 + FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))
     return (
@@ -303,16 +306,14 @@ def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str
 
 
 def json_number(value: Tensor) -> float | None:
-    """A scalar for JSON: None stands for NaN, the largest double for infinity."""
+    """Convert a scalar for JSON: NaN becomes None, infinity the largest double."""
     plain = float(value)
     return None if math.isnan(plain) else max(min(plain, sys.float_info.max), -sys.float_info.max)
 
 
 def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
-    """The finding of an output, in its own type or float64. Most of it is filled only where elements are wrong.
-
-    `bounded`: it may lose no more than the plain implementation does.
-    """
+    """Compare an output with the truth. Maps and positions are filled only if elements are wrong.
+    `bounded`: also limit the errors to those of the plain implementation."""
     wrong = truth.outside(output)
     largest, mean = largest_and_mean_error(output, truth.reference)
     count, message, (most, most_in_mean) = int(wrong.sum()), "", truth.most
@@ -338,9 +339,9 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         return result
     exact = output.double()
     error = (exact - truth.reference).abs()
-    # In units of the allowed error; a NaN or infinity out of place is the worst.
+    # Error in units of the allowed error; an unexpected NaN or infinity is the worst.
     excess = (error / truth.allowed.clamp(min=1e-300)).nan_to_num(1e300, 1e300).clamp(max=1e300)
-    # NaN or infinity where it belongs is no error.
+    # An expected NaN or infinity is no error.
     error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0)).nan_to_num(math.inf)
     maps, spans = dict[str, tuple[Span, ...]](), dict[str, Span]()
     for axis, name in enumerate(truth.dimensions):
@@ -364,7 +365,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
 
 
 def _mismatch(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
-    """The first of the elements with the largest `how_much`, and those beside it along the last dimension."""
+    """The first element with the largest `how_much`, with neighbours along the last dimension."""
     flat = int(how_much.double().reshape(-1).argmax())
     index, beside = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)], []
     if index:
@@ -381,16 +382,15 @@ def _mismatch(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
 
 
 def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
-    """Whether wrong indices, as of a maximum or a sorting, point to the same values of an input as the right ones.
-
-    They may count along one of its axes, or through all of it.
-    """
+    """Whether wrong indices (of a maximum or a sort) point to the same input values as the right
+    ones. Indices may count along one axis of an input, or through the flat input."""
     if not truth.is_whole or output.dtype == torch.bool:
         return False
     right, got, wrong = truth.reference.long(), output.long(), truth.outside(output)
 
     def point_alike(rows: Tensor, axis: int) -> bool:
-        """Whether both point to the same values along the last axis of `rows`, which was that one before."""
+        """Whether right and wrong indices select equal values on the last axis of `rows`. `axis`:
+        the position of that axis in the original tensor."""
         if bool(((right < 0) | (right >= rows.shape[-1]) | (got < 0) | (got >= rows.shape[-1])).any()):
             return False
         if rows.dim() == 1:
@@ -412,29 +412,30 @@ def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
 
 
 HALF_ROUNDINGS = 2.0
-"""Roundings of every input that an answer in half precision may be worth: its kernels compute in float32, and
-round what they read and what they multiply."""
+"""Input roundings that a half-precision answer may cost: kernels compute in float32 but round what
+they read and multiply."""
 ROUNDINGS = 16.0
-"""The same in wider types: a polynomial exponential is off by a few units in the last place each time."""
+"""The same for wider types: a polynomial exponential is off by a few units in the last place."""
 SUMMING = 1.0
-"""... and more for each root of a term: roundings of n partial sums, which grow like their number, are a random
-walk of standard deviation sqrt(n)/3 roundings of the sum. Three of those."""
+"""Additional roundings per square root of the number of terms. Roundings of n partial sums are a
+random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
 NARROWER, LINEAR, CUBIC, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
-"""A step so much narrower has to move an element at least so much less, and at most so much: where it does not,
-the function jumps there (an index, a comparison), and no rounding is forgiven. Differences below this share of the
-largest element are float64's own rounding."""
+"""A step that is NARROWER times smaller must move an element at least LINEAR and at most CUBIC
+times less. Otherwise the function jumps there (an index, a comparison) and no rounding is forgiven.
+Movements below FLOAT64_NOISE times the largest element are float64's own rounding."""
 AnswerTo = Callable[[list[Tensor]], Tensor]
-"""The exact answer to other inputs."""
+"""Computes the exact answer to other inputs."""
 
 
 def input_rounding_effect(
     answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str
 ) -> tuple[Tensor, float, float]:
-    """How far the exact `answer` moves from `reference` when every input is rounded: by element, most, on average.
+    """How far the exact `answer` moves from `reference` if every input is rounded: by element,
+    largest, mean.
 
-    Inputs are rounded in the type of the call, `dtype`, or in their own where that is wider: what is narrower
-    converts exactly. They are rounded at random, and all upwards: random roundings average out in a long sum,
-    while errors of its partial sums do not.
+    Inputs are rounded to `dtype`, or to their own type if that is wider; narrower ones convert
+    exactly. Two cases count: random directions, and all upwards. Random roundings average out in a
+    long sum, while errors of its partial sums do not.
     """
     most = torch.finfo(getattr(torch, dtype)).eps
     eps = [min(most, torch.finfo(t.dtype).eps) if t.is_floating_point() else 0.0 for t in inputs]
@@ -459,13 +460,13 @@ def input_rounding_effect(
 
 
 def signs_of(like: Tensor, seed: int = 0) -> Tensor:
-    """One or minus one for each element, the same each time."""
+    """A reproducible random +1 or -1 for each element."""
     draw = torch.Generator(like.device).manual_seed(seed)
     return torch.randint(2, like.shape, generator=draw, device=like.device).double() * 2 - 1
 
 
 def roundings(dtype: str, terms: int) -> float:
-    """How many roundings of its inputs an answer that sums so many terms may be worth."""
+    """How many input roundings an answer with sums of `terms` terms may cost."""
     if torch.finfo(getattr(torch, dtype)).bits < 32:
         return HALF_ROUNDINGS
     return ROUNDINGS + SUMMING * math.sqrt(terms)

@@ -1,8 +1,6 @@
-"""A worker's program: `python -m loop.workers.worker_program REPLIES CORES ARENA [BELL BELL]`.
-
-It holds one variant. It imports neither torch nor pydantic before a variant asks for it, so that it starts in tens
-of milliseconds.
-"""
+"""A worker's program: `python -m loop.workers.worker_program REPLY_FD CORES ARENA_FD [BELL_FD
+BELL_FD]`. It holds one variant. It imports torch and pydantic only if the variant needs them, so
+that it starts in tens of milliseconds."""
 
 import contextlib
 import ctypes
@@ -31,26 +29,27 @@ from loop.workers.checking import CallCheck
 from loop.workers.messages import Answers, No, Request, answer, serve
 
 EMPTY_ELEMENTS = 64
-"""Elements of the tensor that an empty call of PyTorch allocates."""
+"""Elements of the tensor that PyTorch's empty call allocates."""
 
 
 class LoadedCandidate:
-    """A loaded variant, and what it remembers from check to check."""
+    """A loaded variant, with its state between checks."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.draw = random.Random()
         self.called = False
         self.last: tuple[object, Prepared] | None = None
-        """The form of the last prepared call, and the call."""
+        """Shapes, layout and attributes of the last prepared call, and that call."""
         self.slow = False
-        """Whether that call was checked, and is slow."""
+        """Whether that call was checked and proved slow."""
 
     def check(self, request: messages.Compute) -> CallCheck:
-        """Compute one output twice at least; a slow call on other values than before once.
+        """Check one call: at least two runs, or one if it is slow and was checked on other values.
 
-        Half the time a call on other values comes before, so that nobody can count which calls are looked at. The
-        first call of the process is always looked at: there the call on other values comes after it.
+        At random, an unchecked call on other values comes first, so a variant cannot count which
+        calls are checked. The process's first call is always checked; there the other call comes
+        after it.
         """
         prepared, first, self.called = self._prepared(request), not self.called, True
         if first:
@@ -65,23 +64,24 @@ class LoadedCandidate:
         return check
 
     def _prepared(self, request: messages.Compute) -> Prepared:
-        """A prepared call. Where only values differ, the last one is refilled: an address then tells nothing."""
+        """Prepare a call. If only the values differ from the last call, reuse its memory, so a
+        variant that caches by address fails."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
         if self.last is not None and self.last[0] == form:
             self.last[1].refill(call)
         else:
-            self.last, self.slow = None, False  # Its memory first: there may be too little for both.
+            self.last, self.slow = None, False  # Release the old memory first: both may not fit.
             self.last = (form, self.loaded.prepare(call, request.layout))
         return self.last[1]
 
 
 class WorkerProgram:
-    """What one process holds: a variant, and a call of it that is staged."""
+    """State of the worker process: a variant and a staged call of it."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        """`arena`: the file of the memory that is shared with the judge; `bell`: as in `arena.obey`."""
+        """`arena`: descriptor of the memory shared with the judge. `bell`: as in `arena.obey`."""
         self.arena, self.bell = arena, bell
         self.staged: Stage = Nothing()
         self.shared: mmap.mmap | None = None
@@ -89,11 +89,11 @@ class WorkerProgram:
         self.slow = 0.0
         self.seal: Seal | None = None
         self.candidates: dict[str, LoadedCandidate] = {}
-        """The variant as it was loaded, under no name, and with mistakes by their names."""
+        """The loaded variant under the empty name, and with injected mistakes under their names."""
         self.dry: checking.DryRun | None = None
 
     def load(self, request: messages.Load) -> None:
-        """Load a variant, once what it needs is imported, and what it is timed with is sealed."""
+        """Load a variant, after importing what it needs and sealing the functions that time it."""
         terms = request.variant
         library: type[Compiled] = Compiled
         loaded: Loaded
@@ -129,7 +129,7 @@ class WorkerProgram:
                 the_device()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
-        """Compute one output: its digests, the files of those that differ, what else was noticed."""
+        """Check one call; write its distinct outputs to files and report what the check noticed."""
         check = self.candidate(request.mistake).check(request)
         outputs = [*check.outputs.values(), *check.enclosed.values()]
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
@@ -147,7 +147,7 @@ class WorkerProgram:
         )
 
     def candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
-        """The variant, or the variant with a mistake, which keeps what it remembers from call to call."""
+        """The variant, or the variant with a mistake, which keeps its own state between calls."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
         if mistake is None:
@@ -159,7 +159,7 @@ class WorkerProgram:
         return self.candidates[mistake["name"]]
 
     def stage(self, request: messages.StageCall) -> int | None:
-        """Take a call's place in the shared memory, and make it once."""
+        """Lay a call out in shared memory and run it once; return peak bytes, or None."""
         self.unstage()
         self.shared = mmap.mmap(self.arena, request.size)
         self.inputs = len(request.call.inputs)
@@ -175,7 +175,7 @@ class WorkerProgram:
         return peak
 
     def obey(self, request: messages.Obey) -> tuple[str, ...]:
-        """Carry out the judge's orders about the staged call until it says to leave."""
+        """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
         self.shared = self.shared or mmap.mmap(self.arena, CONTROL_BYTES)
         if request.empty is not None:
             self.staged = empty_calls(request.empty)
@@ -183,12 +183,12 @@ class WorkerProgram:
         return self._broken()
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
-        """Let go of the staged call."""
+        """Release the staged call."""
         self.staged.close()
         self.staged, self.shared, self.inputs = Nothing(), None, 0
 
     def launches(self, request: messages.Launches) -> messages.Launched:
-        """Which kernels a call would launch."""
+        """List the kernels that a call would launch."""
         self.dry = self.dry or checking.DryRun(request)
         return self.dry.launches(request.call)
 
@@ -197,10 +197,8 @@ class WorkerProgram:
 
 
 def first_call_bytes(run: Run) -> int | None:
-    """Memory that the first call adds to the process at its peak; None where the system does not tell.
-
-    Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5)).
-    """
+    """Run the first call; return the memory it adds at its peak, or None if the system does not
+    report it. Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5))."""
 
     def peak_bytes() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -219,7 +217,7 @@ def first_call_bytes(run: Run) -> int | None:
 
 
 def empty_calls(way: str) -> Stage:
-    """Calls that do nothing, made in one of the `judge_process.Way`s; no calls at all for any other word."""
+    """A stage whose calls do nothing, in one of `judge_process.Way`; other words: no calls."""
     if way == "c_abi":
         nothing = object.__new__(Compiled)
         nothing.entry = ctypes.CDLL(None).labs
@@ -239,8 +237,8 @@ def empty_calls(way: str) -> Stage:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer until the parent is gone."""
-    sys.dont_write_bytecode = True  # Nothing is written beside what is judged.
+    """Answer requests until the session closes standard input."""
+    sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
     own = {int(core) for core in arguments[1].split(",") if core}
     arena, *bell = (int(handle) for handle in arguments[2:])
     for handle in (arena, *bell):
@@ -248,16 +246,17 @@ def main(arguments: Sequence[str]) -> None:
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
 
     def respond(answers: Answers, request: Request[Any]) -> object:
-        """The reply. Where a kernel lost the device this process ends instead: nothing works there now."""
-        # Several processes load at once: none is kept to its cores before its first other request.
+        """Answer a request. End this process if a kernel lost the device: nothing works there
+        now."""
+        # Several workers load at once: bind to the cores only at the first request after loading.
         if own and not isinstance(request, messages.Load):
             for task in os.listdir("/proc/self/task"):
-                with contextlib.suppress(OSError):  # It has ended meanwhile.
+                with contextlib.suppress(OSError):  # The thread has ended meanwhile.
                     if not os.sched_getaffinity(int(task)) <= own:
                         os.sched_setaffinity(int(task), own)
             own.clear()
         reply = answer(answers, request)
-        # Under a tool no other request comes, and the tool tells what happened.
+        # Under a tool no further request comes, and the tool reports the error.
         if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := invocation.why_lost()):
             invocation.end_process(reply.message, why)
         return reply

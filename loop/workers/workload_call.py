@@ -1,4 +1,4 @@
-"""Workloads as calls: the files of their tensors and the room there, and what the judge is told of a target."""
+"""Turns workloads into calls (files of tensors, windows) and targets into the judge's requests."""
 
 import hashlib
 import random
@@ -13,22 +13,22 @@ from loop.model.workloads import fills, shape
 from loop.workers.judge_messages import Begin, Expect
 
 EQUAL = ("normal", "constant")
-"""Kinds of values that may be the same along an axis."""
+"""Kinds of values that may be constant along an axis."""
 LEAST_ROOM = 1 << 14
-"""Bytes of room at least, so that small tensors too have more than a few windows."""
+"""Minimum room in bytes, so that small tensors have several windows too."""
 DRAWS = 4
-"""Sets of values that a target's own generator makes for timed calls."""
+"""Input sets that a target's own generator draws for timed calls."""
 PAIR = 2
-"""Consecutive seeds under which a module has the same weights. A process that checks both makes it once, and what
-a variant remembers of it stays while the values change."""
+"""Number of consecutive seeds with the same module weights. A process that checks both builds the
+module once, so a variant's cached weights stay valid while the inputs change."""
 FRESH = 8_000
-"""Added to a seed for values that nothing else is checked on."""
+"""Added to a seed for inputs that no check uses."""
 
 
 def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begin:
-    """A target, or the part of one, as the judge has to know it."""
+    """Make the judge's Begin request for a target, or for one component of it."""
     signature, tensors = target.signature, {**target.signature.inputs, **target.signature.outputs}
-    # A part has the words, updates and types of the whole: of tensors that it does not have, too.
+    # A component inherits updates and types of the whole target, also for tensors it lacks.
     fewer = {
         "updates": {name: source for name, source in signature.updates.items() if name in signature.outputs},
         "types": {name: dtype for name, dtype in signature.types.items() if name in tensors},
@@ -46,14 +46,15 @@ def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begi
 
 
 def only_output(signature: Signature) -> str:
-    """Dimensions of the only output; empty where there are others, or only the reference knows them."""
+    """Dimensions of the only output; empty if there are several or the signature names none."""
     return signature.output if len(signature.outputs) == 1 else ""
 
 
 def expectation(
     target: Target, workload: Workload, call: Call, secret: str, device: Device, *, wide: bool
 ) -> Expect:
-    """What the judge is asked to make of a workload. The secret decides which values have a known answer."""
+    """Make the judge's request for a workload's inputs and right answer. `secret` decides which
+    values get a known answer. `wide`: prepare several windows or draws for timing."""
     finds, secret = finds_outputs(target.signature), f"{secret} {workload.seed}"
     request = Expect(call, (), workload.seed, twice=False, finds=finds, parameters={})
     if target.generator is not None:
@@ -69,7 +70,7 @@ def expectation(
 
 
 def function_terms(target: Target, name: str) -> FunctionTerms:
-    """A function of the target, or a class of which an instance is made."""
+    """Terms for loading a target's function, or its class if the target has modules."""
     modules = target.modules
     if modules is None:
         return FunctionTerms(name)
@@ -78,11 +79,9 @@ def function_terms(target: Target, name: str) -> FunctionTerms:
 
 
 def make_call(target: Target, workload: Workload, folder: str, reader: str, layout: Layout = "contiguous") -> Call:
-    """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
-
-    With a generator its inputs are not known yet, nor its outputs where they depend on them. Where they are to be
-    broadcast, their values are the same along an axis.
-    """
+    """Make the call of a workload: inputs in `folder`, outputs in a file for `reader`. If the
+    target has a generator, the inputs are still unknown, and possibly the outputs. Layout
+    `broadcast`: input values are constant along one axis."""
     apart = layout == "broadcast"
     signature, stem = target.signature, f"{folder}/{file_name(workload)}{'-broadcast' * apart}"
     path = f"{stem}-{reader}-output.bin"
@@ -111,8 +110,8 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         places = list(signature.inputs)
         sources = [signature.updates.get(part.name) for part in parts]
         updates = tuple(-1 if source is None else places.index(source) for source in sources)
-    seed = target.modules.seed if target.modules else 0  # Before each constructor.
-    if seed is None:  # It tells nothing of the seed of the inputs.
+    seed = target.modules.seed if target.modules else 0  # Set before each constructor.
+    if seed is None:  # Hashed, so that a module cannot infer the inputs' seed.
         text = f"{workload.name} {workload.base_seed // PAIR}"
         seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
     return Call(
@@ -133,29 +132,29 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
 
 
 def finds_outputs(signature: Signature) -> bool:
-    """Whether only the reference knows which outputs there are, and of which shapes."""
+    """Whether only the reference knows the outputs or their shapes."""
     return not signature.outputs or ANY in signature.outputs.values()
 
 
 def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
-    """A workload with values of its own, twice: a module has the same weights under both seeds."""
+    """The workload with two new seeds, under which a module has the same weights."""
     first = workload.seed + FRESH - workload.base_seed % PAIR
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 
 def widen_call(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
-    """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
+    """Give input files of normal values room for more windows; `seed` places the known window."""
     draw, inputs = random.Random(seed), []
     for tensor, fill in zip(call.inputs, fills, strict=True):
         if fill.kind == "normal" and not fill.nan_along and tensor.elements:
             step = step_of(tensor.dtype, device)
             room = -(-max(tensor.elements, LEAST_ROOM // tensor.item) // step) * step
-            # The values whose answer is known begin anywhere: they are rotated to a window, which is aligned.
+            # The known values may begin anywhere, because a rotation moves them to an aligned window.
             tensor = tensor.but(room=room, offset=draw.randrange(room + 1))
         inputs.append(tensor)
     return call.but(inputs=tuple(inputs))
 
 
 def file_name(workload: Workload) -> str:
-    """What the names of a workload's files begin with."""
+    """Common beginning of the names of a workload's files."""
     return "".join(c if c.isalnum() else "_" for c in workload.name) + f"-{workload.seed}"

@@ -1,1 +1,2 @@
-"""Calls of compiled variants on a CUDA device, through its driver alone. Begin with `driver`, then `stage`."""
+"""Calls of compiled variants on a GPU, through the CUDA driver. Begin with `driver`, then
+`stage`."""

@@ -1,8 +1,6 @@
-"""The CUDA driver through ctypes: one device, its memory, streams and events. No torch: it starts in milliseconds.
-
-Everything happens in the device's primary context, the one that a CUDA runtime linked into a variant
-takes as well: memory and streams made here are good there. It lives as long as the process.
-"""
+"""The CUDA driver through ctypes: a device, its memory, streams and events. Without torch, for a
+fast start. Everything uses the device's primary context, as a CUDA runtime linked into a variant
+does. So variants can use our memory and streams. The context lives as long as the process."""
 
 import ctypes
 import functools
@@ -13,7 +11,7 @@ from loop.calls.call import POISON, Refused
 from loop.calls.memory import VALUES, Guard, Memory, draw_guard
 
 FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
-"""After one of these nothing works in the process any more (cuda.h: it must be terminated and relaunched)."""
+"""CUresults after which the process cannot use the device (cuda.h: it must be relaunched)."""
 ELSEWHERE = "`compute-sanitizer` names the line"
 HINTS = {
     2: "end what else uses the GPU (nvidia-smi shows it), or take smaller workloads",
@@ -35,7 +33,7 @@ HINTS = {
     900: "while a graph is captured a call may not wait for the GPU",
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
 }
-"""What mends it, by CUresult."""
+"""CUresult to advice for the user."""
 
 
 HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
@@ -87,35 +85,35 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuGraphExecDestroy": (HANDLE,),
     "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
 }
-"""Arguments of every function used, by the name that the library exports; each returns a CUresult."""
+"""Function name to argument types, for every driver function in use; each returns a CUresult."""
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
-"""The same function, in drivers before CUDA 12.8."""
+"""Function to its name in drivers before CUDA 12.8."""
 
 
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096
-"""Bytes on either side of a buffer, at least."""
+"""Minimum bytes of the guard zone on either side of a buffer."""
 ALIGNMENT = 256
 NAME_BYTES = 256
 NON_BLOCKING = 1
-"""CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
+"""CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
-"""CUdevice_attribute."""
+"""Values of CUdevice_attribute."""
 LIMITS = {"shared_static": 8, "threads_per_sm": 39, "shared_per_sm": 81, "registers_per_sm": 82}
 LIMITS |= {"shared_per_block": 97, "blocks_per_sm": 106}
-"""The same, of what the blocks of one multiprocessor divide among themselves."""
+"""Values of CUdevice_attribute for the resources that blocks share on one multiprocessor."""
 ACCESS_POLICY_WINDOW = 1
-"""CUstreamAttrID."""
+"""Value of CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
-"""CUresult where there is nothing to run on."""
+"""CUresults that mean: no GPU to run on."""
 
 
 Lack = Literal["", "driver", "device"]
-"""What is missing: the driver, or devices that it shows; empty for anything else."""
+"""What is missing: `driver`, `device`, or empty for another reason."""
 
 
 class NoDevice(Refused):
-    """There is no GPU to run on, or no driver for it: nothing a variant could have done better."""
+    """There is no GPU or no driver. The variant is not to blame."""
 
     def __init__(self, message: str, lack: Lack = "") -> None:
         super().__init__(message)
@@ -135,23 +133,23 @@ class Driver:
             self._functions[name] = function
 
     def attempt(self, name: str, *arguments: Any) -> int:
-        """Call a function; its CUresult, 0 for success."""
+        """Call a driver function and return its CUresult; 0 is success."""
         return int(self._functions[name](*arguments))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; raises Refused with its name and the driver's own words when it fails."""
+        """Call a driver function. Raises Refused with its name and the driver's message."""
         code = self.attempt(name, *arguments)
         if code:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def make(self, name: str, kind: Any, *arguments: Any) -> int:
-        """Call a function whose first argument is where its result, of the ctypes type `kind`, goes."""
+        """Call a function that returns a `kind` (ctypes type) through its first argument."""
         result = kind()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
 
     def explain(self, code: int) -> str:
-        """Name and meaning of a CUresult, as the driver gives them, and what to do about it."""
+        """Name and meaning of a CUresult from the driver, and advice for the user."""
         texts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             pointer = ctypes.c_char_p()
@@ -163,7 +161,7 @@ class Driver:
 
 
 def load(library: str) -> Driver:
-    """The driver in a shared library, started; raises NoDevice where there is no driver or no device."""
+    """Load and initialise the driver. Raises NoDevice without driver or GPU, Refused otherwise."""
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
@@ -178,17 +176,15 @@ def load(library: str) -> Driver:
 
 
 def cuda_release(driver: Driver) -> tuple[int, int]:
-    """The newest CUDA release whose code this driver runs, as in (13, 0)."""
+    """Newest CUDA release that this driver supports, such as (13, 0)."""
     version = driver.make("cuDriverGetVersion", ctypes.c_int)
     return version // 1000, version % 1000 // 10
 
 
 def facts(driver: Driver, number: int) -> dict[str, Any]:
-    """What a GPU is, by the handle that `cuDeviceGet` gave; nothing has to be made on it to know that.
-
-    `uuid` is as NVML and nvidia-smi write it. `clock_hz`: the highest of its multiprocessors. `bytes_per_s`: of
-    its memory, which moves data twice a cycle; 0 of a MIG slice, whose share no driver tells.
-    """
+    """Properties of a GPU. `number`: its handle from `cuDeviceGet`; no context is needed. `uuid` is
+    in the format of nvidia-smi. `clock_hz` is the highest SM clock. `bytes_per_s` is the memory
+    bandwidth (two transfers a cycle), 0 for a MIG slice, whose share no driver reports."""
     text = ctypes.create_string_buffer(NAME_BYTES)
     driver.call("cuDeviceGetName", text, NAME_BYTES, number)
     uuid = (ctypes.c_ubyte * 16)()
@@ -215,18 +211,18 @@ def attribute(driver: Driver, which: int, number: int) -> int:
 
 @functools.cache
 def the_driver() -> Driver:
-    """This process's driver."""
+    """The driver of this process, loaded once."""
     return load(LIBRARY)
 
 
 class Owned:
-    """Something of the driver's, given back when it is closed or forgotten."""
+    """A driver object that is released when closed or garbage-collected."""
 
     def __init__(self, driver: Driver, handle: int, give_back: str) -> None:
         self.driver, self.handle, self._give_back = driver, handle, give_back
 
     def close(self) -> None:
-        """Give it back. That the driver may refuse, after a crash or at the end, is no news."""
+        """Release the object. Errors are ignored: after a crash the driver refuses every call."""
         if self.handle:
             self.driver.attempt(self._give_back, self.handle)
             self.handle = 0
@@ -237,18 +233,18 @@ class Owned:
 
 
 class Stream(Owned):
-    """A queue of work, which keeps no order with the legacy default stream."""
+    """A CUDA stream that is not ordered with the legacy default stream."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver, driver.make("cuStreamCreate", HANDLE, NON_BLOCKING), "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
-        """Wait until its work is done; raises Refused when a kernel crashed."""
+        """Wait until the stream is idle. Raises Refused if a kernel crashed."""
         self.driver.call("cuStreamSynchronize", self.handle)
 
 
 class AccessPolicyWindow(ctypes.Structure):
-    """`CUaccessPolicyWindow`, with room for all else that a CUstreamAttrValue may be."""
+    """`CUaccessPolicyWindow`, padded to the size of CUstreamAttrValue."""
 
     _fields_ = (
         ("base_ptr", HANDLE),
@@ -261,7 +257,7 @@ class AccessPolicyWindow(ctypes.Structure):
 
 
 def take_back_l2(driver: Driver, stream: int) -> int:
-    """Take away the access policy window that somebody set on a stream; its bytes, 0 where there was none."""
+    """Remove an access policy window from a stream; return its bytes, 0 if there was none."""
     window = AccessPolicyWindow()
     failed = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
     if failed or not window.num_bytes:
@@ -271,25 +267,25 @@ def take_back_l2(driver: Driver, stream: int) -> int:
 
 
 class Event(Owned):
-    """A moment in a stream."""
+    """A CUDA event."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver, driver.make("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
 
     def record(self, stream: Stream) -> None:
-        """Let it be the moment at which all work queued so far is done."""
+        """Record the event after all work queued on the stream so far."""
         self.driver.call("cuEventRecord", self.handle, stream.handle)
 
 
 def elapsed_s(begin: Event, end: Event) -> float:
-    """Seconds from one event to another, both past; the driver counts in half microseconds."""
+    """Seconds between two completed events; the resolution is about half a microsecond."""
     milliseconds = ctypes.c_float()
     begin.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), begin.handle, end.handle)
     return milliseconds.value / 1e3
 
 
 class Device:
-    """One GPU, its primary context current in the calling thread."""
+    """One GPU. Its primary context becomes current in the calling thread."""
 
     def __init__(self, index: int = 0) -> None:
         self.driver = the_driver()
@@ -302,51 +298,52 @@ class Device:
         known = facts(self.driver, number)
         self.name, self.uuid, self.capability = known["name"], known["uuid"], known["capability"]
         self.copies = Stream(self.driver)
-        """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
+        """Stream for copies between host and device, independent of all other streams."""
 
     @property
     def free_bytes(self) -> int:
-        """Device memory that nobody has taken."""
+        """Free device memory in bytes."""
         free, total = SIZE(), SIZE()
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
     def copy(self, name: str, to: Any, source: Any, size: int) -> None:
-        """Call one of the driver's functions that copy or fill `size` bytes, and wait until it is done."""
+        """Call a driver function that copies or fills `size` bytes, and wait for it."""
         if size:
             self.driver.call(name, to, source, size, self.copies.handle)
             self.copies.synchronise()
 
     def write(self, address: int, data: bytes) -> None:
-        """Put bytes there. It waits for no stream, as `read`: synchronise the one that computes first."""
+        """Copy bytes to a device address. Like `read`, it waits for no stream: synchronise the
+        computing one first."""
         self.copy("cuMemcpyHtoDAsync_v2", address, data, len(data))
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes there."""
+        """Copy bytes from a device address to the host."""
         data = (ctypes.c_char * size)()
         self.copy("cuMemcpyDtoHAsync_v2", data, address, size)
         return data.raw
 
     def memory(self, size: int) -> "DeviceMemory":
-        """Memory for a tensor of `size` bytes, poisoned, between zones."""
+        """Allocate memory for a tensor of `size` bytes, filled with NaN, between guard zones."""
         return DeviceMemory(self, size)
 
     def stream(self) -> Stream:
-        """A new stream."""
+        """Make a new stream."""
         return Stream(self.driver)
 
     def synchronise_all(self) -> None:
-        """Wait for all work of the context, on whatever stream; raises Refused when a kernel crashed."""
+        """Wait for all streams of the context. Raises Refused if a kernel crashed."""
         self.driver.call("cuCtxSynchronize")
 
 
 class DeviceMemory(Memory):
-    """Device memory for one tensor between two zones; without zones it is as large, and as it was allocated."""
+    """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
         self, device: Device, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE
     ) -> None:
-        """`shift`: bytes by which it is misaligned; `zone`: bytes on either side, at least."""
+        """`shift`: bytes of misalignment. `zone`: minimum bytes on either side; 0: no zones."""
         room = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone if zone else max(size + shift, 1)
         self.device, allocated = device, ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
@@ -372,9 +369,9 @@ class DeviceMemory(Memory):
             self.device.copy("cuMemsetD8Async", self.address, POISON, self.size)
 
     def take(self, origin: "DeviceMemory", offset: int) -> None:
-        """Fill it from the byte `offset` of another memory on."""
+        """Fill the tensor with bytes of `origin`, from byte `offset` on."""
         self.device.copy("cuMemcpyDtoDAsync_v2", self.address, origin.address + offset, self.size)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._allocated.close()

@@ -1,9 +1,6 @@
-"""A compiled variant's calls on a CUDA device, timed by graph replay.
-
-Inputs come from the memory that is shared with the judge.
-
-The device's own clock is finer than the host's; the judge holds it against its own.
-"""
+"""Timed calls of a compiled variant on a GPU, by replaying a CUDA graph. Inputs come from memory
+shared with the judge. Times come from the GPU's events, which are finer than the host's clock; the
+judge compares them with its own clock."""
 
 import ctypes
 import functools
@@ -30,42 +27,43 @@ from loop.calls.library import Compiled, CompiledCall, Invocation
 from loop.calls.memory import Memory
 
 THREAD_LOCAL = 1
-"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: while capturing, this thread may do nothing that could not be replayed."""
+"""CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: forbids calls of this thread that cannot be replayed."""
 PORTABLE, MAPPED = 1, 2
 """CU_MEMHOSTALLOC flags."""
 WAIT_EQUAL = 1
 """CU_STREAM_WAIT_VALUE_EQ."""
 UNJOINED = 904
-"""CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream that was forked from the captured one was not joined again."""
+"""CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream forked from the captured one did not join again."""
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 HOLD_S = 0.02
-"""How long launches may take before the gate opens by itself. A stream's queue holds about a thousand."""
+"""Seconds of launching after which the gate opens anyway. A stream queues about 1000 launches."""
 
 
 class Uncapturable(Refused):
-    """The work is right, but a graph cannot hold it: time it with events."""
+    """The calls are valid, but a CUDA graph cannot hold them: time them with events instead."""
 
 
 class Graph(Owned):
-    """Some calls, ready to be replayed with a single launch."""
+    """Some calls in an executable CUDA graph, replayed by one launch."""
 
     def __init__(self, driver: Driver, handle: int, calls: int, nodes: int) -> None:
-        """`nodes`: kernels, copies and fills of all its calls; none: the work went to another stream."""
+        """`nodes`: kernels, copies and fills of all `calls`; 0: the work went to another stream."""
         super().__init__(driver, handle, "cuGraphExecDestroy")
         self.calls, self.nodes = calls, nodes
 
     def launch(self, stream: Stream) -> None:
-        """Queue a replay."""
+        """Queue one replay."""
         self.driver.call("cuGraphLaunch", self.handle, stream.handle)
 
 
 def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
-    """A graph of `calls` calls of `run`, which launches on `stream`.
+    """Capture `calls` calls of `run`, which launches on `stream`, into a graph.
 
-    `run` also runs once before, since first calls load code, and what it raises there passes through.
-    Raises Uncapturable when it cannot be captured, such as when it waits for the GPU; the stream stays usable.
-    Raises Refused when it leaves work on another stream: whoever waits for its own stream has no result then.
+    `run` is called once before, because first calls load code; its exceptions pass through. Raises
+    Uncapturable if the calls cannot be captured, for example because they wait for the GPU; the
+    stream stays usable. Raises Refused if work stays on another stream, because waiting for the
+    given stream would not give the result.
     """
     run()
     stream.synchronise()
@@ -93,14 +91,16 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
     finally:
         if captured.value:
             driver.attempt("cuGraphDestroy", captured.value)
-    with suppress(Exception):  # A CUDA runtime tells of the broken capture at the call that next asks for errors.
+    with suppress(
+        Exception
+    ):  # Clear the broken capture's error, which a CUDA runtime reports at its next error check.
         run()
     stream.synchronise()
     raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
 
 
 class Gate(Owned):
-    """A flag in host memory for which a stream waits, so that work queues up behind it."""
+    """A flag in host memory on which a stream waits, so that launches queue up behind it."""
 
     def __init__(self, driver: Driver) -> None:
         handle = driver.make("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
@@ -110,31 +110,31 @@ class Gate(Owned):
         self._flag.value = OPEN
 
     def shut(self, stream: Stream) -> None:
-        """Let the stream wait here from now on."""
+        """Make the stream wait at this point."""
         self._flag.value = SHUT
         self.driver.call("cuStreamWaitValue32_v2", stream.handle, self._address, OPEN, WAIT_EQUAL)
 
     def open(self) -> None:
-        """Let the stream go on."""
+        """Let the stream continue."""
         self._flag.value = OPEN
 
 
 class Stopwatch:
-    """Times calls on one stream by events, which begin once everything is queued."""
+    """Times calls on one stream by events. The first call starts when all are queued."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.queued = True
-        """Whether calls can be launched before the first begins. Otherwise the launches, too, are in the time."""
+        """Whether all calls can be queued before the first starts; else times include launches."""
         self._gate = Gate(stream.driver)
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
     def time(self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S) -> float:
-        """Seconds of one of `calls` calls of `run`, which launches on the stream.
+        """Seconds per call, for `calls` calls of `run`, which launches on the stream.
 
-        After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever. From
-        then on there is no gate. None: `run` waits for nothing, and the gate needs no guard, which would take
-        0.2 ms to start.
+        `hold_s`: limit on launching, after which the gate opens for good: a `run` that waits for
+        the GPU would hang. None: `run` never waits, so the 0.2 ms for starting the timer thread are
+        saved.
         """
         guard: threading.Timer | None = None
 
@@ -162,24 +162,24 @@ class Stopwatch:
         return elapsed_s(self._begin, self._end) / calls
 
     def replay(self, graph: Graph, times: int = 1) -> float:
-        """Time replays of a graph; seconds of one of its calls."""
+        """Time `times` replays of a graph; return seconds of one of its calls."""
         return self.time(lambda: graph.launch(self.stream), times, None) / graph.calls
 
 
 @functools.cache
 def the_device() -> Device:
-    """This process's device: the first that is visible."""
+    """The device of this process: the first visible GPU."""
     return Device()
 
 
 @functools.cache
 def the_stream() -> Stream:
-    """The stream that variants are given."""
+    """The stream passed to variants."""
     return the_device().stream()
 
 
 class DeviceLibrary(Compiled):
-    """A loaded library whose kernels run on the device."""
+    """A loaded library whose kernels run on the GPU."""
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "DeviceCompiledCall":
         return DeviceCompiledCall(self.invoke, call, layout)
@@ -189,7 +189,7 @@ class DeviceLibrary(Compiled):
 
 
 class DeviceCompiledCall(CompiledCall):
-    """One call of a compiled CUDA variant."""
+    """A checked call of a compiled CUDA variant."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         self.stream = the_stream().handle
@@ -205,11 +205,9 @@ class DeviceCompiledCall(CompiledCall):
         return launch_and_wait
 
     def output(self) -> bytes:
-        """The last output's bytes.
-
-        Raises Refused when work went on elsewhere after the stream was done, and when the variant has lines of the
-        second-level cache kept for it: values of one call would wait there for the next.
-        """
+        """Wait for the stream and return the last output's bytes. Raises Refused if work continued
+        on another stream, or if the variant left an L2 access policy window, because values of one
+        call would stay in the cache for the next."""
         the_stream().synchronise()
         if kept_bytes := take_back_l2(the_device().driver, the_stream().handle):
             message = f"left a window of {kept_bytes} bytes that the L2 cache keeps on the stream it was given"
@@ -222,18 +220,19 @@ class DeviceCompiledCall(CompiledCall):
 
 
 class ExactCall(DeviceCompiledCall):
-    """One call whose tensors have no neighbours of their own."""
+    """A call whose tensors are allocations without guard zones, for sanitizers."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         return super().memory(size, 0, dtype, 0)
 
 
 GAP = 512
-"""Bytes after each output of a sample, at least: what is written there harms no other output."""
+"""Minimum bytes after each output of a sample, so an out-of-bounds write damages no other
+output."""
 
 
 class DeviceStage(Stage):
-    """Calls of a compiled CUDA variant, each with an output of its own in one block of device memory."""
+    """Timed calls of a compiled CUDA variant. All outputs lie in one block of device memory."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
@@ -241,7 +240,7 @@ class DeviceStage(Stage):
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
         self.pools = [DeviceMemory(device, tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
         self.block = device.memory(0)
-        """The outputs of all calls, a step apart: poisoned and read by one copy each."""
+        """Outputs of all calls at equal distances: one operation fills or reads all."""
         self.step = -(-(places.slot_bytes + GAP) // ALIGNMENT) * ALIGNMENT
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
@@ -254,10 +253,10 @@ class DeviceStage(Stage):
             pool.fill(data)
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Rotate inputs, poison outputs; capture the calls where these windows are new."""
+        """Rotate the inputs, fill outputs with NaN, capture a graph for new windows."""
         device = the_device()
         self.windows = windows
-        if self.block.size < len(windows) * self.step:  # Elsewhere now: nothing that was captured is of use.
+        if self.block.size < len(windows) * self.step:  # The block moves, which invalidates all captured graphs.
             self._forget()
             self.block.close()
             self.block = device.memory(len(windows) * self.step)
@@ -270,7 +269,9 @@ class DeviceStage(Stage):
                 outputs = [begin + part.offset for part in self.call.written]
                 call = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
                 self.runs.append(call.aim(window))
-        if key not in self.graphs:  # The values of the calls before: those that come now are new to all of them.
+        if (
+            key not in self.graphs
+        ):  # Capture on the old values, so that the values to be timed are new to every call.
             self.graphs[key] = self._capture(self.runs)
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             pool.take(origin, count)
@@ -281,7 +282,7 @@ class DeviceStage(Stage):
         device.synchronise_all()
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
-        """The calls as one graph; None when they cannot be captured."""
+        """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
         more = max(1, round(self.slow * len(runs))) if self.slow else 0
         with suppress(Uncapturable):
             graph = capture(the_stream(), partial(_make, [*runs[:more], *runs]), 1)
@@ -291,7 +292,7 @@ class DeviceStage(Stage):
         return None
 
     def run(self, count: int) -> int:
-        """Replay the calls so many times; nanoseconds by the device's events. All its work is done then."""
+        """Replay all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
         if self.graph is not None:
             seconds = count * self.watch.replay(self.graph, count)
         else:
@@ -300,11 +301,11 @@ class DeviceStage(Stage):
         return int(seconds * 1e9)
 
     def give(self) -> None:
-        """Bring the outputs into their slots."""
+        """Copy the outputs into their slots."""
         data, inputs = self.block.contents(), self.call.inputs
 
         def held(window: Sequence[int], number: int) -> bytes:
-            """What stands in an input now, in the window of a call."""
+            """Bytes of an input, updated in place, in the window of a call."""
             return self.pools[number].read(window[number] * inputs[number].item, inputs[number].size)
 
         for n, (window, slot) in enumerate(zip(self.windows, self.places.slots, strict=False)):
@@ -319,7 +320,7 @@ class DeviceStage(Stage):
             memory.close()
 
     def _forget(self) -> None:
-        """Let go of all graphs."""
+        """Destroy all graphs."""
         for graph in self.graphs.values():
             if graph is not None:
                 graph.close()
@@ -327,18 +328,18 @@ class DeviceStage(Stage):
 
 
 def _make(runs: Sequence[Run]) -> None:
-    """Make some calls, one after the other."""
+    """Run some calls, one after the other."""
     for run in runs:
         run()
 
 
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
 EMPTY_CALLS = 100
-"""Kernels in the graph of empty calls."""
+"""Empty kernels in one graph."""
 
 
 class EmptyKernels(Stage):
-    """As many launches of an empty kernel as a graph holds; a run tells the time of one."""
+    """Launches of an empty kernel in a graph, to measure the floor of a kernel's time."""
 
     captured = True
 
@@ -353,7 +354,7 @@ class EmptyKernels(Stage):
         self.graph, self.watch = capture(stream, launch, EMPTY_CALLS), Stopwatch(stream)
 
     def run(self, count: int) -> int:
-        """So many calls, a graph's at least; nanoseconds of them by the device's events."""
+        """Replay `count` launches, rounded to whole graphs (at least one); return nanoseconds."""
         replays = max(1, count // EMPTY_CALLS)
         return int(self.watch.replay(self.graph, replays) * replays * EMPTY_CALLS * 1e9)
 
