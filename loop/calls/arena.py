@@ -202,6 +202,7 @@ class Arena:
             pool.write(self.base, 0)
 
     def _resize(self, size: int) -> None:
+        """Change the size of the mapping; the file itself only grows."""
         if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # Discard the old contents.
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()

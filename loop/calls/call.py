@@ -34,13 +34,13 @@ class LoopTensor(ctypes.Structure):
 
 
 def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int, ...]:
-    """Strides in elements.
+    """Strides of a tensor in elements, for a layout.
 
     - `contiguous`, `misaligned`: C order.
-    - `strided`: rows are padded, and the dimensions between the first and the last lie in reverse order, as in
-      [B, S, H, D] storage of a [B, H, S, D] tensor.
-    - `transposed`: the last two dimensions change places.
-    - `broadcast`: the axis `same` has stride 0.
+    - `strided`: padded rows; the dimensions between first and last lie in reverse order, as in [B,
+      S, H, D] storage of a [B, H, S, D] tensor.
+    - `transposed`: the last two dimensions are exchanged.
+    - `broadcast`: the axis `same` has stride 0 (-1: no axis).
     """
     if layout == "broadcast" and same >= 0:
         dense = strides_of((*shape[:same], 1, *shape[same + 1 :]), "contiguous")
@@ -304,7 +304,7 @@ class CommandTerms(Plain):
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
-"""What a worker can be asked to load."""
+"""What a worker can load: a library, a Python function or a command."""
 
 
 def step_of(dtype: Dtype, device: Device) -> int:

@@ -1,6 +1,8 @@
-"""Calls a user's Python function or class with any structure of arguments and results. A structure
-(tuples, dicts, modules) is split into its tensors and the rest. The rest is pickled with a number
-for each tensor, so that a worker can rebuild the structure around its own tensors."""
+"""Calls a user's Python function or class with any structure of arguments and results.
+
+A structure (tuples, dicts, modules) is split into its tensors and the rest. The rest is pickled
+with a number for each tensor, so that a worker can rebuild the structure around its own tensors.
+"""
 
 import hashlib
 import io
@@ -173,6 +175,7 @@ class Callee:
         """Digests of the module's tensors; copies of them if calls may change the state."""
 
     def _state(self) -> dict[str, Any]:
+        """Digests or copies of the module's tensors by name."""
         state = self.module.state_dict() if self.module is not None else {}
         keep: Callable[[Tensor], Any] = torch.clone if self.terms.is_free else digest
         return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
@@ -197,7 +200,7 @@ class Callee:
         keywords: dict[str, Any] = {}
         if self.rest:
             positional, keywords = put_together(self.rest, tensors)
-        if keywords and outputs:  # Where inputs come by name, outputs do, too.
+        if keywords and outputs:  # If inputs are passed by name, so are outputs.
             keywords |= dict(zip((part.name for part in self.call.written), outputs, strict=True))
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)

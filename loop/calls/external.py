@@ -1,5 +1,7 @@
-"""Variants that are programs. A call is described by arguments, environment and a JSON file. A
-program may time itself."""
+"""Variants that are programs.
+
+A call is described by arguments, environment and a JSON file. A program may time itself.
+"""
 
 import json
 import os

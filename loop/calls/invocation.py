@@ -209,6 +209,7 @@ class Prepared(ABC):
         self.refill(call)
 
     def _memory(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
+        """Memory for one tensor, sized for its strides."""
         size = elements_spanned(tensor.shape, strides) * tensor.item
         return self.memory(size, shift, tensor.dtype, zone_bytes(tensor.shape, strides, tensor.dtype))
 

@@ -1,5 +1,7 @@
-"""Loads a shared library with the C interface, checks its build id and calls it. Without torch.
-`cuda.stage` calls libraries on a GPU."""
+"""Loads a shared library with the C interface, checks its build id and calls it.
+
+Without torch. `cuda.stage` calls libraries on a GPU.
+"""
 
 import ctypes
 import os

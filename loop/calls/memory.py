@@ -210,6 +210,7 @@ class Buffer(Memory):
         self.poison()
 
     def _place(self, offset: int) -> None:
+        """Move the tensor to this offset in its pages."""
         self._start = self.FAR + self._zone + offset
         self.address = self._base + self._start
 

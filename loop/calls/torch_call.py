@@ -261,12 +261,14 @@ class FunctionStage(HostStage):
         """Number of calls that run twice on a GPU, for a positive control."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """View part of shared memory as a tensor."""
         count, kind = prod(shape), TORCH_DTYPES[dtype]
         if not count:
             return torch.empty(shape, dtype=kind)
         return torch.frombuffer(self.places.memory, dtype=kind, count=count, offset=offset).reshape(shape)
 
     def _in_slot(self, offset: int, parts: Sequence[TensorFile]) -> list[Tensor]:
+        """Views of the outputs in the slot at this byte offset."""
         return [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
 
     def point(self, windows: Windows) -> None:
@@ -310,9 +312,7 @@ class DeviceFunctionStage(FunctionStage):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         for n, (turn, pool) in enumerate(zip(self.places.turns, self.pools, strict=True)):
-            whole = pool.view(
-                WHOLE[pool.element_size()]
-            )  # Viewed as integers, because `roll` does not support every type.
+            whole = pool.view(WHOLE[pool.element_size()])  # As integers: `roll` lacks some types.
             self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
@@ -330,9 +330,7 @@ class DeviceFunctionStage(FunctionStage):
         if self.graphs.get(key, (None,))[0] is None:
             self.point(windows)
             self.runs = [*self.runs[: self.again], *self.runs]
-        if (
-            key not in self.graphs
-        ):  # Capture on the old values, so that the values to be timed are new to every call.
+        if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
         self.captured = self.graph is not None
@@ -345,6 +343,7 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:
+        """Capture all runs in one graph; returns (graph, results), graph None if impossible."""
         stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         results: list[Any] = []

@@ -1,6 +1,8 @@
-"""Injects mistakes into Python functions and classes with any structure of arguments. A mistake
-sees the floating-point inputs, in order, and the first floating-point output; all else passes
-through."""
+"""Injects mistakes into Python functions and classes with any structure of arguments.
+
+A mistake sees the floating-point inputs, in order, and the first floating-point output; all else
+passes through.
+"""
 
 import copy
 import functools
@@ -147,9 +149,7 @@ def erring_class(base: Any, terms: Terms) -> Any:
     def called(self: Any, *positional: Any, **keywords: Any) -> Any:
         if mistake is not None:
             return mistake(functools.partial(honest, self), *positional, **keywords)
-        if "wide" not in vars(
-            self
-        ):  # A float64 copy with the first call's weights, hidden from the module's state.
+        if "wide" not in vars(self):  # A float64 copy with the first call's weights, not in its state.
             vars(self)["wide"] = copy.deepcopy(self).double()
         return in_float64(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
 

@@ -73,6 +73,7 @@ def round_inputs(call: ErringCall) -> None:
 
 
 def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:
+    """Copy the list of inputs with one replaced."""
     return [*inputs[:place], other, *inputs[place + 1 :]]
 
 
@@ -123,6 +124,7 @@ def growing(output: Array, terms: Terms) -> None:
 
 
 def _allowed(meant: Any, terms: Terms) -> Any:
+    """The tolerance of each value."""
     return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(meant)
 
 
@@ -138,6 +140,7 @@ def neighbour(output: Array, terms: Terms) -> None:
 
 
 def _tail(output: Array, axis: int) -> tuple[slice, ...]:
+    """Index of the tail of a dimension."""
     size = output.shape[axis]
     return (*(slice(None),) * axis, slice(size - max(1, min(TAIL, size // 8)), None))
 

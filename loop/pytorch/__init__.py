@@ -143,6 +143,7 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
 
 
 def _make(chosen: Project, name: str, device: str | torch.device | None) -> Operator:
+    """Check that the variant can be an operator; build, load and declare it."""
     target = targets.target(chosen).value
     variant = target.variants.get(name)
     if variant is None:

@@ -1,5 +1,7 @@
-"""Declares an operator to PyTorch with a C kernel, through kernels/include/loop_torch.cpp. Needs a
-compiler and PyTorch 2.7 or later; raises Unavailable otherwise."""
+"""Declares an operator to PyTorch with a C kernel, through kernels/include/loop_torch.cpp.
+
+Needs a compiler and PyTorch 2.7 or later; raises Unavailable otherwise.
+"""
 
 import ctypes
 from functools import cache
@@ -230,9 +232,7 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
     Unavailable if this PyTorch or this machine cannot have the kernel."""
     own = space(contract.space)
     own.define(contract.schema, tags=TAGS)
-    own.impl(
-        contract.name, fallthrough_kernel, "Autograd"
-    )  # The C kernel itself rejects inputs that require gradients.
+    own.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
     homes = [contract.homes[dimension] for dimension in contract.output]
 
     def abstract(*arguments: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def make_values(
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
         values = numpy.empty(tensor.elements + tensor.room, dtype=numpy.float32)
-        for first in range(0, len(values), BLOCK):  # Three times as fast as at once: float64 stays in the cache.
+        for first in range(0, len(values), BLOCK):  # Blocks stay in the cache: three times as fast.
             part = values[first : first + BLOCK]
             part[:] = stream.standard_normal(len(part)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
@@ -71,7 +71,7 @@ def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int
     values = make_values(fill, stream, tensor, axis)
     if seed % 2 and fill.kind == "normal" and not tensor.room:
         values = values.reshape(shape)
-        for turned in stream.permutation(values.ndim):  # Each axis disturbs what the ones before it did.
+        for turned in stream.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
             lines = numpy.moveaxis(values, turned, -1)
             if lines.size:
                 exchange_extreme(lines, greatest=True, place=-1)
@@ -153,7 +153,7 @@ class Asking:
         call, tensors = request.call, []
         for flat, tensor in zip(self._values(request), call.inputs, strict=True):
             torch_side.write_tensor(tensor.path, flat)
-            window = flat[tensor.offset : tensor.offset + tensor.elements]  # Whose answer the judge knows.
+            window = flat[tensor.offset : tensor.offset + tensor.elements]  # The window with a known answer.
             tensors.append(window.reshape(tensor.shape))
         return Inputs(call, tensors)
 
@@ -167,7 +167,7 @@ class Asking:
                 text.split().index(fill.nan_along) if fill.nan_along else None
                 for fill, text in zip(request.values, texts, strict=True)
             ]
-            with ThreadPoolExecutor() as threads:  # At the same time: NumPy draws without the lock.
+            with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
                 terms = (request.values, repeat(seed), range(len(axes)), call.inputs, axes)
                 return list(threads.map(make_tensor, *terms))
         maker = partial(self.maker, sizes=self.sizes(call), seed=seed)
@@ -188,7 +188,7 @@ class Asking:
         others, note = self._others(request, first) if request.draws > 1 else ([], "")
         draws = [*others[: request.draw], first, *others[request.draw :]] if others else [first]
         names = list(self.signature.inputs)
-        if len(names) != len(first.names):  # Paths in what the function is given.
+        if len(names) != len(first.names):  # Name inputs by their paths in the structure.
             depth = 2 if self.passes == "one" else 1
             names = [name.split(".", depth)[-1] for name in first.names]
         files = []
@@ -241,9 +241,7 @@ class Asking:
         """Call a target's function with the tensors by position and the call's attributes. `what`:
         name of the function in error messages. Raises Refused if the function raises."""
         bound = function.keywords if isinstance(function, partial) else {}
-        asks = (
-            "sizes" in _parameters(function) and "sizes" not in bound
-        )  # The shapes of its inputs do not name every dimension.
+        asks = "sizes" in _parameters(function) and "sizes" not in bound  # Inputs lack some dimensions.
         more = {"sizes": self.sizes(call)} if asks else {}
         return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
 
@@ -286,6 +284,7 @@ class Asking:
     def _outputs(
         self, what: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, later: bool
     ) -> tuple[dict[str, Tensor], Any]:
+        """`outputs`, without the test for changed inputs."""
         if self.is_plain(call):
             result = self.ask(what, function, tensors, call)
             if isinstance(result, Tensor) or self.signature.outputs:
@@ -305,9 +304,7 @@ class Asking:
         result = self._asked(what, bound, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
-        if updates and len(outputs) == len(names) - len(
-            updates
-        ):  # The function returns only the outputs that it does not write in place.
+        if updates and len(outputs) == len(names) - len(updates):  # Updates are not returned.
             returned, changed = iter(outputs.values()), dict(zip(self.signature.inputs, tensors, strict=False))
             outputs = {name: changed[updates[name]] if name in updates else next(returned) for name in names}
         if len(outputs) != len(names):
@@ -407,6 +404,7 @@ def _same_form(draw: Apart, other: Apart) -> bool:
 
 
 def _alike(draw: Apart, other: Apart) -> bool:
+    """Whether two draws are bitwise equal."""
     return _same_form(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
 

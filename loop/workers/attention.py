@@ -89,6 +89,7 @@ def _partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
 
 
 def _partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
+    """One partial: the weighted sums, the maximum, the sum of weights and PADDING zeros."""
     nothing = logits.new_full((*logits.shape[:-1], 1), -math.inf)
     masked = logits.masked_fill(~shown, -math.inf)
     top = torch.cat([masked, nothing], dim=-1).amax(dim=-1, keepdim=True)
@@ -130,6 +131,7 @@ def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
+    """The softmax scale; None means 1/sqrt(D)."""
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 

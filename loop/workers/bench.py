@@ -1,4 +1,4 @@
-"""The bench of one session: its target, its scratch folder, and the warm judge."""
+"""The workers, scratch folder and running judge of a session's target."""
 
 import contextlib
 import os
@@ -87,6 +87,7 @@ class Side:
     slow: float = 0.0
     """Slow each call down by this share of its time (positive control); 0.0: not at all."""
     mistake: Mistake | None = None
+    """A mistake or cheat to inject (negative control); None for an honest side."""
     environment: Mapping[str, str] = field(default_factory=dict)
     emulated: bool = False
     """Whether it runs under the emulator: 100 times slower, on every core, and never timed."""
@@ -100,7 +101,7 @@ class Side:
 
     @property
     def kind(self) -> VariantKind:
-        """What kind of variant it is."""
+        """The kind of variant: `c_abi`, `python` or `command`."""
         if isinstance(self.terms, FunctionTerms):
             return "python"
         return "c_abi" if self.compiled else "command"
@@ -144,6 +145,7 @@ class Bench:
     _nursery: Nursery | None = None
     """Process that forks torch workers. Only the bench that started it closes it."""
     _floors: Floors | None = None
+    """Measured once, when first needed."""
     _part: Component | None = None
     """The component under judgement; None: the whole target."""
 
@@ -317,7 +319,7 @@ class Bench:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
         self.notes |= dict.fromkeys(reply.notes)
-        if reply.zeros_pass and layout == "contiguous":  # Of values that nobody asked for it says nothing.
+        if reply.zeros_pass and layout == "contiguous":  # Other layouts have other input values.
             self.zeros_pass[workload.name] = None
         self._judge.known[request.call.key] = request, reply.call or request.call
 
@@ -337,6 +339,7 @@ class Bench:
         return looked
 
     def _remove_files(self, workload: Workload) -> None:
+        """Delete the files of a workload's tensors."""
         for path in self.scratch.glob(f"{file_name(workload)}-*"):
             path.unlink(missing_ok=True)
 
@@ -442,7 +445,7 @@ class KeptWorker:
         self._worker: Worker | None = None
         self._loaded = False
         self.fresh = True
-        """Whether its process has answered no request yet."""
+        """True until its process has answered a request."""
         self._no_use: Refusal | None = None
 
     def start(self) -> Worker:
@@ -513,6 +516,7 @@ class Fitting(NamedTuple):
 
     workloads: tuple[Workload, ...]
     left_out: tuple[str, ...]
+    """One sentence for each workload without room."""
 
     def said_after(self, message: str) -> str:
         """A step's message, extended by the workloads that were left out."""

@@ -60,6 +60,7 @@ class DrawnInputs:
 
 
 def _varies(tensor: Tensor) -> bool:
+    """Whether a flat tensor has two different values."""
     return bool((tensor != tensor[0]).any())
 
 
@@ -67,7 +68,7 @@ def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request
     """Report what the inputs cannot show; if `request` has calls, also which the reference
     ignores."""
     looked = drawn.looked()
-    with contextlib.suppress(Refused, RuntimeError):  # It may run nowhere but where it was judged.
+    with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.calls:
             inputs, other = (asking.inputs(call) for call in request.calls)
             return _with_reads(looked, asking, reference, inputs, other.tensors)

@@ -1,5 +1,7 @@
-"""The calls of one check: the same values each time, with different bytes in the guard zones. A
-correct variant gives the same output whatever the zones contain, and never changes them."""
+"""The calls of one check: the same values, each time with different bytes in the guard zones.
+
+A correct variant gives the same output whatever the zones contain, and never changes them.
+"""
 
 import contextlib
 import ctypes
@@ -201,7 +203,7 @@ class DryRun:
 
     def __init__(self, request: Launches) -> None:
         self.path = Path(request.path)
-        os.environ |= {DRY: "1", TOLD: str(self.path)}  # Before the library is loaded: it may look only then.
+        os.environ |= {DRY: "1", TOLD: str(self.path)}  # Set first: the library may read it only when loaded.
         if not isinstance(request.variant, LibraryTerms):
             raise Refused("only a library can be asked what it launches")
         self.variant = Compiled(request.variant)
@@ -245,7 +247,7 @@ def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
     if request.how == "trace":
         return trace_kernels(prepared)
     driver = None
-    with contextlib.suppress(OSError):  # Without a driver there is nothing to mark.
+    with contextlib.suppress(OSError):  # Without a driver no profiler waits for marks.
         driver = ctypes.CDLL(DRIVER)
     if driver:
         driver.cuProfilerStart()  # From here on `ncu --profile-from-start off` counts.

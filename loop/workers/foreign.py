@@ -37,7 +37,7 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
     def generated(**keywords: Any) -> Any:
         data = generate(**keywords)
         if not places:
-            return data  # A tensor would come apart.
+            return data  # `tuple` would split a single tensor.
         return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data))
 
     return generated

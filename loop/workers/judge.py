@@ -259,9 +259,7 @@ class Judge:
         if may_round and worst.badness[:2] != (0, False) and truth.rounding_may_explain(right, outputs):
             right = answer.truths[n] = self._rounded(answer, n)
             worst = self._worst(right, outputs)
-        if (
-            worst.wrong and not right.is_whole
-        ):  # Rounding or overflow of the reference itself may explain wrong elements.
+        if worst.wrong and not right.is_whole:  # The reference's own rounding or overflow may explain them.
             for output in outputs:
                 right = answer.truths[n] = self._without_noise(inputs, right, n, output)
             wrong = [output for output in outputs if bool(right.outside(output).any())]
@@ -275,6 +273,7 @@ class Judge:
         return worst.but(output=right.part.name) if len(answer.truths) > 1 else worst
 
     def _worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
+        """The worst finding of several results for one output."""
         bounded = self.plain is not None
         findings = (truth.finding(right.facing(output), output, bounded=bounded) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
@@ -297,7 +296,7 @@ class Judge:
         except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, rounded=True, tail=None)
         factor = truth.roundings(dtype, terms)
-        each = each.mul_(factor)  # In place, for it may be gigabytes.
+        each = each.mul_(factor)  # In place: the tensor may have gigabytes.
         tail = truth.tail_of(each[each > 0])
         lost = 0.0 if self.plain else MAX_SLACK * right.plain_max
         own = None if self.plain or answer.in_own_types else self._own_type(inputs, right, n)

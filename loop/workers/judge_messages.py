@@ -68,6 +68,7 @@ class Expect(Request[Expected]):
 
     call: Call
     values: tuple[Fill, ...]
+    """Kinds of values for each input; empty if a generator makes the inputs."""
     seed: int
     twice: bool
     """Whether the reference runs twice and both results have to agree."""
@@ -96,14 +97,18 @@ class Finding(Plain):
 
     max_error: float
     plain_max_error: float | None
+    """Largest error of the plain implementation; None if there is none."""
     wrong: int
     total: int
+    """Number of elements."""
     message: str = ""
     """By how much the error exceeds that of the plain implementation; empty if it does not."""
     first: Mismatch | None = None
     worst: Mismatch | None = None
+    """`first`: the first wrong element. `worst`: the one with the largest error for its limit."""
     map: dict[str, tuple[Span, ...]] = NONE
     spans: dict[str, Span] = NONE
+    """By dimension: errors of equal stretches (`map`), and the range of wrong indices (`spans`)."""
     allowed_error: float | None = None
     """Allowed error at the element with the largest error."""
     output: str = ""
@@ -153,6 +158,7 @@ class Agreement(Plain):
     total: int
     largest: float
     allowed: float
+    """`largest` is the largest error, `allowed` the largest error that is allowed."""
 
 
 class Relate(Request[Call | Agreement | None]):

@@ -1,5 +1,8 @@
-"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`. No request makes it load a
-candidate. The first request imports torch, so a broken torch is reported as a finding."""
+"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`.
+
+No request makes it load a candidate. The first request imports torch, so a broken torch is reported
+as a finding.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -223,6 +223,7 @@ class StageCall(Request[int | None]):
     slots: tuple[int, ...]
     """Byte offset of the output of each call."""
     window: tuple[int, ...]
+    """First element of the window in each input."""
     turns: tuple[int, ...]
     """Bytes by which each input is rotated."""
 

@@ -207,9 +207,7 @@ def main() -> None:
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     private_anonymous = 0x22
     libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
-    torch.set_num_threads(
-        int(order["environment"]["OMP_NUM_THREADS"])
-    )  # torch read the nursery's thread count on import.
+    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](number_descriptors(order["arguments"], handles[3:]))
 

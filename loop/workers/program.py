@@ -282,6 +282,7 @@ class Worker(Program):
             raise
 
     def _unshare(self) -> None:
+        """Close shared memory and pipes."""
         self.arena.close()
         if self.bell:
             self.bell.close()
@@ -303,6 +304,7 @@ class Worker(Program):
             self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
+        """Send a signal to the child's process group."""
         with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
             os.killpg(self.child.process.pid, number)
 

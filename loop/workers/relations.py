@@ -1,8 +1,9 @@
-"""Properties: relations between outputs that hold without any reference.
+"""Properties: relations between outputs that need no reference.
 
-A property is a generator function. It takes the inputs of a workload as float64 tensors (rounded to the element
-type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and receives the variant's
-output of each as float64. It returns `(got, expected)`, which must agree, or None where it does not apply.
+A property is a generator function. It takes a workload's inputs as float64 tensors (already rounded
+to the element type) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and
+receives the variant's output of each in float64. It returns `(got, expected)`, which must agree, or
+None if it does not apply.
 """
 
 from collections.abc import Generator, Mapping
@@ -39,10 +40,12 @@ class Relations:
         self.losses: dict[tuple[str, str], float] = {}
         """Those errors by (property, call key), so that all variants share them."""
         self.going: Property | None = None
+        """The property that runs now; None if none does."""
         self.call: Call
         self.derived: Call
         self.name = ""
         self.asked = 0
+        """Number of calls that it has requested so far."""
 
     def relate(self, request: Relate) -> Call | Agreement | None:
         """Start a property or give it the requested output. Returns the next call to make; at the
@@ -66,6 +69,7 @@ class Relations:
         return self._next(None)
 
     def _lost_by_plain(self, going: Property) -> float:
+        """Run a property on the plain implementation; return how far both sides differ."""
         if self.plain is None:
             return 0.0
         output: Any = None

@@ -30,7 +30,7 @@ LEAST = 8
 MOST_COUNTED = 4096
 """Wrong elements sampled to count distinct ones (at most twice as many)."""
 MOST_HELD = 8
-"""Outputs of one call that a suspect has to explain."""
+"""Maximum number of outputs of one call that a suspect has to explain."""
 NOTABLE = 0.01
 """Smallest deviation of a factor from 1: sums in low precision shrink by less."""
 
@@ -85,6 +85,7 @@ class WrongOutput:
         return [(f"it were multiplied by {times:.3g}", lambda: times * self.reference)]
 
     def _allowed(self, answer: Tensor) -> Tensor:
+        """Allowed distance of each element from a suspect's answer."""
         return SLACK * (self.floor + self.rtol * _size(answer))
 
 
@@ -107,7 +108,7 @@ def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
         try:
             answer = ask()
             explained = [output.explained(answer) for output in held]
-        except Exception:  # A reference that cannot be called so says nothing.
+        except Exception:  # The reference may reject a suspect's changed call.
             continue
         if None not in explained:
             fitting[as_if] = all(explained)
@@ -160,6 +161,7 @@ def of_call(
 
 
 def _with(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
+    """Copy the list of inputs with some positions replaced."""
     return [others.get(place, tensor) for place, tensor in enumerate(inputs)]
 
 

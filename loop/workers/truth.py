@@ -261,9 +261,7 @@ def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
     cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
     for (values,) in parts(reference):
         size = values.abs()
-        if not bool(
-            (size.isfinite() & (size <= cap)).all()
-        ):  # Beyond the cap a zero is wrong, even if `matched` forgives a share.
+        if not bool((size.isfinite() & (size <= cap)).all()):  # Beyond the cap zeros are always wrong.
             return False
         wrong += int((size > tolerance.atol + tolerance.rtol * size).sum())
     return bool(reference.numel()) and wrong <= (1 - tolerance.matched) * reference.numel()

@@ -101,7 +101,7 @@ class WorkerProgram:
             from loop.calls import torch_side
 
             torch_side.use_threads(request.threads)
-            torch_call = importlib.import_module("loop.calls.torch_call")  # So that the seal covers it, too.
+            torch_call = importlib.import_module("loop.calls.torch_call")  # Imported so that it is sealed.
             if request.device == "cuda":
                 torch_call.need_device()
         elif isinstance(terms, LibraryTerms) and terms.device == "cuda":
@@ -125,7 +125,7 @@ class WorkerProgram:
         if request.device == loaded.device == "cuda":
             from loop.calls.cuda.stage import the_device
 
-            with contextlib.suppress(Refused):  # The first call says why.
+            with contextlib.suppress(Refused):  # The first call reports the reason.
                 the_device()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
@@ -193,6 +193,7 @@ class WorkerProgram:
         return self.dry.launches(request.call)
 
     def _broken(self) -> tuple[str, ...]:
+        """Names of functions that the variant replaced."""
         return tuple(self.seal.broken()) if self.seal else ()
 
 

@@ -63,7 +63,7 @@ def expectation(
             parameters={**workload.sizes, **workload.attributes},
             draws=draws,
             draw=random.Random(secret).randrange(draws),
-            device="cpu" if target.checker else device,  # A checker gets tensors as the generator made them.
+            device="cpu" if target.checker else device,  # A checker gets the generator's CPU tensors.
         )
     filled = fills(target, workload)
     return request.but(values=filled, call=widen_call(call, filled, secret, device) if wide else call)

@@ -1,6 +1,9 @@
-"""The CUDA driver through ctypes: a device, its memory, streams and events. Without torch, for a
-fast start. Everything uses the device's primary context, as a CUDA runtime linked into a variant
-does. So variants can use our memory and streams. The context lives as long as the process."""
+"""The CUDA driver through ctypes: a device, its memory, streams and events.
+
+Without torch, for a fast start. Everything uses the device's primary context, as a CUDA runtime
+linked into a variant does. So variants can use our memory and streams. The context lives as long as
+the process.
+"""
 
 import ctypes
 import functools

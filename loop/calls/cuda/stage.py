@@ -1,6 +1,8 @@
-"""Timed calls of a compiled variant on a GPU, by replaying a CUDA graph. Inputs come from memory
-shared with the judge. Times come from the GPU's events, which are finer than the host's clock; the
-judge compares them with its own clock."""
+"""Timed calls of a compiled variant on a GPU, by replaying a CUDA graph.
+
+Inputs come from memory shared with the judge. Times come from the GPU's events, which are finer
+than the host's clock; the judge compares them with its own clock.
+"""
 
 import ctypes
 import functools
@@ -91,9 +93,7 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
     finally:
         if captured.value:
             driver.attempt("cuGraphDestroy", captured.value)
-    with suppress(
-        Exception
-    ):  # Clear the broken capture's error, which a CUDA runtime reports at its next error check.
+    with suppress(Exception):  # Clear the error of the broken capture, which a CUDA runtime reports later.
         run()
     stream.synchronise()
     raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
@@ -269,9 +269,7 @@ class DeviceStage(Stage):
                 outputs = [begin + part.offset for part in self.call.written]
                 call = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
                 self.runs.append(call.aim(window))
-        if (
-            key not in self.graphs
-        ):  # Capture on the old values, so that the values to be timed are new to every call.
+        if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture(self.runs)
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             pool.take(origin, count)
