@@ -1,4 +1,4 @@
-"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule for when it fails."""
+"""Explain why a variant is wrong: threads, kept state, a known fault, or a rule on workloads."""
 
 import random
 import time
@@ -57,7 +57,7 @@ BY_CAUSE = {
     "one output": "its output does not follow its input's values",
     "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
-"""Cause found by the gate to its explanation; `loop` then tries no known faults (except for NaN)."""
+"""Cause found by the gate to its explanation. Except for NaN, no known faults are tried then."""
 KEEPS = "it keeps values between calls: "
 FIRST = "wrong in the first call of a process, right in later ones"
 BY_CALLS = {
@@ -84,7 +84,7 @@ def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
-            limit_s = 0.0  # An emulated call takes seconds, so only the checks made so far are used.
+            limit_s = 0.0  # An emulated call takes seconds: use only earlier checks.
         with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explanation(prober)))
     silent = "it gives no output, and no rule foresaw where"
@@ -94,6 +94,7 @@ def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
 
 
 def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
+    """Try explanations in order: calls, layout, threads, known faults, then a rule on workloads."""
     causes = {check.cause for check in prober.failures}
     by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
     cause = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
@@ -102,7 +103,7 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
     cause = cause or (yield from _circumstance(prober))
-    if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # It takes little time; a rule takes what is left.
+    if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # Quick; a rule uses the time left.
         as_if = yield from _as_if(prober)
     if not cause:
         rule, predicted = yield from _rule(prober)
@@ -119,7 +120,7 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
 
 
 def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
-    """A sentence if threads or earlier calls cause the failure; empty if not, or if time is over."""
+    """A sentence if threads or earlier calls cause the failure; empty if not, or without time."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
     threaded = many > 1 and prober.bench.device == "cpu" and not prober.side.emulated
@@ -164,7 +165,7 @@ def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     for whole in (True, False):
         faults = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
         common = tuple(as_if for as_if in faults[0] if all(as_if in fit for fit in faults)) if faults else ()
-        if NOTHING in common:  # All zeros: other faults that give zeros, too, say less.
+        if NOTHING in common:  # All zeros: prefer this to other faults that give zeros.
             common = (NOTHING,)
         if len(common) > MOST_NAMED:
             common = ()
@@ -174,7 +175,7 @@ def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
 
 
 def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """A sentence with the rule that predicted enough fresh workloads, and how many; ("", 0) without one.
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one.
 
     A workload that passes is tried again with other values, because it may be right by chance.
     """
@@ -236,7 +237,7 @@ def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSe
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use: sizes, attributes, type, values, scale, layout."""
+    """The features of a check that a rule may use, such as sizes, type and layout."""
     workload, scale = check.workload, scale_of(check.workload.values)
     attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
@@ -253,6 +254,7 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
 
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """A case as a workload entry of target.yaml."""
     known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:
@@ -282,14 +284,14 @@ def whereabouts(check: Check, signature: Signature) -> str:
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]
-        whole_map = len(errors) == len(largest) >= LEAST_PARTS  # A part without a number says nothing of growth.
+        whole_map = len(errors) == len(largest) >= LEAST_PARTS  # A part without a finite error hides the trend.
         if whole_map and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
             growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
     return "; ".join([", ".join([*partly, *everywhere]) or "its one element", *growing])
 
 
 def common_place(checks: Sequence[Check], signature: Signature) -> str:
-    """Which indices are wrong in all these checks, as in `the last W % 8 of W`; empty if no rule fits."""
+    """Which indices are wrong in all these checks, as in `the last W % 8 of W`; or empty."""
     texts: list[str] = []
     for name in checks[0].spans if checks else ():
         spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
@@ -304,7 +306,7 @@ def common_place(checks: Sequence[Check], signature: Signature) -> str:
 
 
 def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first rule that describes consecutive wrong indices by their first and last; else nothing."""
+    """The first sentence that fits consecutive wrong indices; or nothing."""
     begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
     block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
     rules = {
@@ -342,7 +344,7 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
 def _lines(
     finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None, explanation: Explanation | None
 ) -> Iterator[tuple[str, str]]:
-    """Lines of a diagnosis, each a label and a text: fault, cause, commits, components, workload."""
+    """Lines of a diagnosis, each a label and a text, as in ("Commit", "1a2b3c4 (new tiling)")."""
     # Without an output, the message of the variant or its emulator is the fault.
     silent = [check for check in checks.checks if check.status in ("refused", "crashed", "hung")]
     if silent:

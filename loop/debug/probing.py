@@ -1,4 +1,4 @@
-"""Shared by the debugging steps: the failure to examine, and a prober that asks the gate repeatedly."""
+"""Shared by the debugging steps: the failure to examine, and a prober that asks the gate."""
 
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class Failing:
     start: Check
     """The smallest check with this kind of failure, where a search begins."""
     telling: Check
-    """The check with the most even split of right and wrong elements, which shows their pattern best."""
+    """The check with the most even split of right and wrong elements: it shows their pattern best."""
 
     def outcome(self, check: Check) -> Outcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
@@ -68,7 +68,7 @@ def kind_of(check: Check) -> str:
 
 
 def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
-    """The most frequent kind of failure, with the checks to start from; None if all checks passed."""
+    """The most frequent kind of failure, with checks to start from; None if all checks passed."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
         return None
@@ -77,7 +77,7 @@ def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
     alike = [check for check in failed if kind_of(check) == most]
 
     def effort(check: Check) -> tuple[bool, bool, int]:
-        """Sort key: contiguous inputs first, then sizes that a shorthand covers, then small sizes."""
+        """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
         sizes = check.workload.sizes
         same = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
         return check.inputs != "contiguous", not same, prod(sizes.values())
@@ -98,7 +98,7 @@ def checks_of(context: Context, variant: str) -> list[Check]:
 
 
 def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
-    """Name to side of each variant, with its build; variants that do not compile are left out."""
+    """Name to side (variant with its build); variants that do not compile are left out."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
@@ -165,11 +165,11 @@ class FailureProber:
         self._checker.worker.close()
 
     def workload(self, entry: Entry, other: int = 0) -> Workload:
-        """The workload of an entry, with the failure's element type and seed; `other` shifts the seed."""
+        """The workload of an entry, with the failure's type and seed; `other` shifts the seed."""
         return single(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, cached. Default layout: the failure's; `other` shifts the seed.
+        """The gate's answer on a workload, cached. `inputs`: layout, None: the failure's.
 
         Raises SearchSpent if the budget is used up.
         """
@@ -189,7 +189,7 @@ class FailureProber:
             try:
                 check = yield from self._checker.look(workload, inputs)
             except WorkFailed as failed:
-                # The generator or reference may not take every size, which is no fault of the variant.
+                # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard(workload)
         self._remember(check)
@@ -206,13 +206,13 @@ class FailureProber:
         self.outcomes[(*values_key(check.workload), check.inputs)] = answer
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether a check's first call is right, and whether all later calls are. Raises SearchSpent."""
+        """Whether the first call is right, and whether all later calls are. Raises SearchSpent."""
         self._spend()
         bench, right = self.bench, list[bool]()
         try:
             yield from bench.expect(workload)
             call = bench.call(workload, self.side.name)
-            request = Compute(call, inputs, hurried=True)  # Else the worker may make another call before.
+            request = Compute(call, inputs, hurried=True)  # Else another call may come first.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
             paths = files_of(call, reply)
         except WorkerLost as lost:
@@ -228,7 +228,7 @@ class FailureProber:
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this process."""
+        """Whether calls that are right in a fresh process fail after other calls in this one."""
         others = {values_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
@@ -243,7 +243,7 @@ class FailureProber:
 
 
 def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
-    """Find the smallest workload on which each wrong variant still fails, as checked by the gate."""
+    """Find the smallest workload on which each wrong variant fails, as checked by the gate."""
     every: list[Smallest] = []
     texts = []
     pairs = yield from failing_sides(context)
@@ -323,7 +323,7 @@ def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
 
 
 def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
-    """Verify each component of the wrong variants; one without own signature is skipped after a wrong one."""
+    """Verify each component of the wrong variants, to find the one with the fault."""
     pairs = yield from failing_sides(context)
     every: list[ComponentChecks] = []
     missing: list[str] = []
@@ -349,7 +349,7 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
 
 
 def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
-    """The checks of a variant's components, and sentences on components that could not be verified."""
+    """The checks of a variant's components, and sentences on those that could not be verified."""
     bench = context.bench
     parts = {n: p for n, p in bench.target.components.items() if side.name in p.variants}
     every: list[ComponentChecks] = []
@@ -371,7 +371,7 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
 
 
 def _entered(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
-    """A side that calls a component's entry in the variant's library, or a sentence why it cannot."""
+    """A side that calls a component's entry in the variant's library, or a sentence why not."""
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]

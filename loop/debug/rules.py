@@ -14,7 +14,7 @@ from math import prod
 from loop.model.target import Scalar
 
 Case = Mapping[str, Scalar]
-"""Features of a call: sizes, attributes, `dtype`, `values`, `scale` of the values, `inputs` (layout)."""
+"""Features of a call: sizes, attributes, `dtype`, `values`, their `scale`, `inputs` (layout)."""
 STEPS = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
 """Block sizes of the rules on multiples, as in `W % 8 != 0`."""
 KEPT = 40
@@ -32,7 +32,7 @@ SIZES = (
 SPREAD = 6
 """Random cases drawn around each tried case."""
 FRESH, LEAST = 12, 6
-"""Fresh cases in a row that the leading rule has to predict; fewest if the budget ends the search."""
+"""Fresh cases in a row that a rule has to predict; the fewest if the budget ends the search."""
 MOST_COST = 9.0
 """Highest cost of a reported rule, because a more complex rule may fit by chance."""
 
@@ -102,7 +102,7 @@ class RuleSearch:
         self._offer(self._at_limits(self.rules[0]))
         case = self._telling()
         if case is None and self.held < FRESH and self.fresh:
-            expected = self.held % 2 == 0  # One that should fail, then one that should pass.
+            expected = self.held % 2 == 0  # Alternate predicted failures and passes.
             alike = [case for case in self.fresh if self.rules[0].holds(case) == expected] or self.fresh
             case = self.draw.choice(alike)
         if case is not None:
@@ -110,7 +110,7 @@ class RuleSearch:
         return case
 
     def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that a result contradicts; count the results that the leading rule predicted."""
+        """Drop the rules that a result contradicts; count results that the leading rule predicted."""
         before = self.rules[0]
         if fails:
             self.failing.append(case)
@@ -168,7 +168,7 @@ class RuleSearch:
                         yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})
 
     def _rules(self) -> list[Rule]:
-        """Rules that explain every case, the simplest first, including pairs joined by `and` or `or`."""
+        """Rules that explain every case, simplest first, with pairs joined by `and` or `or`."""
         limits = list(self._limits())
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
         narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
@@ -185,7 +185,7 @@ class RuleSearch:
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def _limits(self) -> Iterator[tuple[Rule, bool]]:
-        """Threshold rules, with True if each holds in all failing cases, False if in no passing case."""
+        """Threshold rules, each with True: holds in all failing cases; False: in no passing case."""
         for name in (*self.quantities, "scale"):
             fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
@@ -201,6 +201,7 @@ class RuleSearch:
                 yield from ((rule, is_wide) for rule, is_wide, fits in fit if fits)
 
     def _of_sizes(self) -> Iterator[Rule]:
+        """Rules on sizes and products: multiples, remainders, powers of two, equality and order."""
         for name in self.quantities:
             single = name in self.differing
             for step in STEPS:
@@ -227,7 +228,7 @@ class RuleSearch:
             yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) < int(case[b]))
 
     def _of_words(self, cases: Sequence[Case]) -> Iterator[Rule]:
-        """Rules on attributes, type, kind of values and layout, where these differ between cases."""
+        """Rules on attributes, type, values and layout, where these differ between cases."""
         for name in cases[0]:
             choices = dict.fromkeys(case[name] for case in cases)
             if name in (*self.quantities, "scale") or len(choices) < 2:
@@ -250,7 +251,7 @@ def _opposite(rule: Rule, cost: float) -> Rule:
 
 
 def _threshold(name: str, limit: float) -> Rule:
-    """The rule `name >= limit` for a size, a product or the scale; as `D > 512` if that is rounder."""
+    """The rule `name >= limit` for a size, product or scale; as `D > 512` if that is rounder."""
     words, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
     after = bool(names) and _is_round(limit - 1)
     texts = (f"{words} > {limit - 1:g}", f"{words} <= {limit - 1:g}") if after else ()
@@ -284,7 +285,7 @@ def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tu
 
 
 def _between(sizes: set[float]) -> set[float]:
-    """Candidate thresholds between tried sizes: each size, size + 1, midpoints and powers of two."""
+    """Candidate thresholds between tried sizes: size, size + 1, midpoints and powers of two."""
     limits: set[float] = set()
     for low, high in pairwise(sorted(sizes)):
         powers = [1 << bit for bit in range(int(low).bit_length(), int(high).bit_length() + 1)][-3:]

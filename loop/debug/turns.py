@@ -16,7 +16,7 @@ Point = tuple[tuple[str, Value], ...]
 
 
 def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that earlier searches on the same `ground` rejected, with the reason; the last one decides."""
+    """Points that earlier searches of equal `ground` rejected, with the reason of the last search."""
     lost: dict[Point, str] = {}
     for search in searches:
         for values, why in search.points(tuning) if ground and search.ground == ground else ():
@@ -35,14 +35,14 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
 def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
-    """List the tries of earlier sessions; fail if this build was wrong before or has no hypothesis."""
+    """List earlier tries; fail if this build was wrong before, or its change has no hypothesis."""
     task = context.task
     by_name = yield from sides_of(context, (*task.variants, *task.emulated))
     now = {name: side.build_id for name, side in by_name.items()}
     mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
 
     def same(attempt: EarlierTry) -> bool:
-        """Whether an earlier try used the same build; for a variant without build, the same files."""
+        """Whether an earlier try used the same build, or without a build the same files."""
         if attempt.build_id is None:
             return now[attempt.variant] is None and bool(task.ground) and attempt.ground == task.ground
         return attempt.build_id == now[attempt.variant]
@@ -80,7 +80,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
 
 
 def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
-    """Count variants changed since their known-good build; if several, the first of them must be right."""
+    """Count variants changed since their known-good build; of several the first must be right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
     by_name = yield from sides_of(context, names)

@@ -1,4 +1,4 @@
-"""For each format: run its evaluator, read its result, and write an answer with a mistake for an audit."""
+"""For each format: run its evaluator, read its result, write a wrong answer for an audit."""
 
 import ast
 import json
@@ -40,6 +40,7 @@ THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 
 
 def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+    """Run KERNELBENCH_DRIVER on the answer."""
     assert asked.evaluator is not None
     result = folder / "result.json"
     backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
@@ -114,6 +115,7 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
 
 
 def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+    """Run the command line of SOL-ExecBench on the answer."""
     assert asked.evaluator is not None
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
@@ -122,7 +124,7 @@ def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 
 def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
-    """Copy definition, workloads and answer to a fresh root, because the evaluator writes results there."""
+    """Copy the task and answer to a fresh root, because the evaluator writes results there."""
     assert asked.evaluator is not None
     root, dataset = folder / "root", flashinfer.root_of(asked.task.path)
     for path in asked.task.files:
@@ -203,7 +205,7 @@ def erring_run(*inputs, **named):
 
 
 def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
-    """File suffix and JSON text of a solution: the reference with the mistake that `head` describes."""
+    """File suffix and JSON text of a solution: the reference with the mistake of `head`."""
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     sol = task.format == flashinfer.SOL
@@ -225,7 +227,7 @@ ANSWERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
     flashinfer.TRACE: _solution,
     flashinfer.SOL: _solution,
 }
-"""Format to a function that gives file suffix and text of an answer, from the task and the HEAD text."""
+"""Format to a function from the task and the HEAD text to an answer's file suffix and text."""
 
 
 def answer(task: ForeignTask, terms: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Read tasks of FlashInfer Trace and SOL-ExecBench: JSON definition, JSON-lines workloads, solutions."""
+"""Read tasks of FlashInfer Trace and SOL-ExecBench: definition, workloads and solutions in JSON."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -240,7 +240,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
 
 
 def load_trace(path: Path, why: str) -> ForeignTask:
-    """Read a FlashInfer Trace definition with its workloads. Raises DefinitionError with the line."""
+    """Read a FlashInfer Trace definition and its workloads. Raises DefinitionError."""
     root, name = root_of(path), path.stem
     workloads = [
         (line.workload, document, index, file)
@@ -256,7 +256,7 @@ def load_trace(path: Path, why: str) -> ForeignTask:
 def _task(
     dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
 ) -> ForeignTask:
-    """Check a definition, its workloads and solutions; the task. Raises DefinitionError for a mismatch."""
+    """Make the task of a definition, after a check of all its files. Raises DefinitionError."""
     definition, document = read_json(file, Definition)
     module = _checked(dialect, definition, with_places(file, document), file)
     hardware: dict[str, None] = {}
@@ -343,7 +343,7 @@ def _checked(dialect: str, definition: Definition, document: Document, file: Pat
 
 
 def check_sources(answer: Solution, file: Path) -> None:
-    """Raise DefinitionError for source paths outside the solution's folder, or a missing entry file."""
+    """Raise DefinitionError for sources outside the solution's folder, or a missing entry file."""
     paths = [source.path for source in answer.sources]
     for path in paths:
         if Path(path).is_absolute() or ".." in Path(path).parts:

@@ -1,4 +1,4 @@
-"""Make a target of a FlashInfer Trace or SOL-ExecBench definition, with solutions in Python, C++ or CUDA."""
+"""Make a target of a FlashInfer Trace or SOL-ExecBench task and its Python, C++ or CUDA solutions."""
 
 import importlib.util
 import json
@@ -86,7 +86,7 @@ STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cud
 
 
 def _unit_text(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
-    """The translation unit that calls a solution. `source`: entry's file; `scalars`: input to its value."""
+    """The translation unit that calls a solution; `source`: entry's file, `scalars`: input values."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
     literals = {
@@ -115,7 +115,7 @@ def _unit_text(definition: Definition, solution: Solution, source: str, scalars:
 
 
 def recipe(solution: Solution, folder: str) -> dict[str, Any]:
-    """Compiler and flags; `folder`: of the solution, relative to the target. Raises UsageError without torch."""
+    """Compiler and flags; `folder`: the solution's, in the target. UsageError without torch headers."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
@@ -175,9 +175,9 @@ RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_,
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """Make a target of the task; `answers`: name to file. Raises LoopError for what `loop` cannot run."""
+    """Make a target of the task and answers (name to file). Raises LoopError if it cannot run."""
     definition, _ = read_json(task.files[0], Definition)
-    sizes: dict[str, int | str] = {}  # Axes that no workload names: constants, and formulas in their order.
+    sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
         if not isinstance(axis, Variable):
             sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
@@ -224,7 +224,7 @@ def _json(value: Any) -> str:
 
 
 def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
-    """The workloads of target.yaml, except those with inputs in files. Raises UsageError if none is left."""
+    """Workloads of target.yaml; those with inputs in files are left out. UsageError without any."""
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
         workloads = [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
@@ -254,7 +254,7 @@ def _answer(
     entries: Sequence[Mapping[str, Any]],
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant, and its files (name to text). Raises LoopError if `loop` cannot run it."""
+    """A solution as a variant, and its files (name to text). Raises LoopError if it cannot run."""
     solution = _solution(definition, path)
     texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
     if solution.written_in & set(COMPILED):
@@ -280,7 +280,7 @@ def _answer(
 def _compiled(
     definition: Definition, name: str, path: Path, solution: Solution, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[str, str], dict[str, Any]]:
-    """For a solution in C++ or CUDA: name and text of its translation unit, and the variant's fields."""
+    """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
     scalars = {key for key, spec in definition.inputs.items() if spec.shape is None}

@@ -87,7 +87,7 @@ def judging_program(task: ForeignTask) -> str:
 
 
 def timed_by(task: ForeignTask) -> str:
-    """The mode in which the judging program times an answer: ranked if that mode checks timed outputs."""
+    """The mode in which an answer is timed: the ranked mode if it checks timed outputs."""
     return "leaderboard" if task.timing.checked else "benchmark"
 
 
@@ -119,12 +119,12 @@ class GpuModeTask:
 
     @property
     def own_contract(self) -> bool:
-        """Whether the judging program makes its own inputs, because it never names the generator."""
+        """Whether the judging program makes its own inputs: it never names the generator."""
         return self.evaluator is not None and GENERATE not in self.words
 
 
 def load(path: Path, why: str) -> ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line of each mistake."""
+    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     folder = path.parent if path.name == MANIFEST else path
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
@@ -144,7 +144,7 @@ def load(path: Path, why: str) -> ForeignTask:
         Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case)
         for n, case in enumerate(manifest.benchmarks)
     ]
-    rechecks = "recheck" in read.words  # New inputs for each timed call, and each output checked.
+    rechecks = "recheck" in read.words  # Makes new inputs and checks the output for each timed call.
     return ForeignTask(
         format=NAME,
         why=why,
@@ -190,7 +190,7 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
 
 
 def _check(read: GpuModeTask) -> None:
-    """Raise DefinitionError unless the reference defines the required functions and accepts the cases."""
+    """Raise DefinitionError unless the reference has the required functions and takes the cases."""
     if read.reference is None:
         raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
@@ -204,7 +204,7 @@ def _check(read: GpuModeTask) -> None:
 
 
 def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
-    """A complaint for each case that the generator's parameters do not fit; `rank` may be missing."""
+    """A complaint for each case that does not fit the generator's parameters (except `rank`)."""
     supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     required = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
@@ -216,7 +216,7 @@ def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
 
 
 def _entry(read: GpuModeTask) -> str:
-    """What an answer has to define, by the imports of the judging program, as in `def custom_kernel`."""
+    """What an answer has to define, as in `def custom_kernel`, by the judging program's imports."""
     names = [
         alias.name
         for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
@@ -283,7 +283,7 @@ custom_kernel = foreign.with_buffers(foreign.from_file(HERE / "{file}", "custom_
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """Make a target of the task; `answers`: name to file. Raises UsageError for unsuitable cases."""
+    """Make a target of the task and answers (name to file). UsageError for unsuitable cases."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
@@ -301,7 +301,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
-        "signature": {  # Tensors are those that the generator makes.
+        "signature": {  # No inputs: the generator defines the tensors.
             "sizes": [name for name, kind in kinds.items() if kind == "size"],
             "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
         },
@@ -315,7 +315,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
     stated = [case.arguments.get("seed") for case in task.cases]
-    # The end of the range that seeds are drawn from: the task's own lie in it.
+    # The end of the range of seeds; it contains the task's own seeds.
     seeds = max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0)
     texts = {"entry.py": ENTRY.format(seeds=seeds, places=_buffers(reference))}
     links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
@@ -326,7 +326,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
 
 
 def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
-    """A case as a workload, without its seed, which `loop` chooses. Raises UsageError if it cannot be named."""
+    """A case as a workload; `loop` chooses its seed. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
     if wrong := [*lists, *unnameable(list(sizes))]:
@@ -338,7 +338,7 @@ def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
 
 
 def _buffers(reference: Module) -> tuple[int, ...]:
-    """Indices in the generator's returned tuple of tensors made by `torch.empty` and left unwritten."""
+    """Indices, in the generator's returned tuple, of `torch.empty` tensors that stay unwritten."""
     generate = reference.function(GENERATE)
     last = generate.body[-1] if generate else None
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
@@ -355,7 +355,7 @@ def _buffers(reference: Module) -> tuple[int, ...]:
 
 
 def _makes_empty(node: ast.expr) -> bool:
-    """Whether an expression is `torch.empty(...)` or `torch.empty_like(...)`, perhaps `.contiguous()`."""
+    """Whether an expression is `torch.empty(...)` or `empty_like(...)`, perhaps `.contiguous()`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "contiguous":

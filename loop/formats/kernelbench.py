@@ -45,7 +45,7 @@ def claims(path: Path) -> str | None:
 
 
 def load(path: Path, why: str) -> ForeignTask:
-    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line of a mistake."""
+    """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     module = python_text.read_module(path)
     _check(module)
     nodes = list(ast.walk(module.tree))

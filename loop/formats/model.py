@@ -112,7 +112,7 @@ class ForeignTask(Model):
     downloads: bool = False
     """Whether its code fetches weights from the network."""
     own_contract: bool = False
-    """Whether its judging program makes inputs and checks outputs in its own way, unknown to `loop`."""
+    """Whether its judging program makes inputs and checks outputs in a way unknown to `loop`."""
     needs_files: tuple[Path, ...] = ()
     """Data files that cases name."""
     hints: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ def installed(name: str) -> bool:
 
 
 def hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
-    """Reasons why `loop` cannot judge a task with `gpus` usable GPUs; with any reason no case runs."""
+    """Why `loop` cannot judge a task on `gpus` usable GPUs; empty if it can."""
     there = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
         (task.own_contract, "contract", "inputs and checks that loop knows: its judging program has its own"),

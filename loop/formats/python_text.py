@@ -1,4 +1,4 @@
-"""Parse foreign Python and JSON files, without running them: definitions, imports, places of mistakes."""
+"""Parse foreign Python and JSON files without running them; mistakes get line and column."""
 
 import ast
 import json
@@ -50,6 +50,7 @@ class Module:
 
 
 def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Top-level packages of the import statements among `nodes`, without relative imports."""
     names: dict[str, None] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -133,7 +134,7 @@ def read_json(path: Path, model: type[T], text: str | None = None, above: int = 
     try:
         return parse(model, document), document
     except DefinitionError:
-        parse(model, _placed(path, data, text, above))  # The same mistakes, now at their lines.
+        parse(model, _placed(path, data, text, above))  # Raises the same mistakes with their lines.
         raise
 
 
@@ -145,7 +146,7 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
 
 
 def _placed(path: Path, data: Any, text: str, above: int) -> Document:
-    """The document with line and column of each value, from the YAML parser (JSON is mostly YAML)."""
+    """The document with line and column of each value, by the YAML parser (it reads most JSON)."""
     try:
         marks = load_yaml("\n" * above + text, short_path(path)).marks
     except DefinitionError:
@@ -154,6 +155,6 @@ def _placed(path: Path, data: Any, text: str, above: int) -> Document:
 
 
 def with_places(path: Path, document: Document, line: int = 0) -> Document:
-    """A document read from a file, with line and column of each value; `line`: its index in JSON lines."""
+    """A document with line and column of each value; `line`: its index in a JSON-lines file."""
     text = read_text(path)
     return _placed(path, document.data, text.split("\n")[line] if line else text, line)

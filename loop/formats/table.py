@@ -28,7 +28,7 @@ class Format:
     claims: Callable[[Path], str | None]
     """Gives why a path looks like a task of this format; None if it does not."""
     load: Callable[[Path, str], ForeignTask]
-    """Reads a task from a path and the reason of `claims`; raises DefinitionError with file and line."""
+    """Reads a task, from its path and the reason of `claims`; raises DefinitionError."""
     target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
     """Makes a target of a task and its answers (name to file)."""
     looks_for: str
@@ -65,13 +65,13 @@ FORMATS = (
 
 
 def load(path: Path, wanted: str | None = None) -> ForeignTask:
-    """Read the task at a path. Raises LoopError if no format or several fit, or its files have mistakes."""
+    """Read the task at a path. Raises LoopError unless one format fits and its files are right."""
     chosen, why = recognise(path, wanted)
     return chosen.load(path, why)
 
 
 def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
-    """The format of a task, and how it was recognised. Raises UsageError if no format or several fit."""
+    """The format of a task, and how it was recognised. Raises UsageError unless one format fits."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claims = claiming_formats(path, wanted)
@@ -90,7 +90,7 @@ def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
 
 
 def claiming_formats(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
-    """Formats whose tasks a path looks like, each with the reason; `wanted`: try only this format."""
+    """The formats that a path looks like, each with the reason; `wanted`: try only this one."""
     names = [known.name for known in FORMATS]
     if wanted is not None and wanted not in names:
         hint = did_you_mean(wanted, names) or f"there are {', '.join(names)}"
@@ -134,13 +134,13 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
     head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
-    manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON, which is YAML too.
+    manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
     _write(folder / MANIFEST, f"{head}{manifest}\n")
     return folder, tuple(names)
 
 
 def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
-    """The foreign task that a target was made of, and its answers (name to path); None for other targets."""
+    """The foreign task of a target, and its answers (name to path); None for other targets."""
     manifest = origin.made_of(folder)
     if manifest is None:
         return None
@@ -158,7 +158,7 @@ def refuse_unrunnable(task: ForeignTask) -> None:
 
 
 def _names(files: Iterable[Path]) -> list[str]:
-    """A unique name for each answer, made from its file name. Raises UsageError for a missing file."""
+    """A unique name for each answer, from its file name. Raises UsageError for a missing file."""
     names: list[str] = []
     for path in files:
         if not path.is_file():
@@ -226,6 +226,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
 
 
 def _judging(judging: AcceptanceRule) -> str:
+    """An acceptance rule in words."""
     words = [f"its own checker says so: {judging.checker}"] if judging.checker else []
     if judging.atol is not None and judging.rtol is not None:
         joint = "or" if judging.either else "+"

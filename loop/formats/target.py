@@ -33,7 +33,7 @@ class TargetDraft:
 def variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, called: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
-    """Each answer as a variant; `called`: pattern of its module. Raises LoopError for an unusable answer."""
+    """Answers as variants; `called`: pattern of the module. LoopError for an unusable answer."""
     variants_made = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
@@ -75,7 +75,7 @@ def variant(task: ForeignTask, module: str, function: str, title: str, role: str
 
 
 def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
-    """The tolerance of target.yaml for an acceptance rule; `default`: where the rule states none."""
+    """The tolerance of target.yaml for an acceptance rule; `default`: if the rule states none."""
     atol = default if judging.atol is None else judging.atol
     rtol = default if judging.rtol is None else judging.rtol
     cap = {} if judging.cap is None else {"cap": judging.cap}

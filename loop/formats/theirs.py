@@ -1,4 +1,4 @@
-"""Run a format's own evaluator, unmodified, in a separate process, and compare its verdict with ours.
+"""Run a format's own evaluator, unmodified, and compare its verdict with that of `loop`.
 
 `loop` installs and edits nothing of the evaluator. It hashes the files of evaluator and task before and after the
 run, to detect an answer that edits them. Evaluators that time by CUDA are not available without a GPU.
@@ -31,7 +31,7 @@ class Verdict(Model):
     """The verdict of the format's own evaluator on an answer."""
 
     status: Status
-    """`right` or `wrong` by its own rule; `failed`: no result; `tampered`: its files were changed."""
+    """`right` or `wrong` by its own rule; `failed`: no result; `tampered`: its files changed."""
     why: str = ""
     """Why the status is not `right`."""
     result: Any = None
@@ -91,7 +91,7 @@ class Evaluator:
     read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
     """Makes a verdict from each step that ran, its process and the text of its result file."""
     package: str = ""
-    """Folder of the evaluator in a checkout, watched for edits; empty: the task contains its evaluator."""
+    """Folder of the evaluator in a checkout, watched for edits; empty: the task contains it."""
     needs_cuda: Callable[[ForeignTask], bool] = lambda task: True
 
 
@@ -99,7 +99,7 @@ NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
 def ask_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator in a temporary folder. Raises UsageError if the given checkout does not exist."""
+    """Run the evaluator in a temporary folder. Raises UsageError for a checkout that is missing."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
@@ -181,14 +181,14 @@ ONLY_OURS: Mapping[Cause, str] = {
 
 
 def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
-    """Whether the verdict of `loop` (`own`) and theirs agree; None unless both are right or wrong."""
+    """Whether the verdict of `loop` (`own`) and theirs agree; None if one is no verdict."""
     if own not in VERDICTS or foreign.status not in VERDICTS:
         return None
     return own == foreign.status
 
 
 def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
-    """Possible causes of a disagreement, the likeliest first; empty unless the verdicts disagree."""
+    """Possible causes of a disagreement, the likeliest first; empty without disagreement."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing

@@ -1,13 +1,13 @@
-"""Is it right? Every output is held against float64, each element by what rounding may cost it.
+"""The correctness gate: compares each output element with float64, within its possible rounding error.
 
-Begin with `verify`: a variant computes in a process of its own, the judge compares in another. Candidates run
-between guard zones. Their output starts as NaN. Each call is repeated with other bytes around its tensors: a
-write changes a zone, a read outside makes the output follow the bytes. Compiled variants also run with each tensor
-flush against closed pages. A second seed comes at the same addresses, so that an address says nothing of a value.
-A call's limit comes from what the reference took. `verification` puts all checks into words. `kernel` holds the
-steps around it: sources, build, load, verify, what changed since the known good.
+Begin with `verify`: a variant computes in a worker process, and the judge compares in another process. Tensors lie
+between guard zones, and outputs start as NaN. Each call is repeated with other bytes in the zones. A write outside
+changes a zone; a read outside changes the output. Compiled variants also run with each tensor next to protected
+pages. A second seed uses the same addresses, so that caching by address fails. A call's time limit depends on the
+reference's time. `verification` describes all checks in words. `kernel` holds the actions: sources, build, load,
+verify, and changes since the known-good build.
 
-`properties` needs no reference: a generator function in the judge asks for outputs and relates them. `emulating`
-sends a GPU's kernels, run by the emulator, through the same verification. `sanitizing` runs compiled CUDA variants
-under compute-sanitizer, on a few small workloads. `environment` says beforehand whether anything can run here.
+`properties` needs no reference: the judge asks for several outputs and relates them. `emulating` verifies CUDA
+kernels that an emulator runs on the CPU. `sanitizing` runs compiled CUDA variants under compute-sanitizer, on
+a few small workloads. `environment` checks beforehand whether anything can run here.
 """

@@ -23,7 +23,7 @@ MOST_FLOPS = 1e9
 
 
 def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
-    """Verify the emulated variants on the plan's workloads in GPU element types, against float64."""
+    """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
     bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
     if not meant:
         there = ", ".join(bench.target.emulated)

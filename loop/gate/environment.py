@@ -103,13 +103,13 @@ def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutp
 
 
 def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
-    """Run a check in the judge process, so that it sees the judge's environment; its output's fields."""
+    """Run a check in the judge process, whose environment counts; returns its output's fields."""
     examined = yield from context.bench.examine(check, EXAMINE_LIMIT_S)
     return {**examined.facts, "ok": examined.ok, "message": examined.message}
 
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
-    """Check existing builds: up to date, loadable, right on the first workload. No build yet is no failure."""
+    """Check that builds are up to date, load, and are right on one workload. Passes without builds."""
     loaded: list[str] = []
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled(context.task.variants).items():
@@ -134,7 +134,7 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
 
 
 def must_fit(variant: CAbiVariant) -> None:
-    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or its code cannot run on it.
+    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it.
 
     The driver's own error at the first launch, such as `invalid device function`, explains nothing.
     """

@@ -85,7 +85,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 
 
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
-    """Compile the variants that are not in the cache. One failure does not stop the other builds."""
+    """Compile the variants that are not in the cache. A failure does not stop other builds."""
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
     built, failures = yield from compile_all(context, wanted)
@@ -115,16 +115,16 @@ def builds(context: Context) -> Generator[Tick, None, Built]:
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """The variants that need a build. Python variants need one only if the session may change them."""
+    """The variants that need a build. Python variants need one if the session may change them."""
     return buildable_variants(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
 ) -> Generator[Tick, None, Built]:
-    """Build variants in parallel, one compiler per core. The largest sources begin, to end together.
+    """Build variants in parallel, one compiler per core, the largest sources first.
 
-    `to_run`: whether the builds will run here. Then a variant that the driver could not run fails at once.
+    `to_run`: whether builds will run here. Then one that the driver could not run fails at once.
     """
     bench, folder = context.bench, context.task.folder
 
@@ -153,13 +153,13 @@ def usable_variants(context: Context, built: Iterable[Build]) -> tuple[str, ...]
 
 
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
-    """A side for each selected variant that needs no build or has one."""
+    """A side (variant with its build) for each selected variant that needs no build or has one."""
     by_name = {build.variant: build for build in built}
     return [context.bench.side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
-    """Load every built library in its own process: checks that symbols resolve and build ids match."""
+    """Load every built library in its own process, to check its symbols and build id."""
     bench = context.bench
     built, failures = yield from compile_all(context, bench.compiled(context.task.variants))
     if failures:
@@ -187,7 +187,7 @@ def workloads(
 def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the element type of `device` (None: this session's device)."""
+    """The workloads of these sets, in the element type of `device` (None: the session's)."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.task.seed if seed is None else seed)
@@ -247,7 +247,7 @@ class VerifyTerms(Model):
     others_s: Annotated[float, Field(ge=0)] = 5.0
     """Seconds for sets that the plan does not name; workloads without time are reported."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """CPU threads of each call. Default: all cores, then timed workloads again with fewer threads."""
+    """CPU threads of each call. Default: all cores, then timed workloads again with fewer."""
 
 
 class ShareTerms(VerifyTerms):
@@ -272,7 +272,7 @@ class ChosenWorkloads:
 
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
-    """Verify every selected variant, and the baseline as a control, on every workload against float64."""
+    """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
     built, failures = yield from builds(context)
     bench, jobs = context.bench, tuple[JobRun, ...]()
     sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
@@ -324,6 +324,7 @@ def verify_share(context: Context, arguments: ShareTerms) -> Working[ShareOutput
 
 
 def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
+    """The workloads to verify; `seeds`: sets of values for each timed workload."""
     sets, seed = context.task.plan.workloads, context.task.seed
     timed = every_workload(context, sets)
     others = [every_workload(context, sets, seed + more) for more in range(1, seeds)]
@@ -347,7 +348,7 @@ def _share(
     allowance = TimeAllowance(arguments.others_s, chosen.others)
     jobs = [Job(side, room.workloads, enough=arguments.enough, only=only) for side in sides]
     timed = [workload for workload in chosen.timed if workload in room.workloads]
-    threads = 3 if cores() > 3 else cores() - 1  # An odd number, which divides few sizes.
+    threads = 3 if cores() > 3 else cores() - 1  # Odd, because an odd number divides few sizes.
     if bench.device == "cpu" and threads and arguments.threads is None:
         again = [replace(side, threads=threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
@@ -381,7 +382,7 @@ def _judged_by(context: Context) -> dict[Path, str]:
 def _parts(
     context: Context, sides: Sequence[Side], every: Sequence[Workload], arguments: VerifyTerms
 ) -> list[Part]:
-    """Split into jobs of all variants on a share of the workloads, so that each reference runs once."""
+    """Split into jobs by workloads, not by variants, so that each reference is computed once."""
     bench, plan, shapes = context.bench, context.task.plan, of_one_shape(every)
     layouts = {workload.name for side in sides for workload in Job(side, every).laid_out.values()}
     costs = []
@@ -400,7 +401,7 @@ def _parts(
 
 
 def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Balance work over `count` shares, largest cost first. Returns indices of `costs` for each share."""
+    """Balance work over `count` shares, largest cost first; indices of `costs` for each share."""
     shares, sums = [list[int]() for _ in range(count)], [0.0] * count
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
         least = sums.index(min(sums))
@@ -412,14 +413,14 @@ def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
 def look_at_values(
     bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
 ) -> Generator[Tick, None, Looked]:
-    """The blind spots of the values drawn so far; with `ask`, also which inputs the reference reads.
+    """Blind spots of the values drawn so far; with `ask`, also what the reference does not read.
 
-    Only quick workloads are asked, those with no more work than one that the judge finished quickly.
+    It is asked only on workloads with no more work than one that the judge finished quickly.
     """
     work = functools.partial(operations, bench.target)
     quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
     quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
-    # The smallest for each kind of values and set of attributes; sizes above one come first.
+    # Choose the smallest workload for each kind of values and set of attributes, if possible without size 1.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
     unlike: dict[tuple[str, ...], Workload] = {}
     for workload in quick:
@@ -442,7 +443,7 @@ def look_at_values(
 
 
 def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show. `zeros`: workloads where zeros pass."""
+    """Sentences on mistakes that a target's values cannot show; `zeros`: workloads where 0 passes."""
     never = "a kernel that never reads"
     for names, what, who in (
         (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
@@ -478,7 +479,7 @@ def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterato
 
 
 def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
-    """Report compiled variants whose build differs from the known-good build, and the changed files."""
+    """Report variants whose build differs from the known-good build, and the changed files."""
     built, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
@@ -510,7 +511,7 @@ class KnownGoodGone(Exception):
 
 
 def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
-    """A variant's known-good build, from the cache or built again from its commit in a temporary folder.
+    """A variant's known-good build, from the cache or built again from its commit.
 
     Raises KnownGoodGone if there is none, or if it equals the current build `now`.
     """

@@ -1,7 +1,4 @@
-"""Properties: relations that a variant's outputs must satisfy, whatever the reference gives.
-
-The variant computes in its worker; the judge relates its outputs to each other.
-"""
+"""Check properties: relations between a variant's own outputs, as computed by the judge."""
 
 from collections.abc import Generator, Sequence
 
@@ -27,12 +24,12 @@ from loop.workers.program import Refusal, WorkerLost
 MOST_CALLS = 64
 """Largest number of calls that the judge may ask for to check one property."""
 MOST_WORK = 4e9
-"""Most operations of a workload that properties are tried on; the smallest of each type is always tried.
-A property takes several calls: seven of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
+"""Most operations of a workload; the smallest one of each type is tried in any case.
+A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
 
 
 def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput]:
-    """Try every property of the target on every selected variant, or on emulated ones if none runs here.
+    """Try the target's properties on every selected variant, or on emulated ones if none runs here.
 
     Workloads: the timed ones, and one of each other element type.
     """
@@ -96,7 +93,7 @@ def workloads_for_properties(
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
     """The workloads to try, and those left out because they are too large; normal values only.
 
-    Candidates: the timed workloads and the first checked one of each other type. The smallest stays.
+    Candidates: the timed workloads and the first checked one of each other type.
     """
     timed = workloads(context, context.task.plan.workloads, device=device)
     types, others = {workload.dtype for workload in timed}, dict[str, Workload]()
@@ -113,7 +110,7 @@ def workloads_for_properties(
 def try_properties(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
-    """Try each property on each workload that the side accepts. Raises LoopError when the judge is lost."""
+    """Try each property on each workload that the side accepts. LoopError if the judge is lost."""
     checks: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
     try:
@@ -132,7 +129,7 @@ def try_properties(
 
 
 def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Make each call that the judge asks for, until it has a finding. Returns a status and a sentence."""
+    """Make the calls that the judge asks for until it has a finding; a status and a sentence."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

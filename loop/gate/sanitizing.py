@@ -32,7 +32,7 @@ INSTALL = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on th
 FOUND = 86
 """Exit status that compute-sanitizer returns when it found an error."""
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
-    # The variant itself returns API errors. Padding keeps an access past a tensor out of the next tensor.
+    # The variant itself returns API errors. Padding separates tensors, to show accesses past the end.
     "memcheck": ("--padding", "4096", "--report-api-errors", "no")
 }
 LOG_BYTES = 4 << 20
@@ -86,7 +86,7 @@ class Examination:
     """Exit status of the tool; None if it was killed."""
 
     def read(self, text: str) -> None:
-        """Add a log's reports, remarks and count. A report starts at the margin; its details are indented."""
+        """Add a log's reports, remarks and count. Details of a report are indented."""
         paragraphs: list[list[str]] = []
         for line in text.splitlines():
             words = line.strip().removeprefix(PREFIX)
@@ -173,7 +173,7 @@ def examine(
 
 
 def version() -> str:
-    """The version of compute-sanitizer on the PATH; empty without one, `unknown` if it prints none."""
+    """The version of compute-sanitizer on the PATH; empty without one."""
     if shutil.which(PROGRAM) is None:
         return ""
     try:
@@ -192,7 +192,7 @@ class SanitizeTerms(Lasting):
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
-    """Run each measured build under each tool, on a few small workloads of the plan's check sets."""
+    """Run each measured build under each tool, on a few small workloads of the check sets."""
     target, begun = context.bench.target, time.monotonic()
     every = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
     on_gpu, why = context.bench.device == "cuda", ""
@@ -252,7 +252,7 @@ def _calls(context: Context, name: str) -> tuple[Workload, ...]:
 def least_work(
     candidates: Sequence[Workload], work: Mapping[str, float], most: float, count: int
 ) -> tuple[Workload, ...]:
-    """Choose at most `count` workloads of at most `most` work, sorted by work; the choice is repeatable.
+    """Choose at most `count` workloads of at most `most` work, sorted by work; deterministic.
 
     `work`: workload name to its work. Each type, flag and choice is taken once, as far as `count` allows.
     Then follow the workloads with most work, because their loops run more often. If all exceed `most`, the
@@ -262,7 +262,7 @@ def least_work(
     small = [workload for workload in ordered if work[workload.name] <= most] or ordered[-1:]
     chosen: list[Workload] = []
     traits: set[tuple[str, object]] = set()
-    for workload in small:  # Each that brings a type, flag or choice that none before it has.
+    for workload in small:  # First those with a new type, flag or choice.
         ways = {name: value for name, value in workload.attributes.items() if isinstance(value, bool | str)}
         own = {("dtype", workload.dtype), *ways.items()}
         if not traits.issuperset(own):
@@ -277,7 +277,7 @@ def _run(
 ) -> Generator[Tick, None, SanitizerRun]:
     """Examine one variant under one tool; status `unknown` if the step's time is over.
 
-    An error is blamed on the workload whose call memcheck ended, or on the first that shows it alone.
+    It blames an error on the workload whose call memcheck ended, or the first that fails alone.
     """
     names = tuple(workload.name for workload in own)
     blank = SanitizerRun(
@@ -314,6 +314,7 @@ def _output(
     calls: Mapping[str, Sequence[Workload]],
     missing: Sequence[str],
 ) -> SanitizeOutput:
+    """The step's output from all runs; `calls`: variant to its workloads; `missing`: what was skipped."""
     runs = sorted(every, key=lambda run: (TOOLS.index(run.tool), run.variant))
     bad = [run for run in runs if run.status == "found"]
     unknown: dict[tuple[str, str], list[str]] = {}
@@ -332,7 +333,7 @@ def _output(
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed_words(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
         hint = _replay(context, bad[0], calls[bad[0].variant])
-    verdicts = tuple(  # One for each variant. A variant with a sanitizer error gets no speed verdict.
+    verdicts = tuple(  # One for each variant with an error, which gets no speed verdict.
         NoSpeedVerdict(
             variant=run.variant,
             workload=run.workload or run.workloads[0],
@@ -358,7 +359,7 @@ def _output(
 
 
 def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str:
-    """The command that repeats a finding, and a hint on `-lineinfo` if the report has no source lines."""
+    """The command that repeats a finding, and a hint on `-lineinfo` if source lines are missing."""
     named = [workload for workload in own if workload.name == run.workload] or own
     signature = context.bench.target.signature
     chosen = [word for w in named for word in ("--workloads", as_words(entry_of(signature, w)))]

@@ -1,4 +1,4 @@
-"""Turn the checks of a verification into its step's output, on the device and under the emulator."""
+"""Turn the checks of a verification, on the device or emulated, into its step's output."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -75,7 +75,7 @@ def _failure(
     failures: Sequence[BuildFailed],
     command: Callable[..., str],
 ) -> tuple[str, str | None]:
-    """A message on what failed, and a hint on what to do next; the message is empty without a failure."""
+    """A message on what failed (empty without a failure), and a hint on what to do next."""
     wrong = [(checks, first) for checks in sides if (first := checks.first_failure)]
     if control.first_failure:
         also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
@@ -95,10 +95,7 @@ def _failure(
 
 
 def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
-    """One verdict for each workload on which a variant was wrong, crashed, hung, refused or tampered.
-
-    The reason comes from the workload's first failed check; a check with tampering has precedence.
-    """
+    """A verdict for each workload with a failed check; tampering comes before other failures."""
     first: dict[str, Check] = {}
     for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
         if not check.passed:
@@ -124,7 +121,7 @@ def merge_shares(
     every: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
         side = in_order(parts, workloads)
-        if (before := every.get(side.variant)) is not None:  # The same variant on another number of threads.
+        if (before := every.get(side.variant)) is not None:  # The same variant with another number of threads.
             side = before.model_copy(update={"checks": (*before.checks, *side.checks)})
         every[side.variant] = side
     checks = [check for side in every.values() for check in side.checks]

@@ -26,13 +26,13 @@ from loop.workers.program import FORGED, Refusal, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2
-"""Workloads checked again as the first call of a fresh process. A GPU gets 1: CUDA starts slowly."""
+"""Workloads checked again as first calls of fresh processes. A GPU gets 1: CUDA starts slowly."""
 CALL_LIMIT_S = 20.0
 """Smallest time limit of a call, in seconds. A slow reference raises the limit (`call_limit_s`)."""
 LONGEST_S = 900.0
 """Largest time limit of a call, in seconds."""
 PATIENCE = 100.0
-"""Time limit of a call, as a multiple of the time for inputs and reference. Naive kernels are slow."""
+"""Time limit of a call / time of inputs and reference. It is large: naive kernels are slow."""
 EMULATED = 5.0
 """Factor on the smallest time limit under the emulator."""
 SLOW_S = 5.0
@@ -49,8 +49,8 @@ COPIES, ROOM = 4, 0.25
 """Copies of inputs and outputs that one process may hold; the share of free memory for all processes.
 Above that share no process is kept. To start one again costs a third of a second on a GPU."""
 UNMOVED = 32.0
-"""If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
-right kernel may be 16 of them off on either side."""
+"""If the references of two seeds differ by more rounding errors, one output cannot be right for both:
+a right kernel may be off by 16 of them on either side."""
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
 """Causes that say only that elements are wrong."""
 OF_VALUES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
@@ -60,7 +60,7 @@ Which = Literal["none", "first", "later", "all", "mixed"]
 
 @dataclass(frozen=True)
 class Job:
-    """The checks to make of one side: workloads, layouts and limits."""
+    """The checks to make of one side (a variant or the baseline): workloads, layouts and limits."""
 
     side: Side
     workloads: Sequence[Workload]
@@ -70,7 +70,7 @@ class Job:
     enough: bool = False
     """Whether the first failure ends the checks of this side."""
     call_limit_s: float | None = None
-    """Seconds after which a call counts as hung; None: a limit that grows with the reference's time."""
+    """Seconds after which a call counts as hung; None: the limit of `call_limit_s`."""
     control: bool = False
     """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
@@ -85,7 +85,7 @@ class Job:
 
     @property
     def laid_out(self) -> dict[str, Workload]:
-        """Element type to the workload for other layouts: no size is 0, and if possible none is 1."""
+        """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
         if self.side.kind == "command" or not self.layouts:  # A program reads files.
             return {}
         chosen: dict[str, Workload] = {}
@@ -97,7 +97,7 @@ class Job:
 
 @dataclass
 class TimeAllowance:
-    """A budget of seconds for optional workloads, of which small ones come first."""
+    """A budget of seconds for optional workloads; small ones come first."""
 
     seconds: float
     workloads: Sequence[Workload]
@@ -108,13 +108,13 @@ class TimeAllowance:
     """Seconds per operation, of the slowest workload so far."""
 
     def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether the time left suffices for a workload. The first call of `fits` starts the clock."""
+        """Whether the time left suffices for a workload. The first call starts the clock."""
         self.begun = self.begun or time.monotonic()
         expected_s = self.seconds_of_work * operations(target, workload)
         return time.monotonic() - self.begun + expected_s < self.seconds
 
     def learn(self, target: Target, workload: Workload, seconds: float) -> None:
-        """Learn how long a workload took. Small workloads are left out, because process start dominates them."""
+        """Record a workload's time. Small workloads do not count, because process start dominates."""
         if operations(target, workload) >= LARGE_WORK:
             self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
 
@@ -169,7 +169,7 @@ def verify(
         for checker in checkers:
             yield from checker.name_cause()
     finally:
-        for checker in checkers:  # All at once: a driver needs a tenth of a second for the end of each.
+        for checker in checkers:  # Kill all first, because a driver takes 0.1 s to end each process.
             checker.worker.kill()
         for checker in checkers:
             checker.worker.close()
@@ -207,7 +207,7 @@ def values_key(workload: Workload) -> tuple[str, int]:
 
 
 def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """Group workloads by name: those of a group share their sizes and differ in the seed of values."""
+    """Group workloads by name: those of a group share their sizes and differ in the seed."""
     wanted: dict[str, dict[int, Workload]] = {}
     for workload in workloads:
         wanted.setdefault(workload.name, {})[workload.seed] = workload
@@ -254,7 +254,7 @@ def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
 
 
 class SideChecker:
-    """Checks one side in its worker process, and keeps the checks made so far."""
+    """Checks one side (a variant or the baseline) in its worker process, and keeps the checks."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
@@ -282,7 +282,7 @@ class SideChecker:
         return in_order([checks], self.job.workloads)
 
     def concerns(self, workload: Workload) -> bool:
-        """Whether this side still has to be checked on a workload: job, type, hangs and failures allow."""
+        """Whether this side still has to be checked on a workload."""
         if values_key(workload) not in self.keys or workload.dtype not in self.side.dtypes:
             return False
         failed = [check for check in self.found if not check.passed]
@@ -353,7 +353,7 @@ class SideChecker:
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output.
 
-        Then contiguous inputs of the same values fail too, or the baseline fails on broadcast inputs.
+        Then the values also fail in contiguous memory, or the baseline also fails.
         """
         call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
@@ -410,14 +410,14 @@ class SideChecker:
             except Refusal as refusal:
                 if refusal.cause != "left work":
                     raise
-            self.worker.close()  # Only a clock showed left work, and a delay of the machine rarely comes twice.
+            self.worker.close()  # Only a clock showed it; a delay of the machine rarely comes twice.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             status, cause, fault = lost.kind, lost.cause, Fault(text=lost.how)
         except Refusal as refusal:
             cause = refusal.cause
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
-            status = "refused"  # A variant may decline only inputs of another layout, by the `declined` code.
+            status = "refused"  # A variant may decline only other layouts, by the code for that.
             if cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
@@ -442,7 +442,7 @@ class SideChecker:
             _, message = complaint_about(self.side, reply.but(digests=()), finding, _place(workload, layout))
             turns = WrongTurns(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
-        for path in outputs:  # Else a variant that is checked later could copy a right answer from there.
+        for path in outputs:  # Else a later variant could copy a right output from there.
             Path(path).unlink(missing_ok=True)
         expected = finding.worst.expected if finding.worst else 0.0
         if layout == "broadcast" and (expected is None or not abs(expected) < 1e300):
@@ -450,7 +450,7 @@ class SideChecker:
         return check
 
     def _wrong_turns(self, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-        """Compare each output of a check with the reference; return which calls gave wrong outputs."""
+        """Compare each output of a check with the reference; which calls gave wrong outputs."""
         wrong, right = list[Turn](), list[Turn]()
         for path, turn in zip(request.outputs, reply.turns, strict=False):
             alone = Compare(request.call, (path,), before=request.before)
@@ -464,7 +464,7 @@ class SideChecker:
         return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
     def name_cause(self) -> Generator[Tick, None, None]:
-        """Repeat the first failure in a fresh process; if it depends on earlier calls, set its cause."""
+        """Repeat the first failure in a fresh process, to see if it depends on earlier calls."""
         check = self.checks.first_failure
         before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
         if check is None or before is None or (before.fresh and before.which == "all"):
@@ -491,7 +491,7 @@ class SideChecker:
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call. The time limit grows with the reference's time on the workload."""
+        """Have the worker make a call. The time limit grows with the reference's time."""
         yield from self.worker.load()
         fresh, first_call_s = self.worker.fresh, 0.0
         if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
@@ -506,13 +506,13 @@ class SideChecker:
 
 
 def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
-    """Seconds after which a call counts as hung; they grow with the time for inputs and reference."""
+    """Seconds after which a call counts as hung; grows with the time of inputs and reference."""
     least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
     return max(least_s, min(PATIENCE * bench.took.get(workload.name, 0.0), LONGEST_S))
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's outputs. Raises WorkerLost if a reply names other files, or a file is incomplete."""
+    """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
     own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
     whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
     if not own or reply.outputs != own or not whole:
@@ -549,7 +549,7 @@ def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, fi
 
 
 def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The most telling fault of an output, as a cause and a sentence; both empty when it is right."""
+    """The most telling fault of an output, as a cause and a sentence; empty when it is right."""
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
     if reply.broken:
@@ -566,7 +566,7 @@ def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -
         worst += "; by the stated tolerance zeros would be right" if finding.loose else ""
         if finding.tied:
             worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
-        # All NaN where the reference is finite: results of earlier calls are overwritten by NaN once read.
+        # All NaN but the reference is finite: `loop` overwrites earlier results by NaN once read.
         stale = is_nan and finding.worst.expected is not None and finding.wrong == finding.total
         if side.kind == "python" and stale:
             worst += "; results of earlier calls are NaN by now: is it one of those?"

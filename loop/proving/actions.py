@@ -31,11 +31,11 @@ class ProofTerms(Lasting):
     """Arguments of `kernel.prove_gate`."""
 
     python: bool = False
-    """Whether to try Python variants next to compiled ones; their import of torch takes many seconds."""
+    """Whether to try Python variants next to compiled ones; importing torch takes many seconds."""
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
-    """Mutation-test the gate: it must reject every control of the selected variants and pass honest ones."""
+    """Mutation-test the gate: it must reject all controls of the variants and pass honest ones."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
@@ -129,7 +129,7 @@ def _score(proof: Proof) -> GateOutput:
 
 
 def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """The report's sentences on the checks of `loop` itself: one for each control and its outcome."""
+    """The report's sentences on how far to trust a session: each control with its outcome."""
     compared = outputs_of(finished, CompareOutput)
     lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
     for properties in outputs_of(finished, PropertiesOutput):
@@ -164,6 +164,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 
 def _score_line(output: GateOutput) -> str:
+    """The report's sentence on the mutation test of the gate."""
     bases = ", ".join(dict.fromkeys(control.base for control in output.controls))
     score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
     if output.survivors:
@@ -176,6 +177,7 @@ def _score_line(output: GateOutput) -> str:
 
 
 def _null(control: NullControl) -> str:
+    """The report's sentence on a null control: a variant timed against itself."""
     scatter = control.block_sd
     noise = "" if scatter is None else f"; a block scatters by {say.significant(100 * scatter, 2)} % here"
     words = [f"same on {control.same}"] if control.same else []
@@ -186,7 +188,7 @@ def _null(control: NullControl) -> str:
 
 
 def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
-    """A table of variants against their known-good builds; evidence is shown up to 1,000,000 : 1."""
+    """A table of variants against known-good builds; evidence is shown up to 1,000,000 : 1."""
     heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

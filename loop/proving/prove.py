@@ -65,7 +65,7 @@ class GateOutput(Output):
     not_applicable: tuple[str, ...] = ()
     """Controls that cannot be made here, and why."""
     indistinguishable: tuple[str, ...] = ()
-    """Controls whose error stays within the tolerance on the target's inputs. They are not counted."""
+    """Controls whose error stays within the tolerance on the target's inputs; not counted."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,15 @@ class Control:
     expected: Causes = WRONG
     """Causes of a rejection that count as the right reason."""
     theme: Literal["value", "cheat", "honest"] = "value"
-    """`value`: a wrong result; `cheat`: right only when checked; `honest`: no mistake, has to pass."""
+    """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
     kinds: Sequence[str] = ("c_abi", "python")
     """Kinds of variant that the mistake can be injected into."""
     applies: Callable[..., bool] = lambda workload: True
     """Whether the mistake can show on a workload."""
     shortens: Sequence[str] = ()
-    """Dimensions that the mistake shortens by an eighth; the variant must accept the shorter size."""
+    """Dimensions that the mistake shortens by an eighth; the variant must accept the rest."""
     varies: bool = False
-    """Whether its outputs differ from run to run; not tried on variants that may be nondeterministic."""
+    """Whether its outputs differ from run to run; not tried on nondeterministic variants."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
 
@@ -118,9 +118,9 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`); one of each kind is tried."""
+    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried."""
     every: list[Control] = []
-    for name, attribute in signature.attributes.items():  # A wrong number, or always the initial value.
+    for name, attribute in signature.attributes.items():  # Change a number; fix a flag or choice.
         initial = attribute.initial
         if attribute.kind == "number":
             every.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
@@ -180,7 +180,7 @@ def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iter
 
 
 def base_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type measured on this device if the variant takes it; else the variant's first type."""
+    """The element type measured on this device if the variant takes it; else the variant's first."""
     usual = bench.target.dtypes[bench.device]
     return usual if usual in base.dtypes else base.dtypes[0]
 
@@ -190,7 +190,7 @@ def applicable_controls(
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
     """One control of each kind for a variant, about thirty, with the few workloads to try it on.
 
-    The list is empty if none can show it. Without named dimensions the judge's inputs give the shapes.
+    No workloads: none can show it. Without named dimensions the judge's inputs give the shapes.
     """
     target, size = bench.target, partial(operations, bench.target)
     usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
@@ -308,7 +308,7 @@ class ControlTrial(SideChecker):
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify every control of one variant, and honest candidates, on a few workloads, in one process.
+    """Verify all controls of one variant, and honest candidates, on a few workloads in one process.
 
     Honest candidates come first, because controls are compared with their outputs. Controls not finished at
     `ends` (monotonic clock) are reported as untried. Workloads that cannot be judged are skipped.
@@ -328,7 +328,7 @@ def prove(
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in (*honest, *shown)]
     try:
         yield from _check_all(bench, trials, tried.values(), ends)
-        # If a stale output passes, other values have the same answer, and cheats by memory cannot show.
+        # If a stale output passes, other values have the same answer: cheats by memory cannot show.
         alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
             trial.conclude(proof, alike=alike)

@@ -1,4 +1,4 @@
-"""`loop init` writes a first target for a function, module, kernel or program, usable without an edit.
+"""`loop init` writes a first target for a function, module, kernel or program.
 
 Begin with `command`. It runs `program` in a separate process, which imports torch and the user's module and
 tries the function. `slots` lists possible arguments of each parameter, by annotation, name and default. `facts`

@@ -74,7 +74,7 @@ class CFunction:
 
 
 def without_comments(text: str) -> str:
-    """The source with comments and strings (except "C") blanked by spaces; lines keep their numbers."""
+    """The source with comments and strings (except "C") replaced by spaces; lines are kept."""
     return NOTE.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
 
 
@@ -112,7 +112,7 @@ def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
 
 
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
-    """Template parameter to its argument (explicit instance, else `float`), and why one is unknown."""
+    """Template parameter to its argument (of an instance, else `float`), and why one is unknown."""
     names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
     if instance:
         return {words[-1]: text.strip() for words, text in zip(names, instance.split(","), strict=False)}, ""
@@ -136,6 +136,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _parameter(text: str, known: Mapping[str, str]) -> CParameter:
+    """Parse a parameter's text; `known`: aliases and template parameters to their types."""
     plain = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())
     words = re.sub(r"\bconst\b", " ", plain.replace("*", " ")).split()
     name = words[-1] if len(words) > 1 else ""

@@ -1,4 +1,4 @@
-"""`loop init`: make a first target from a PyTorch function or module, a compiled kernel or a program.
+"""`loop init`: make a first target from a PyTorch function or module, a kernel or a program.
 
 `loop` copies the user's files and the local files that they import or include. It calls the function in a
 separate process to learn its inputs and outputs. It runs no other code of the user.
@@ -68,7 +68,7 @@ class InitRequest:
 
 
 def init(request: InitRequest, screen: Screen) -> None:
-    """Write a target that can be verified and measured at once. Raises UsageError if options are missing."""
+    """Write a target, ready to verify and measure. Raises UsageError if options are missing."""
     folder = request.folder
     if (request.source is None) == (request.command is None):
         hint = f"loop init {folder} --from module:function --like x=N,M"

@@ -1,4 +1,4 @@
-"""Derive the facts of a target from trial calls: sizes that run, output shapes, values, tolerance."""
+"""Derive the facts of a target from trial calls: sizes, output shapes, values, tolerance."""
 
 import contextlib
 import importlib
@@ -90,7 +90,7 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         exact: bool = False,
     ) -> Outcome:
-        """Make one call; `exact`: in float64. Raises Lacking for an output that is no tensor of real numbers."""
+        """Make one call; `exact`: in float64. Raises Lacking for an output that is no real tensor."""
         values = {**self.attributes, **attributes}
         inputs = self.make(**sizes, **values, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copied(value, exact=exact) for value in inputs]
@@ -108,7 +108,7 @@ class Trial:
         return Outcome({name: tensor.detach().clone() for name, tensor in fresh.items()}, changed)
 
     def ran(self, sizes: Mapping[str, int], changed: Mapping[str, Any] = {}) -> bool:
-        """Whether a call runs and is as finite as earlier ones; records it. `changed`: other attributes."""
+        """Whether a call runs, as finite as earlier ones; records it. `changed`: other attributes."""
         try:
             outcome = self.run(sizes, attributes=changed)
         except Exception:
@@ -121,13 +121,13 @@ class Trial:
         return True
 
     def settled(self, sizes: Mapping[str, int]) -> "Trial":
-        """Confirm that two calls agree; the trial with `returns` set. Raises Lacking if they differ."""
+        """Confirm that calls repeat; the trial with `returns` set. Raises Lacking if they differ."""
         outcome, what = self.run(sizes), self.hypothesis.subject.full_name
         torch.manual_seed(SEED + 1)
         if not outcome.results:
             raise Lacking(f"{what} gives no tensor, and changes no input", "name a function that gives tensors")
         outcomes, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
-        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A fresh import may draw other values.
+        if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A new import may draw other values.
             with contextlib.suppress(Exception):
                 importlib.reload(module)
                 outcomes.append(Trial(self.hypothesis).run(sizes))
@@ -241,7 +241,7 @@ def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """Workloads with other values: `negative`, `far` below zero, and `ends` (maximum at the end of rows).
+    """Workloads with other values: `negative`, `far` below zero, `ends` (maximum ends each row).
 
     `far` shows, for example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact.
     """
@@ -255,7 +255,7 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute, preferably one that keeps the output shapes."""
+    """Workloads with another value of each attribute, if possible one that keeps output shapes."""
     usual = trial.run(sizes)
     shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:

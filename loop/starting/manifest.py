@@ -23,7 +23,7 @@ TRIED = (
 )
 """Sizes to try until a function runs. Different sizes first, because equal ones hide mistakes."""
 DIFFERENT = 4
-"""Number of leading entries of TRIED with different sizes; with equal sizes wrong calls run, too."""
+"""Leading entries of TRIED with different sizes; with equal sizes wrong calls run, too."""
 EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))
 """Sizes of checked workloads, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
 SINGLE = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
@@ -38,7 +38,7 @@ class Sizes:
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free = [name for name in self.names if name not in fixed]
         self.filter = set[str]()
-        """Dimensions of a filter, such as kh and kw: found only in the last axes of one later tensor."""
+        """Dimensions of a filter, such as kh and kw, found only in one later tensor's last axes."""
         for name in self.free:
             first, *others = (shape for shape in shapes if name in shape)
             if len(shapes) > 1 and not others and first is not shapes[0]:
@@ -67,7 +67,7 @@ class Sizes:
         return {name: largest[name] for name in self.names}
 
     def varied(self, *, vary: bool) -> list[str]:
-        """Dimensions that checks may vary: no filter's; fixed ones only with `vary` and if large."""
+        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary` if large."""
         large = [name for name, size in self.fixed.items() if size > LITTLE] if vary else []
         return [name for name in self.names if name in large or (name in self.free and name not in self.filter)]
 

@@ -32,7 +32,7 @@ NO_GRAD = "does not require grad"
 
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
-    """Find the user's function and its arguments. Raises Lacking if it or an argument is missing."""
+    """Find the user's function and its arguments. Raises Lacking if anything is missing."""
     name, function = terms["name"], terms["function"]
     module: Any = torch_side.import_module(terms["module"])
     owner = member = module
@@ -57,9 +57,9 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
     else:
         try:
             call = slots.arguments(member)
-        except (ValueError, TypeError):  # Written in C.
+        except (ValueError, TypeError):  # A C function without a signature.
             call = []
-        if not (slots.used or slots.missing or slots.notes):  # No signature: tensors in the order of `--like`.
+        if not (slots.used or slots.missing or slots.notes):  # No signature: use the order of `--like`.
             call = [("", slots.text(path, None, inspect.Parameter.empty, {}) or "") for path in slots.likes]
     _check_names(f"{terms['module']}:{terms['name']}", terms["attributes"] or (), slots)
     return Subject(terms["module"], name, function, call, imports=tuple(slots.imports), **fields)
@@ -83,7 +83,7 @@ def _check_names(what: str, attributes: Sequence[str], slots: Slots) -> None:
 
 
 def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[Option, ...]]:
-    """Combinations of one option per list whose indices sum to `total`; index 0 is the likeliest."""
+    """Combinations of one option per list whose indices sum to `total`; index 0 is likeliest."""
     if not options:
         yield from [()] if total == 0 else []
         return
@@ -93,9 +93,9 @@ def by_rank(options: Sequence[Sequence[Option]], total: int) -> Iterator[tuple[O
 
 
 def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes; preferably with finite outputs. Raises Lacking if none runs.
+    """Search a call that runs, and its sizes, if possible with finite outputs. Raises Lacking.
 
-    Likely options are tried first, each on all different sizes. Equal sizes come last: wrong calls run there.
+    Likely options come first, each on all different sizes. Equal sizes come last: wrong calls run, too.
     """
     began, every, choices = time.monotonic(), list(sizes.tried()), list(slots.options.values())
     different = [candidate for n, candidate in enumerate(every[:DIFFERENT]) if candidate not in every[:n]]
@@ -137,7 +137,7 @@ def search_call(subject: Subject, slots: Slots, sizes: Sizes) -> tuple[Trial, di
 
 
 def with_largest_indices(trial: Trial, slots: Slots, sizes: dict[str, int]) -> Trial:
-    """The trial with each index tensor bounded by the largest size with which the call still runs."""
+    """The trial with each index tensor bounded by the largest size with which the call runs."""
     for path, chosen in trial.hypothesis.options.items():
         if not any(tensor.values in ("index", "distinct") for tensor in chosen.inputs):
             continue

@@ -56,7 +56,7 @@ UNSAID = (None, Parameter.empty, Any, object, list, tuple, dict)
 """Annotations that do not tell the kind of argument."""
 Scalar = bool | int | float
 Call = list[tuple[str, str]]
-"""Arguments of a call: keyword (empty: positional) and text; `{path}` stands for an option's text."""
+"""Arguments of a call: keyword (empty: positional) and text; `{path}` is an option's text."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Option:
-    """One possible argument of a parameter: an expression over inputs, attributes and sizes.
-
-    `<x.2>` stands for the third size of the input `x`.
-    """
+    """One possible argument of a parameter; in its text `<x.2>` is the third size of input `x`."""
 
     text: str
     inputs: tuple[Drawn, ...] = ()
@@ -97,7 +94,7 @@ class Slots:
         self.likes, self.values, self.taken = likes, values, attributes
         self.options: dict[str, list[Option]] = {}
         self.constructing = False
-        """Whether the parameters are a constructor's; without annotation they are then whole numbers."""
+        """Whether parameters are a constructor's, where those without annotation are whole numbers."""
         self.imports: dict[str, None] = {}
         self.used: set[str] = set()
         self.notes: list[str] = []
@@ -129,7 +126,7 @@ class Slots:
     def text(
         self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], *, several: bool = False
     ) -> str | None:
-        """Text to pass for a parameter, mostly a slot `{path}`; None: its default. `reads`: see `reads_of`."""
+        """The text to pass for a parameter, mostly a slot `{path}`; None: its default is used."""
         kind, inner, nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         is_given = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
@@ -142,7 +139,7 @@ class Slots:
             numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
             options = tensor_options(flat, shapes[0], inner, [*sizes, *map(str, numbers)])
             return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
-        if path in self.values:  # A number or flag becomes an attribute; any other value becomes a literal.
+        if path in self.values:  # A number or flag becomes an attribute, others a literal.
             self.used.add(path)
             value = self.values[path]
             if isinstance(value, bool | int | float):
@@ -175,7 +172,7 @@ class Slots:
         return "{" + path + "}"
 
     def _attribute(self, path: str, value: Scalar) -> Option:
-        """An option that makes a value an attribute, which a workload can change; its name is unique."""
+        """An option that makes a value an attribute, so that a workload can change it."""
         name = path.rpartition(".")[2]
         known = {name for options in self.options.values() for option in options for name in option.attributes}
         flat = {tensor.replace(".", "_") for tensor in self.likes}
@@ -184,7 +181,7 @@ class Slots:
         return Option(name, attributes={name: value})
 
     def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
-        """An expression that makes an object: of the class `kind`, or with the attributes that the code reads."""
+        """An expression for an object: of class `kind`, or with the attributes that the code reads."""
         start = f"{path}."
 
         def keywords(texts: Mapping[str, str | None]) -> str:
@@ -253,7 +250,7 @@ class Slots:
 
 
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
-    """Options of a tensor, by its given or annotated type (`hint`), else by name; `highs`: index bounds."""
+    """Options of a tensor by given or annotated type (`hint`), else name; `highs`: index bounds."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
     shown, lower = f"--like {like.get('path', name)}={','.join(dims)}:float32 for others", name.lower()
 
@@ -304,7 +301,7 @@ def parameters(function: Any) -> Iterator[Parameter]:
     signature = inspect.signature(function)
     try:
         hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    except Exception:  # Names in annotations that only a type checker sees.
+    except Exception:  # An annotation may use names that only a type checker imports.
         hints = {}
     if inspect.isclass(function):
         hints = {**getattr(function, "__annotations__", {}), **hints}
@@ -313,7 +310,7 @@ def parameters(function: Any) -> Iterator[Parameter]:
 
 
 def kind_of(annotation: Any) -> tuple[str, Any, bool]:
-    """Parse an annotation: its kind (empty: unknown), the kind's details, and whether None is allowed."""
+    """Parse an annotation: kind (empty: unknown), the kind's details, whether None is allowed."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         first = next(argument for argument in arguments if argument is not type(None))

@@ -1,7 +1,4 @@
-"""`loop init` for a compiled kernel: find its exported entry, or write one for a plain C function.
-
-Sources are parsed as text; nothing is compiled.
-"""
+"""`loop init` for a compiled kernel: find its exported entry, or write one for a C function."""
 
 import ast
 import json
@@ -73,7 +70,7 @@ class Glue:
         return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
 
     def types(self, inputs: Sequence[str]) -> dict[str, str]:
-        """Input to element type (empty: float32), by the parameter of the same name, else by order."""
+        """Input to element type (empty: float32), by the parameter of equal name, else by order."""
         own = {pointer.name: pointer.dtype or "" for pointer in self.tensors}
         constant = [pointer.dtype or "" for pointer in self.tensors if pointer.is_const]
         in_order = dict(zip(inputs, constant or own.values(), strict=False))
@@ -81,7 +78,7 @@ class Glue:
         return {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
 
     def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """Source of the entry, and notes on guesses. `facts`: see `facts_of`. Raises UsageError if unclear."""
+        """Source of the entry, and notes on guesses; `facts`: see `facts_of`. Raises UsageError."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
         if self.function.lacks:
             raise self._unclear(self.function.lacks)
@@ -109,7 +106,7 @@ class Glue:
         lines += [f"void *loop_{pointer} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
         freed = [f"free(loop_{pointer});" for pointer in scratch]
         is_written = bool(facts["updates"]) or any(place in outputs.values() for place in places.values())
-        if is_written and returns in ("int", "cudaError_t", "bool"):  # A status, for it has written its outputs.
+        if is_written and returns in ("int", "cudaError_t", "bool"):  # Outputs are written: a status.
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
             lines += [status, *freed, "if (loop_status) return 2;"]
         else:
@@ -155,7 +152,7 @@ class Glue:
     def _argument(
         self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: Mapping[str, Any]
     ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or element count."""
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or count."""
         name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({kind})loop_stream"
@@ -235,7 +232,7 @@ class Start:
     glue: Glue | None = None
 
     def bound(self, facts: Mapping[str, Any]) -> tuple[str, dict[str, str], list[str]]:
-        """The variant's line in target.yaml, file name to text of a written entry, and notes on guesses.
+        """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
 
         Raises UsageError if a parameter's meaning is unclear.
         """
@@ -248,7 +245,7 @@ class Start:
 
 
 def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
-    """Read a C, C++ or CUDA file with its own headers; `function`: the one to use, empty: the only one.
+    """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one.
 
     Raises UsageError if the file has no entry and `loop` can write none.
     """
@@ -271,7 +268,7 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
 
 
 def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: the named one, the only one, that of the file, or the uncalled one."""
+    """Choose a function with pointers: by name, the only one, by file name, or the uncalled one."""
     every = functions(text)
     plain = {f.name: f for f in every if any(p.pointers and p.dtype for p in f.parameters)}
     top = [candidate.name for candidate in uncalled([*plain.values()], text)]
@@ -343,7 +340,7 @@ class Named:
 
 
 def function_at(text: str) -> Named:
-    """Find the function of `module:function` as Python would from here; the module may be a file's path.
+    """Find `module:function` as Python would from here; the module may be a file's path.
 
     Raises UsageError if there is none.
     """
@@ -356,7 +353,7 @@ def function_at(text: str) -> Named:
     path = _found(module, folder)
     others = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
     if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, others)):
-        return Named(module, name, folder, {})  # It is installed, or has no text.
+        return Named(module, name, folder, {})  # Installed, or without Python source: nothing to copy.
     read, first = read_module(path), name.partition(".")[0]
     nodes = [node for node in read.tree.body if isinstance(node, ast.ImportFrom)]
     if not read.defines(first) and not any(alias.name == "*" for node in nodes for alias in node.names):

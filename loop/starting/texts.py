@@ -1,4 +1,4 @@
-"""Make the Python files of a first target: the reference, a variant equal to it, and a generator."""
+"""Make the Python files of a first target: reference, a variant equal to it, and generator."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ class Hypothesis:
         return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
 
     def construction(self) -> tuple[str, dict[str, str]]:
-        """The constructor's arguments as text, and each name in that text to its size or attribute."""
+        """The constructor's arguments as text, and each name in it to its size or attribute."""
         text = self.rendered(self.subject.constructor)
         values: dict[str, str] = {}
         for n, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
@@ -158,7 +158,7 @@ class Hypothesis:
         return text, values
 
     def wrapper(self, title: str) -> str:
-        """Source of a module with one function that calls the user's; for a class, on an instance."""
+        """Source of a module with one function that calls the user's, for a class on an instance."""
         subject, making = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
@@ -187,7 +187,7 @@ class Hypothesis:
         )
 
     def generator(self, reference: str) -> str:
-        """Source of a module with `make`, which draws all inputs; `reference`: module with `_made`."""
+        """Source of a module whose `make` draws all inputs; `reference`: module with `_made`."""
         drawings = [_drawing(tensor) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
