@@ -3,7 +3,7 @@
 Begin with `commands`: each command is a function with parameters and help. `command` derives help,
 JSON output and MCP tools from that function. Other modules do the work of commands.
 
-Only `main` turns errors into exit codes. A command that starts processes ends those that a killed one left.
+Only `main` turns errors into exit codes. A command first ends processes that a killed one left.
 """
 
 import contextlib

@@ -145,10 +145,10 @@ def init(
     result="formats.model:Inspected",
 )
 def targets_inspect(path: Annotated[Path, Argument(help="A task.")], form: Form = None) -> None:
-    """Say what a task of somebody else's is, what of it runs here, and what does not and why.
+    """Describe a task in another format: what it is, what of it runs here, and why the rest does not.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
-    Nothing of theirs is imported, run or changed.
+    No code of the task is imported, run or changed.
     """
 
 
@@ -165,9 +165,9 @@ def targets_judge(
 ) -> None:
     """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
 
-    Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
-    has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
-    theirs is not available where it times by CUDA. The exit code is that of our verdict.
+    The format's evaluator runs unmodified in its own process, from your checkout. loop installs nothing
+    for it. --json has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own.
+    An evaluator that times by CUDA needs a GPU. The exit code is that of loop's verdict.
     """
 
 
@@ -179,11 +179,11 @@ def targets_audit(
         Words, Option("--control", metavar="NAME", help="Only this control, a `make` of --json; may be repeated.")
     ] = None,
 ) -> None:
-    """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
+    """Test a task of another format: report which wrong answers its evaluator and loop's gate accept.
 
-    Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
-    here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
-    equal cases, and a reference that float64 denies.
+    Wrong answers are the task's own reference with a bug that loop puts in. If the evaluator cannot run
+    here, loop applies the rule that the format states, and says so. It also reports inputs that never
+    vary, equal cases, and a reference that differs from float64.
     """
 
 
@@ -218,7 +218,7 @@ def agents_install(
 ) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
-    It lists the files and asks first. In AGENTS.md only the part between its two marks is written.
+    It lists the files and asks first. In AGENTS.md, it writes only the part between its two marks.
     """
 
 
@@ -257,9 +257,9 @@ def run_session(
 ) -> None:
     """Run a session: build, verify, measure, report.
 
-    Who changes a kernel by a program calls `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud may take the
-    machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time. LOOP_EVALUATOR_PYTHON is the
-    interpreter of --evaluator.
+    To let a program change a kernel, use `loop optimize`. LOOP_WATCH_PREEMPTION says which cloud may take
+    the machine away (auto, gcp, aws, azure, off). LOOP_ATTENDED=1 charges your time. LOOP_EVALUATOR_PYTHON
+    is the interpreter of --evaluator.
     """
 
 
@@ -302,9 +302,9 @@ def run_step(
     limit_s: Annotated[float, Option(help="Seconds after which it is killed.", min=0.001)] = 600,
     samples: Annotated[Path | None, Option(metavar="FILE", help="Write its raw samples there.")] = None,
 ) -> None:
-    """Do one step of a pattern by itself: an action with its arguments, without a session.
+    """Run one step of a pattern by itself: an action with its arguments, without a session.
 
-    An executor has parts of a session done by it, each as a job.
+    An executor calls it for each job of a session.
     """
 
 
@@ -349,8 +349,8 @@ def kernels_verify(
 def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
-    In a folder that `loop optimize` gave to a proposer the ratio is against the incumbent, elsewhere against
-    the baseline. It is a hint, not a verdict. It keeps nothing, and it does not use the change up.
+    In a folder that `loop optimize` gave to a proposer, the ratio is against the incumbent; elsewhere it is
+    against the baseline. The result is a hint, not a verdict. It is not stored, and counts as no candidate.
     """
 
 
@@ -426,11 +426,11 @@ def optimize(
 ) -> None:
     """Let a program change a kernel; keep what is faster.
 
-    Each change is judged, until a budget or a stall. A proposer is any command.
+    Each change is judged, until a budget or --stall is reached. A proposer is any command.
     It reads the brief from stdin or {brief}, edits files in {workdir}, and ends.
-    `loop` judges the edit in a folder of its own. It never touches your checkout. `loop kernels check` tells
-    the proposer in seconds whether an edit is right, without using it up. A proposer that has nothing more
-    to propose writes {"done": true} into {answer}.
+    `loop` judges the edit in a folder of its own. It never touches your checkout. The proposer may call
+    `loop kernels check`, which says in seconds whether an edit is right and counts as no candidate.
+    A proposer that has nothing more to propose writes {"done": true} into {answer}.
     """
 
 
@@ -472,16 +472,16 @@ def bisect(
 
     Or that made a command fail: --probe.
 
-    Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside
-    the good one. What was observed is kept: an interrupted search goes on with the same command.
+    loop builds each commit by that commit's recipe in a worktree, and judges it by today's gate, next to
+    the good commit. Results are stored: the same command continues an interrupted search.
 
-    With --probe a command judges what is committed, in a worktree of each commit: in the folder where you
-    stand, or in the target's if you stand outside its repository. Exit 126 or 127 (it
-    cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
-    takes ten times as long as the good end, and over 10 s, is skipped. `timeout S COMMAND` makes it bad.
+    With --probe, a command judges a worktree of each commit. It runs in your current folder there, or in
+    the target's folder if you are outside its repository. Exit codes 126 and 127 (cannot be run) are
+    an error at the good end, and bad elsewhere, as in `git bisect run`. A commit that takes over 10 s and
+    ten times as long as the good end is skipped. `timeout S COMMAND` makes it bad.
 
-    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates by
-    how much. It names a range of commits where a single one does not stand out.
+    Two builds of the same source may differ by 1 % or 2 % through the layout of their code. loop estimates
+    that difference. If no single commit exceeds it, loop names a range of commits.
     """
 
 
@@ -500,10 +500,10 @@ def clean(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """List worktrees that loop left behind and nobody needs. Then ask, and remove them.
+    """List worktrees that loop left behind and no session needs. Then ask, and remove them.
 
-    Only what loop made is looked at. A session that can be resumed keeps its worktree. One with uncommitted edits
-    stays.
+    Only worktrees that loop made are listed. A session that can be resumed keeps its worktree. So does one
+    with uncommitted edits.
     """
 
 
@@ -547,7 +547,7 @@ def patterns_list(
     words: Annotated[Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")] = None,
     target: Target = None,
 ) -> None:
-    """List all patterns; with words, those that answer a problem, the best first."""
+    """List all patterns; with words, only patterns that match a problem, the best first."""
 
 
 @command("patterns show", "cli.patterns:show_pattern", "loop patterns show baseline-first", agents="reads")
@@ -646,7 +646,7 @@ def catalog_build(
 
 @command("cost show", "money.command:show_costs", agents="reads", result="money.model:Ledger")
 def cost_show(target: Target = None) -> None:
-    """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
+    """Show what sessions cost, and savings that were measured. `?`: not measured; `+`: in part."""
 
 
 @command("cost rates", "money.command:show_rates", result="money.model:Prices")
@@ -677,7 +677,7 @@ def cost_keep_or_stop(
 ) -> None:
     """Decide whether to keep an idle GPU or to stop it.
 
-    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
+    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of the engineer or agent that waits).
     """
 
 
@@ -752,7 +752,7 @@ def hosts(target: Target = None) -> None:
 def hosts_setup(host: HostName, target: Target = None) -> None:
     """Install this loop on a machine, and name what is missing there.
 
-    It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
+    It uses its own environment, ~/.loop/venv, which sees the packages of `python:` and changes none.
     """
 
 

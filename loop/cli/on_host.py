@@ -51,7 +51,7 @@ AFTER_BUDGET_S = 1800.0
 LARGEST_BYTES = 2 << 30
 """The largest project that is sent, in bytes."""
 SPARE_KB = 512 << 10
-"""KiB of free disk that a job needs beside the files that are sent."""
+"""KiB of free disk that a job needs in addition to the files that are sent."""
 PAST = 20
 """How many of the newest sessions are sent: the job predicts time and cost from them."""
 UNSENT = ("lock", ".reserve")

@@ -38,7 +38,7 @@ class PatternList(TypedDict):
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Print all patterns, or those that match `words`, best first. Returns 1 if none matches."""
+    """Print all patterns, or the matches of `words`, best first. Returns 1 if none matches."""
     chosen = project(target, Path.cwd())
     if words:
         rows = _search(" ".join(words), chosen, screen)

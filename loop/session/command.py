@@ -59,7 +59,7 @@ def report(
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
     beside = folder_beside(output)
-    if os.path.realpath(output) == os.path.realpath(folder.report):  # With its checksums.
+    if os.path.realpath(output) == os.path.realpath(folder.report):  # Writes the report's checksums, too.
         folder.write_report(text, figures)
     else:
         write_atomic(output, text)

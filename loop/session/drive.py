@@ -141,7 +141,7 @@ def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished
 
 
 def store_into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
-    """A `store` for `drive`: appends records to the journal, writes samples and ticks to files beside it."""
+    """A `store` for `drive`: appends records to the journal, writes samples and ticks to files."""
     ticks = Ticks(folder.path / TICKS)
 
     def store(event: Happening) -> Happening:

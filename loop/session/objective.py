@@ -52,7 +52,7 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
 
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
-"""Names of findings that `success` and `stop_if` may read, beside `<variant>.ratio` and `session.*`."""
+"""Names of findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
 
 
 def found_names(variants: Collection[str]) -> set[str]:
@@ -63,7 +63,7 @@ def found_names(variants: Collection[str]) -> set[str]:
 
 
 def required_names() -> set[str]:
-    """All names that `requires` may read, beside target, device and plan: known before the first step."""
+    """All names that `requires` may read, next to target, device and plan: known before the first step."""
     machine = {f"machine.{name}" for name in Machine.model_fields}
     revision = {f"revision.{name}" for name in Revision.model_fields}
     return {"variants", "emulated", *machine, *revision}

@@ -243,7 +243,7 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     """Write the record and the report, print the outcome, and remove a worktree without edits.
 
-    Returns the exit code: the walk's own if it was interrupted, else the one that the gates decide.
+    Returns the exit code: the walk's own if it was interrupted, else the gates decide it.
     """
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))

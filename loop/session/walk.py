@@ -36,7 +36,7 @@ class PatternBegan:
     index: int
     """Number of this pattern in the walk, from 1."""
     of: int
-    """Number of patterns that the walk is going to run, as far as it is known now."""
+    """Number of patterns that the walk is going to run, by what is known now."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class Walk:
         before_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's limit, plus the time of slow first calls: those made, and those that may come."""
+            """The step's time limit in seconds, plus the time of slow first calls, made and expected."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 

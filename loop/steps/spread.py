@@ -23,7 +23,7 @@ from loop.model.measurement import Segment
 from loop.steps.context import Context
 
 START_S = 60.0
-"""Seconds that a job's process may take beside its step."""
+"""Seconds that a job's process may take in addition to its step."""
 KEPT = 1000
 """Job folders that are kept, so that a resumed campaign can reuse their results."""
 
@@ -44,7 +44,7 @@ class Part:
     """Workload sets that are timed; `checks` are only verified."""
     checks: Sequence[str] = ()
     times: bool = False
-    """Whether the job measures time: then nothing else runs beside it, and only on equal devices."""
+    """Whether the job measures time: then it runs alone on its CPU, and only on devices of one group."""
     keeps: bool = False
     """Whether the job returns its raw samples."""
     folder: Path | None = None
