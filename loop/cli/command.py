@@ -65,6 +65,7 @@ class _Quick:
 
 
 def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
+    """Convert an option's value, but skip None, so that typer need not import pydantic."""
     return value if value is None and not parameter.required else convert(context, value)
 
 
@@ -315,6 +316,7 @@ def screen_for(as_json: bool = False) -> Any:
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and exit, for `--version`."""
     if wanted:
         from loop import __version__
 

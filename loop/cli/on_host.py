@@ -208,10 +208,7 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
 
 
 def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:
-    """Decide whether to keep or stop the machine, print the costs, and stop it if so decided.
-
-    Raises WorkFailed if `stop:` fails, because the machine then goes on costing money.
-    """
+    """Keep or stop the machine, and print the costs. Raises WorkFailed if `stop:` fails: it goes on costing."""
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return

@@ -272,5 +272,6 @@ def next_section(next_: NextSession) -> Section:
 
 
 def _against(seconds: float, budget_s: float) -> str:
+    """A duration against its budget in words, `3.4 s of 60 s`."""
     over = f", {seconds / budget_s:.1f} times its budget" if budget_s and seconds > budget_s else ""
     return f"{say.seconds(seconds)} of {say.seconds(budget_s)}{over}"

@@ -109,6 +109,7 @@ def _map(check: Check) -> Iterator[str]:
 
 
 def _number(value: float | None, digits: int = 4) -> str:
+    """`value` with that many digits; `nan` for None and overflow."""
     return "nan" if value is None or value > 1e300 else f"{value:.{digits}g}"
 
 
@@ -174,6 +175,7 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
 
 
 def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
+    """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
     own = "" if timing.timed_by == "loop" else " (its own clock)"
     few = f"{say.times(verdict.ratio)}, too few rounds"
     share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)

@@ -30,6 +30,7 @@ def ratio(value: float, interval: Interval) -> str:
 
 
 def _end(value: float) -> str:
+    """One end of an interval, limited to `<0.001` and `>1000`."""
     if value < 0.001:
         return "<0.001"
     return ">1000" if value > 1000 else times(value).removesuffix("x")

@@ -169,10 +169,7 @@ def columns(*titles: str) -> tuple[Column, ...]:
 
 
 def filled_table(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """A table without empty columns; None if there are no rows.
-
-    The first column names the rows and always stays. Dashes and zeros count as empty.
-    """
+    """A table without columns of dashes, zeros or blanks; the first column stays. None without rows."""
     body = tuple(rows)
     places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
     picked = (tuple(row[place] for place in places) for row in body)

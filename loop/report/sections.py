@@ -108,6 +108,7 @@ def _bullets(lines: Sequence[Line], room: Room) -> str:
 
 
 def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
+    """(indent, text) of each sentence: a tuple's further sentences are indented."""
     for line in lines:
         first, *below = (line,) if isinstance(line, str) else line
         yield "", first

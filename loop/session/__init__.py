@@ -2,15 +2,13 @@
 
 Begin with `run`: it opens a session, walks its steps and closes it. `opening` resolves the plan and
 builds the session's head (all that is known before the first step). `walk` is a generator of events.
-It neither prints nor writes. Closing it ends every process that a step started, so limits, budgets
-and Ctrl-C work. `drive` writes each event to disk, then shows it. `bounds` checks each event against
-the limits on time and money.
+It neither prints nor writes. Closing it ends every process that a step started, so limits and Ctrl-C
+work. `drive` writes each event to disk, then shows it. `bounds` checks it against time and money.
 
-`closing` computes the record from the journal by pure rules: `objective`, and the grade in `course`.
-A resumed walk starts at the first step again and reuses the records of finished steps. A step whose
-output has an `identity` runs again. When the identity has changed, later steps run again, too.
+`closing` computes the record from the journal by pure rules. A resumed walk starts at the first step
+and reuses the records of finished steps. A step whose output has an `identity` runs again. When the
+identity has changed, later steps run again, too.
 
-`page` builds the report's sections, `first_screen` its beginning and the short form for a comment.
-`next_session` proposes the next session. `command` is `loop report`. `shown` prints the results of
-commands without a session. `recorded` imports sessions that were recorded without loop.
+`page` builds the report's sections, `first_screen` its beginning. `next_session` proposes what to do
+next. `shown` prints results without a session. `recorded` imports sessions from elsewhere.
 """

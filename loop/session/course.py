@@ -55,6 +55,7 @@ def steps(view: View) -> Iterator[Section]:
 
 
 def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
+    """A step's row of the table. `whole`: seconds of all steps together."""
     ran = record.status != "skipped"
     late = f", over its {say.seconds(record.budget_s)}" if ran and record.over_budget else ""
     again = f" (attempt {record.attempt})" if record.attempt > 1 else ""

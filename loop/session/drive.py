@@ -57,6 +57,7 @@ class Show:
             self.screen.say(f"  {event.name} {event.status}: {event.answered_by} answers")
 
     def _ended(self, event: StepEnded) -> None:
+        """Print how a step ended, and its hint; one line for steps skipped for one reason."""
         record = event.finished
         why = (record.pattern, record.skipped_because)
         if why in self.skipped:
@@ -73,6 +74,7 @@ class Show:
             self.screen.say(f"           {line}")
 
     def _emit(self, event: Happening) -> None:
+        """Write an event to stdout as a line of JSON."""
         if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
             return
         if isinstance(event, StepBegan | Ticked):

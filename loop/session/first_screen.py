@@ -142,11 +142,12 @@ def deciding_lines(record: SessionRecord, finished: Sequence[Finished]) -> str:
 
 
 def _name(variant: str) -> str:
+    """A variant's name as code, shortened."""
     return f"`{shortened(variant, LONGEST_NAME)}`"
 
 
 def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu` is incorrect on B1 ... and 3 more of 11 workloads; no speed is reported for it."""
+    """Sentences such as `cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`."""
     checked = {
         checks.variant: len({check.workload.name for check in checks.checks})
         for output in outputs_of(finished, VerifyOutput)
@@ -167,7 +168,7 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 
 def _speed(record: SessionRecord) -> Iterator[str]:
-    """`cpu`, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x."""
+    """The sentence `cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads, ...`."""
     by_variant: dict[str, list[SpeedVerdict]] = {}
     speeds = speed_verdicts(record.verdicts)
     for speed in [speed for speed in speeds if speed.variant not in record.head.roles] or speeds:
@@ -361,8 +362,5 @@ def digest_of_session(
 
 
 def without_mentions(text: str) -> str:
-    """The Markdown with `@name` and `#12` split by an empty HTML comment, except in code.
-
-    Otherwise GitHub would notify that user, or link that issue.
-    """
+    """The Markdown, with `@name` and `#12` split so that GitHub notifies no user and links no issue."""
     return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)

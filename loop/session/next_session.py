@@ -182,6 +182,7 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
 
 
 def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
+    """The shell command that runs an idea, after taking or reverting a commit if it says so."""
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
@@ -204,10 +205,7 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
 
 
 def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
-    """The proposal at the end of a session: a sentence, then a line with one command.
-
-    `lines`: the session's journal. `loop plan next` proposes the same.
-    """
+    """The proposal of a session that ends: a sentence, then a line with a command. `lines`: its journal."""
     head, finished = record.head, journal.finished_steps(lines)
     try:
         ended = session_row(head, record, lines)

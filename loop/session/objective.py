@@ -29,6 +29,7 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
     per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
 
     def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
+        """The values of `session.*` after these steps."""
         minutes = sum(record.seconds for record in finished) / 60
         verdicts = [verdict for record in finished for verdict in record.output.get("verdicts", ())]
         ratios = [v["ratio"] for v in verdicts if v["against"] == "baseline" and isinstance(v["ratio"], float)]
@@ -160,6 +161,7 @@ class Objective:
             return False
 
     def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
+        """All values that the plan's expressions may read."""
         return {**findings_of(finished, self.variants), **self.known, "session": session}
 
 

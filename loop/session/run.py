@@ -150,10 +150,7 @@ def ground_of(session: Session) -> str:
 
 
 def run_resumable(session: Session, *, fresh: bool) -> int:
-    """Walk the remaining steps and close the session. Any LoopError gets a hint with the resume command.
-
-    `fresh`: begin at the first step again. Returns the exit code.
-    """
+    """Walk the remaining steps (`fresh`: all) and close. A LoopError gets the resume command as its hint."""
     try:
         with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
             journal, ending = walk_rest(session, fresh=fresh)
@@ -241,10 +238,7 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
-    """Write the record and the report, print the outcome, and remove a worktree without edits.
-
-    Returns the exit code: the walk's own if it was interrupted, else the gates decide it.
-    """
+    """Write record and report, print the outcome, remove a worktree without edits. Returns the exit code."""
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)

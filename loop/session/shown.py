@@ -32,12 +32,14 @@ def show_findings(finished: Sequence[Finished], words: Words, screen: Screen) ->
 
 
 def _explained(output: DebugOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """Why each wrong variant is wrong."""
     for explanation in (explanation for explanation in output.explanations if explanation.lines):
         yield f"Why {explanation.variant} is wrong:"
         yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
 def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """How many checks each variant passed, and its failures."""
     rows = []
     for checks in output.variants:
         plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
@@ -64,6 +66,7 @@ def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str
 
 
 def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """Status of each sanitizer for each variant."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
     if names := dict.fromkeys(run.variant for run in output.runs):
@@ -75,6 +78,7 @@ def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator
 
 
 def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """Latency and ratio of each variant on each workload."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
     for timing in output.measurements:
@@ -90,6 +94,7 @@ def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]
 
 
 def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """Which injected bugs and cheats the gate rejected (killed)."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
@@ -105,6 +110,7 @@ def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
 
 
 def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterator[str]:
+    """Registers, spills, shared memory and occupancy of each kernel."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)

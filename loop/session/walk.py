@@ -241,6 +241,7 @@ class Walk:
         return [name] if name and reached is not None and reached.missed else []
 
     def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
+        """Run, skip or reuse one step of a pattern. Returns its record."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier = self.standing.get(key)
@@ -379,7 +380,7 @@ class Walk:
 
 
 def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
-    """The last record of each ended step, unless an earlier step's `identity` has changed since."""
+    """Records that a walk may reuse: each step's last, unless an earlier step's `identity` changed since."""
     standing: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED:

@@ -135,10 +135,9 @@ class Stored(Figure):
 
 
 def report_page(templates: Path, report: Path, status: str) -> str:
-    """HTML page of a report stored as Markdown, with its figures.
+    """HTML page of a report stored as Markdown, with its figures. Raises OSError if it cannot be read.
 
-    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: how the session
-    ended. Raises OSError if the report cannot be read.
+    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the session.
     """
     text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
     named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
@@ -234,6 +233,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _cut(rows: Sequence[Any]) -> dict[str, Any]:
+    """The rows that a page lists, and how many more there are."""
     return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
 
 

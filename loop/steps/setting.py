@@ -61,10 +61,7 @@ def allow(project: Project, screen: Screen) -> None:
 
 
 def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
-    """Ask the user before a stored session runs commands that the project does not define; store a yes.
-
-    Raises Untrusted if the answer is no, or no terminal can be asked.
-    """
+    """Ask before a stored session runs commands that the project does not define. Raises Untrusted for a no."""
     lines = trust.not_allowed(folder, head, [read.value for read in setting.patterns.values()])
     if not lines:
         return

@@ -85,6 +85,7 @@ def ended_jobs(
 
 
 def _job(context: Context, action: str, part: Part) -> JobFolder:
+    """Prepare the folder of one job: its files, and the `loop run step` command."""
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
     root = part.folder or bench.folder

@@ -59,6 +59,7 @@ def roof_of(profiles: Sequence[Profile]) -> Roof | None:
 
 
 def _positive(profile: Profile, name: str) -> float | None:
+    """A fact of a profile as a positive number; None for any other value."""
     value = profile.facts.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 

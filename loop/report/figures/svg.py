@@ -36,6 +36,7 @@ _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"),
 
 
 def _rules(night: bool) -> str:
+    """CSS rules of all colours, for light or dark (`night`) paper."""
     rules = [f".fig .paper{{fill:{_COLOURS['paper'][night]}}}"]
     rules += [f".fig .{name}{{fill:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "box", "bad")]
     rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "line", "bad")]
@@ -190,10 +191,7 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
     def marks(self, most: int = 8) -> list[float]:
-        """At most `most` round values along the axis: the finest steps of each decade that fit.
-
-        A wide axis skips decades.
-        """
+        """At most `most` round values along the axis: the finest steps of each decade that fit."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in (_FINEST, _FINE, _STEPS, (1.0,)):
             marks = [step * 10.0**decade for decade in decades for step in steps]
