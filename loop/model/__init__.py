@@ -1,7 +1,7 @@
-"""Nouns that two rooms share, as frozen pydantic models. A noun of one room is in that room's `model.py`.
+"""Frozen pydantic models that several rooms share. A model of one room is in that room's `model.py`.
 
-Begin with `plan` (patterns too) and `target`: what users write. Then `measurement` and `verdict`: what the
-bench finds, `record`: what a session stores, `output`: what actions find, `index`: what all sessions say. A
-field has a sentence below it where its name does not tell; it becomes the description in the schema and the
-reference. A union tagged by `kind` or `status` carries its rules: a failed step has no latency.
+Begin with `plan` and `target`, which users write. Then `measurement` and `verdict` (results of the bench),
+`record` (what a session stores), `output` (results of actions) and `index` (rows of all sessions). The
+docstring below a field becomes its description in schema and reference. Unions tagged by `kind` or
+`status` enforce rules by type: a failed step has no latency.
 """

@@ -1,4 +1,4 @@
-"""The base of all nouns: frozen, nothing unknown in them, every field explained."""
+"""Base class of all models: frozen, without unknown fields."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Model(BaseModel):
-    """A frozen value. Unknown fields are refused.
+    """A frozen value that refuses unknown fields.
 
-    What people write is read strictly, by `documents.parse`: text is no number, a boolean no integer. What loop
-    itself wrote, such as a record, is read back as it is, lists for tuples included.
+    `documents.parse` reads files that people write strictly: text is no number, a boolean no integer.
+    Files that `loop` wrote are read leniently: a list counts as a tuple.
     """
 
     model_config = ConfigDict(
@@ -20,15 +20,15 @@ class Model(BaseModel):
         populate_by_name=True,
         serialize_by_alias=True,
         allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,  # What is printed has every field.
-        defer_build=True,  # Validators are made when first used: listing patterns needs few of them.
+        json_schema_serialization_defaults_required=True,  # Printed JSON has every field.
+        defer_build=True,  # Build validators at first use: most commands need few of them.
     )
 
 
 class Printed(Model):
-    """What a command prints with `--json`. New fields may come; those that are here keep names and meanings."""
+    """JSON that a command prints with `--json`. Releases may add fields; existing ones keep their meaning."""
 
     model_config = ConfigDict(allow_inf_nan=True)
 
     schema_version: int = 1
-    """Number of this schema."""
+    """Version number of this schema."""

@@ -1,4 +1,4 @@
-"""A campaign: who proposes changes, when it ends, and what became of each proposal."""
+"""A campaign of `loop optimize`: the proposer, the limits, and the result of each proposal."""
 
 from typing import Annotated, Literal
 
@@ -8,13 +8,13 @@ from loop.model.base import Model
 from loop.model.money import AiUse
 
 PERSON, TUNER = "person", "tuner"
-"""Proposers that are no command: the session pauses for one, and searches values itself for the other."""
+"""Proposers that are no command: for `person` the session pauses; for `tuner` it searches values itself."""
 Positive = Annotated[float, Field(gt=0)]
 Ended = Literal[
     "edited", "unedited", "done", "failed", "deadline", "stalled", "limited", "login", "uncompiled", "conflict",
     "repeated", "interrupted",
 ]  # fmt: skip
-"""How a proposal ended: with an edit to be judged, or without one."""
+"""How a proposal ended. Only `edited` gives an edit for the gate to judge."""
 WORDS: dict[Ended, str] = {
     "edited": "an edit",
     "unedited": "it edited nothing that may change",
@@ -32,56 +32,56 @@ WORDS: dict[Ended, str] = {
 
 
 class Campaign(Model):
-    """What was asked of `loop optimize`; kept with the session, and so over a resume."""
+    """Options of `loop optimize`. The session stores them for a resume."""
 
     proposer: str = PERSON
-    """A command, a preset, `tuner` or `person`."""
+    """Who proposes changes: a command, a preset, `tuner` or `person`."""
     width: Annotated[int, Field(ge=1, le=256)] = 1
-    """Candidates that are proposed at a time, and jobs of an executor."""
+    """Number of candidates proposed in parallel, and of parallel jobs of an executor."""
     executor: Literal["", "local", "ssh", "ray", "slurm"] = ""
-    """Who runs parts of a step as jobs; empty: they are done in this process, one after the other."""
+    """System that runs parts of a step as jobs; empty: this process runs them one after the other."""
     proposer_minutes: Positive = 30.0
     quiet_minutes: Positive = 10.0
-    """After so long without output it is ended."""
+    """Minutes without output after which the proposer is ended."""
     candidates: Annotated[int, Field(ge=1)] | None = None
     minutes: Positive | None = None
     usd: Positive | None = None
     tokens: Annotated[int, Field(ge=1)] | None = None
     gpu_s: Positive | None = None
     stall: Annotated[int, Field(ge=1)] = 6
-    """It ends when nothing was kept in so many candidates."""
+    """The campaign ends after so many candidates in a row without a kept change."""
     target: Annotated[float, Field(gt=1)] | None = None
-    """It ends when the kept changes make a variant so many times as fast."""
+    """The campaign ends when kept changes reach this speedup of a variant."""
     env: tuple[str, ...] = ()
-    """Variables that the proposer sees besides."""
+    """Additional environment variables that the proposer sees."""
 
     @property
     def unattended(self) -> bool:
-        """Whether a command proposes."""
+        """Whether the proposer is a command, neither a person nor the tuner."""
         return self.proposer not in (PERSON, TUNER)
 
 
 class Proposal(Model):
-    """One run of a proposer: how it ended, and what it used."""
+    """One run of a proposer: its end, its edit and its AI use."""
 
     number: Annotated[int, Field(ge=1)]
     ended: Ended
     said: str = ""
-    """Its last line, or why it ended so."""
+    """The proposer's last line, or the reason for this end."""
     idea: str = ""
     seconds: float = 0.0
     use: AiUse | None = None
-    """What it used; None where it did not begin."""
+    """AI use; None if the proposer did not start."""
     files: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """Files that it edited and that may not change: not taken."""
+    """Edited files that may not change. Their edits were discarded."""
     patch: str = ""
     isolated: bool = False
-    """Whether it saw nothing but its folder and its own configuration."""
+    """Whether the proposer could read only its folder and its own configuration."""
 
     @property
     def text(self) -> str:
-        """How it ended, in words."""
+        """How the proposal ended, in words."""
         detail = "" if self.ended == "edited" else self.said
         if self.ended == "unedited" and self.left_out:
             detail = f"{', '.join(self.left_out)} may not"

@@ -1,4 +1,4 @@
-"""The codes of what is wrong: code decides by them, their words are for readers. Nothing heavy is imported."""
+"""Codes for causes of failure. Programs compare codes, not messages. Imports nothing heavy."""
 
 from typing import Literal
 
@@ -9,23 +9,23 @@ Cause = Literal[
     "device lost", "remembers", "clock", "defers", "foresees", "impossible", "held back",
     "differs from itself",
 ]  # fmt: skip
-"""Why a check failed, a worker said no or a timing is not trusted.
+"""Why a check failed, a worker refused, or a timing is not trusted. The subject is the variant.
 
-- empty: nothing is wrong, the status says it all, or an earlier release stored it
-- `elements`, `NaN`, `plain error`: elements outside their tolerance, one that is NaN (mostly because nobody wrote
-  it), a result that loses more than the plain implementation
-- `loose tolerance`: what the stated tolerance allows; zeros would be right by that, so less is allowed
-- `checker`: the task's own check of the outputs says no
-- `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
-- `one output`: other values gave the very same, though the right answers are far apart
-- `first call`, `later calls`: it is wrong in the first call of its process alone, or right there alone: it keeps
-  values between calls
-- `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it
-- `declined`, `raised`, `wrong result`: an error number, an exception, a result of another kind, shape or type
-- `launched nothing`, `left work`, `cache kept`: the stream that it was given is empty, does not wait for all the
-  work, or keeps lines of the second-level cache
-- `unusable`, `sanitizer`, `device lost`: anything else that cannot be called, a sanitizer's finding, a lost GPU
-- `remembers`, `defers`, `foresees`: while it is timed it gives old results, or computes later or sooner
-- `clock`, `cores`: its clock disagrees with ours; it left its cores
-- `impossible`, `held back`, `differs from itself`: the figures cannot be true, or this machine does not allow them
+- empty: nothing is wrong, the status is enough, or an earlier release stored it
+- `elements`, `NaN`, `plain error`: elements exceed their tolerance; an element is NaN, mostly because it was
+  never written; rounding error exceeds that of the plain implementation
+- `loose tolerance`: the stated tolerance accepts it but also zeros; the judge's stricter one rejects it
+- `checker`: the task's own checker rejected the outputs
+- `two outputs`, `not written`: output differs between calls, or depends on old content of its memory
+- `one output`: different input values gave the same output, though the correct outputs differ
+- `first call`, `later calls`: wrong only in the first call of a process, or only in later ones: it keeps state
+- `changed input`, `outside`, `replaced`: wrote to an input, wrote outside its tensors, replaced code of the judge
+- `declined`, `raised`, `wrong result`: error number, exception, result of wrong kind, shape or type
+- `launched nothing`, `left work`, `cache kept`: the given stream has no work, does not wait for all work, or
+  sets persisting L2 cache lines
+- `unusable`, `sanitizer`, `device lost`: cannot be called otherwise, sanitizer finding, lost GPU
+- `remembers`, `defers`, `foresees`: in timed calls it returns old results, computes after or before the call
+- `clock`: its clock disagrees with the judge's
+- `impossible`, `held back`, `differs from itself`: the timings cannot be true; GPU or other programs slowed
+  one side; a control run differs from itself
 """

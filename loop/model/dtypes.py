@@ -1,4 +1,4 @@
-"""Names of devices, element types and layouts. Nothing is imported: a worker needs them, and starts quickly."""
+"""Names of devices, element types and layouts. Imports nothing, so that worker processes start fast."""
 
 from typing import Literal
 
@@ -8,17 +8,17 @@ Dtype = Literal[
 ]  # fmt: skip
 Device = Literal["cpu", "cuda"]
 Layout = Literal["contiguous", "strided", "misaligned", "transposed", "broadcast"]
-"""How inputs lie in memory: see `loop.calls.call.strides_of`."""
+"""Memory layout of inputs: see `loop.calls.call.strides_of`."""
 
 ITEM_SIZES: dict[Dtype, int] = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "bool": 1,
 }  # fmt: skip
-"""Bytes an element."""
+"""Bytes per element."""
 FLOATS: tuple[Dtype, ...] = ("float64", "float32", "float16", "bfloat16")
-"""Types that arithmetic is done in, the widest first."""
+"""Floating-point types for arithmetic, widest first."""
 
 
 def is_floating(dtype: str) -> bool:
-    """Whether a type holds floating-point numbers: others are compared exactly."""
+    """Whether a type is floating point. Outputs of other types are compared exactly."""
     return "float" in dtype

@@ -1,4 +1,4 @@
-"""What `loop report --format json` and `loop run session --json` print of a session; and `loop init`."""
+"""JSON that `loop report --format json`, `loop run session --json` and `loop init --json` print."""
 
 from typing import Any, Literal
 
@@ -10,41 +10,41 @@ from loop.model.record import Conclusion, EndedStep, SessionFacts
 
 
 class Diagnosis(Model):
-    """What is wrong with one variant, as far as it was found."""
+    """The diagnosis of one wrong variant."""
 
     variant: str
     lines: tuple[tuple[str, str], ...]
     command: str
-    """What repeats the smallest failure; empty where none was looked for."""
+    """Command that reproduces the smallest failure; empty if none was searched for."""
     cause: str = ""
     rule: str = ""
 
 
 class MadeTarget(Printed):
-    """A target that was made."""
+    """A target that `loop init` created."""
 
     target: str
     files: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What was guessed, left at its default or not found."""
+    """Facts that were guessed, left at their default or not found."""
     next: tuple[str, ...]
 
 
 class ExportedSession(SessionFacts, Conclusion):
-    """One session. New fields may come; those that are here keep their names and meanings."""
+    """One session as JSON. Releases may add fields; existing fields keep their names and meanings."""
 
     schema_version: Literal[3] = 3
     report: str
     waiting_for: str
-    """What a paused session waits for; empty for any other."""
+    """What a paused session waits for; empty if it is not paused."""
     brief: str = ""
-    """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
+    """Path of the JSON brief of the change that the session waits for; a text page is next to it. Or empty."""
     steps: tuple[EndedStep, ...]
     failures: tuple[dict[str, Any], ...]
-    """Each `step` that failed with its `message`, `signatures` and, in lines, where it was `seen_before`."""
+    """Each failed `step` with `message`, `signatures` (fingerprints) and earlier sessions (`seen_before`)."""
     diagnoses: tuple[Diagnosis, ...]
     changes: dict[str, tuple[TriedChange, ...] | tuple[Proposal, ...] | tuple[Confirmed, ...]]
-    """`judged` changes and `proposals` in order; what was `confirmed` against the start at the end."""
+    """`judged` changes, `proposals`, and final measurements against the start (`confirmed`), in order."""
     cost: Bill
     sections: tuple[dict[str, Any], ...] = ()
-    """Of the report, each with its `fold`, `title`, `note` and `lines`, `columns` and `rows` of its table."""
+    """Sections of the report: `fold`, `title`, `note`, `lines`, and `columns` and `rows` of a table."""

@@ -1,4 +1,4 @@
-"""Sessions recorded elsewhere, before `loop` existed: raw rows as their reports state them."""
+"""Sessions recorded before `loop` existed: raw rows from their reports."""
 
 from typing import Annotated, Any, Literal
 
@@ -23,9 +23,9 @@ class HistorySession(Model):
     engineer_usd: Usd | None = None
     outcome: str
     speedup: float | None = None
-    """Ratio against PyTorch as it was reported."""
+    """Reported ratio against PyTorch."""
     environment: dict[str, Any] = Field(default_factory=dict)
-    """How its environment was made to work, and in how many minutes."""
+    """How the session set up its environment, and in how many minutes."""
     build: str | None = None
     patterns_found: int | None = None
     applied: tuple[str, ...] = ()
@@ -37,27 +37,27 @@ class HistorySession(Model):
     note: str | None = None
 
     def usd_of(self, resource: Resource) -> float | None:
-        """Its cost for one resource; None where not stated."""
+        """Cost of one resource in US dollars; None if the report does not state it."""
         usd: float | None = getattr(self, f"{resource}_usd")
         return usd
 
 
 class History(Model):
-    """A recorded history."""
+    """A file of sessions recorded before `loop` existed."""
 
     format: Literal[1]
     source: str
     when: str | None = None
-    """When the sessions took place, as far as it is known; nothing finer is made up."""
+    """Date or period of the sessions, only as exact as it is known."""
     gpu: dict[str, Any] = Field(default_factory=dict)
     sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
     mentioned: tuple[str, ...] = ()
-    """Sessions that the reports name without figures."""
+    """Sessions that the reports mention without figures."""
     debugging_build_minutes: dict[str, float] = Field(default_factory=dict)
-    """Minutes lost to the build, by session."""
+    """Session id to minutes lost to build problems."""
     decisions: list[dict[str, Any]] = Field(default_factory=list)
     steps: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
-    """Target and actual seconds of the steps, by session."""
+    """Session id to its steps, with target and actual seconds."""
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class History(Model):
 
 
 class RecordedSession(Model):
-    """One session of a recorded history, as it is kept in a session folder: its raw rows."""
+    """One session of a recorded history, as its session folder stores it."""
 
     format: Literal[1] = 1
     id: str
@@ -78,7 +78,7 @@ class RecordedSession(Model):
     when: str | None
     gpu: dict[str, Any]
     position: Annotated[int, Field(ge=1)]
-    """Its place in the history, from 1. There is no clock: order is all that is known."""
+    """Position in the history, from 1. Times are unknown; only the order is known."""
     row: HistorySession
     steps: list[dict[str, Any]]
     measurements: list[dict[str, Any]]

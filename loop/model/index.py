@@ -1,4 +1,4 @@
-"""The index: what statistics, costs and predictions need of every session, derived from the session folders."""
+"""Rows of the session index: the data of each session that statistics, costs and predictions use."""
 
 import datetime
 import hashlib
@@ -19,7 +19,7 @@ from loop.model.record import Machine, Status
 
 
 class Environment(Model):
-    """The facts that decide whether what one session showed holds for another. None: not known."""
+    """Hardware and software of a session. Results hold only in an equal environment. None: unknown."""
 
     processor: str
     gpu: str | None = None
@@ -30,7 +30,7 @@ class Environment(Model):
 
     @classmethod
     def of(cls, machine: Machine, device: Device, torch: str | None = None) -> "Environment":
-        """That of a machine; the GPU and its driver count where the session runs on one."""
+        """The environment of a machine. GPU and driver are set only for device `cuda`."""
         gpu = machine.gpus[0] if device == "cuda" and machine.gpus else None
         fields = {"gpu": gpu, "driver": machine.driver if gpu else None, "cuda": machine.nvcc}
         return cls(processor=machine.processor, compiler=machine.compiler, torch=torch, **fields)
@@ -41,29 +41,29 @@ class PatternRun(Model):
 
     pattern: str
     status: Status
-    """How it ended: failed before aborted before paused; skipped when every step was."""
+    """Worst status of its steps (failed, aborted, paused, passed); skipped if all steps were."""
     seconds: float
     started: datetime.datetime | None
-    """When its first step began, UTC; None where a recorded session does not say."""
+    """Start of the first step, UTC; None for a recorded session without a time."""
     whole: bool
-    """Whether every step has a record: the time of one that was left half way predicts nothing."""
+    """Whether all steps ended. Predictions use only the time of whole runs."""
     built: bool = False
-    """Whether a compiler ran in it; with a warm cache it takes a fraction of that time."""
+    """Whether a compiler ran. With a warm cache the run takes much less time."""
     found: bool = False
-    """Whether a failed run failed because it found something wrong, and not with an error of its own."""
+    """Whether a failed run failed because it found a defect, not because of an error in the run."""
     answered: bool = True
-    """Whether a run that passed answered its question: speed that nobody could judge is no answer."""
+    """Whether a passed run answered its question. An inconclusive speed is no answer."""
 
     @property
     def success(self) -> bool | None:
-        """Whether it came to an answer, or found what is wrong; None where it was not let to, or could not."""
+        """True: it answered or found a defect. False: an error. None: not finished, or no answer."""
         if self.status not in ("passed", "failed") or (self.status == "passed" and not self.answered):
             return None
         return self.status == "passed" or self.found
 
 
 class StepRun(Model):
-    """One step, predicted and judged by itself."""
+    """One step of a session, for predictions per step."""
 
     pattern: str
     step: str
@@ -72,58 +72,58 @@ class StepRun(Model):
 
 
 class FailureSeen(Model):
-    """What failed, in words that are the same the next time; in a row of the index, with the step."""
+    """A failure with its fingerprint. Rows of the index also name the step and its message."""
 
     text: str
-    """The error without paths, addresses and numbers."""
+    """The fingerprint: the error without paths, addresses and numbers."""
     key: str = ""
     subject: str = ""
-    """The variant that failed; empty where the step failed as a whole."""
+    """The variant that failed; empty if the step failed as a whole."""
     pattern: str = ""
     step: str = ""
     message: str = ""
     hint: str = ""
     cured_by: str | None = None
-    """The session with which it was gone, and what was done; None while it was not."""
+    """The session in which the failure was gone; None if it was not."""
 
     @classmethod
     def of(cls, text: str, subject: str = "") -> "FailureSeen":
-        """What is known by this text."""
+        """Make a failure from a fingerprint. `subject`: the variant, if any."""
         digest = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
         return cls(text=text, key=digest[:12], subject=subject)
 
 
 CheckKey = tuple[str, str, int, int, bool, Device]
-"""Variant, check, threads, seed, whether it was emulated, and device."""
+"""Identity of a check: (variant, check, threads, seed, emulated, device)."""
 
 
 class Judgement(Model):
-    """What the checks of a session say of one build of a variant, on one number of threads."""
+    """Passed and failed checks of one build of a variant, in one session and with one thread count."""
 
     variant: str
     build: str = ""
     threads: int = 0
-    """CPU threads of a call; 0 on a GPU."""
+    """CPU threads per call; 0 on a GPU."""
     seed: int = 0
     emulated: bool = False
     right: tuple[str, ...] = ()
-    """Checks that it passed: a workload, with a layout or another kind of check after a comma."""
+    """Passed checks: workload name, and after a comma its layout or kind of check, if special."""
     wrong: tuple[str, ...] = ()
 
     def key(self, check: str, device: Device) -> CheckKey:
-        """What has to pass again where a check failed."""
+        """Identity of a check. A failure is resolved when a check with an equal key passes."""
         return self.variant, check, self.threads, self.seed, self.emulated, device
 
 
 class SessionResults(Model):
-    """Which session it is, what became of its variants, and what it cost."""
+    """Identity, results and cost of a session."""
 
     id: str
     target: str
     device: Device
     grade: str = ""
     kept: tuple[KeptChange, ...] = ()
-    """What its kept changes brought, by variant: its verdicts are on the target with them."""
+    """Speedup by its kept changes, per variant. The session's verdicts include these changes."""
     regressed: tuple[str, ...] = ()
     incorrect: tuple[str, ...] = ()
     charges: tuple[Charge, ...] = ()
@@ -134,7 +134,7 @@ class SessionRow(SessionResults):
     """One session in the index."""
 
     started: datetime.datetime | None
-    """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
+    """Start of the session, UTC; None for a recorded session, whose time is unknown."""
     plan: str
     status: Status | None
     reason: str = ""
@@ -146,11 +146,11 @@ class SessionRow(SessionResults):
     threads: int = 1
     ground: str = ""
     harness: str = ""
-    """Hash of those that no compiler reads: reference, workloads, tolerance."""
+    """Hash of the files that are not compiled: reference, workloads, tolerance."""
     left: str = ""
-    """Hash of the target's files with the kept changes; empty where none was kept."""
+    """Hash of the target's files with the kept changes; empty if no change was kept."""
     complete: bool = False
-    """Whether every pattern that its plan lists was walked to its end."""
+    """Whether all patterns of its plan ran to their end."""
     commit: str | None = None
     base: str | None = None
     loop_version: str = ""
@@ -161,24 +161,23 @@ class SessionRow(SessionResults):
     usd: float = 0.0
     notes: tuple[str, ...] = ()
     lasting: dict[str, bool] = Field(default_factory=dict)
-    """Hashes of what its own results rest on, to whether all of these were good: a later session may take one
-    over."""
+    """Hash of a result's inputs to whether the result was good. Later sessions can reuse such results."""
     runs: tuple[PatternRun, ...] = ()
     steps: tuple[StepRun, ...] = ()
     ratios: dict[str, float] = Field(default_factory=dict)
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
     unsure: tuple[str, ...] = ()
-    """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
+    """Variants with an inconclusive verdict. They cannot be the fastest variant."""
     right: tuple[str, ...] = ()
     judged: tuple[Judgement, ...] = ()
     blamed: dict[str, str] = Field(default_factory=dict)
-    """Variant that is wrong or slower to the one commit that a search named: hash and first line."""
+    """Wrong or slower variant to the culprit commit that bisection found: hash and first line."""
     missed: str = ""
     otherwise: str = ""
     predicted: Predicted | None = None
     builds: dict[str, str] = Field(default_factory=dict)
     speeds: dict[str, dict[str, float]] = Field(default_factory=dict)
-    """Ratios against the baseline by variant and workload; those that could not be judged are left out."""
+    """Variant to workload to ratio against the baseline. Workloads without a ratio are left out."""
     promises: tuple[Promised, ...] = ()
     gains: tuple[GainOutcome, ...] = ()
     failures: tuple[FailureSeen, ...] = ()
@@ -186,26 +185,26 @@ class SessionRow(SessionResults):
 
     @property
     def measured(self) -> str:
-        """Hash of the files that its speeds are of: those that it left behind."""
+        """Hash of the files that its speeds belong to: with kept changes, if there are any."""
         return self.left or self.ground
 
     def sources(self, judgement: Judgement) -> tuple[str, str]:
-        """What a judgement of this session is about: the build, and the files by which it was judged."""
+        """(build id, hash of the non-compiled files): identifies what a judgement is about."""
         return judgement.build, self.harness or self.ground
 
     def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
-        """Whether it judged one of these builds: variant, build, and the target's files where nothing is built."""
+        """Whether the session judged a build of `builds`: (variant, build, hash of files if no build)."""
         mine = (j.build for j in self.judged if j.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in mine)
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
-        """Variants that the gate judged; the page of a session lists them."""
+        """Variants that this session judged, without duplicates."""
         checked = (judgement.variant for judgement in self.judged)
         return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
-        """What its checks say of a variant: wrong by one of them, else right."""
+        """The session's verdict on a variant: wrong if any check failed, right if one passed."""
         mine = [judgement for judgement in self.judged if judgement.variant == variant]
         if variant in self.incorrect or any(judgement.wrong for judgement in mine):
             return "wrong"
@@ -213,7 +212,7 @@ class SessionRow(SessionResults):
 
     @property
     def fastest(self) -> str | None:
-        """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
+        """Variant with the best mean ratio, as `cpu 1.63x`; None if none has a conclusive verdict."""
         sure = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.unsure]
         ratio, best = max(sure, default=(0.0, None))
         return f"{best} {times(ratio)}" if best else None

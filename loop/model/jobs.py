@@ -1,4 +1,4 @@
-"""Who did what when: what a job ran on, as its folder and the record of a session keep it."""
+"""Where and when jobs ran, as job folders and session records store it."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -9,33 +9,33 @@ State = Literal["queued", "running", "done", "failed", "lost", "cancelled"]
 
 
 class Where(Model):
-    """What a job ran on, and when. Empty for what nobody told."""
+    """The machine and the time of a job. Empty fields are unknown."""
 
     host: str
     device: str = "cpu"
     uuid: str = ""
-    """Of the GPU; of a processor what names it (`processor_identity`)."""
+    """UUID of the GPU; on a CPU the identity of the processor (`processor_identity`)."""
     driver: str = ""
     cuda: str = ""
     torch: str = ""
     loop: str = ""
     began: float = 0.0
-    """Seconds since 1970, by the clock of whoever submitted it where that is known."""
+    """Seconds since 1970, by the submitting machine's clock if that is known."""
     seconds: float = 0.0
     usd_per_hour: float | None = None
     timed: bool = False
-    """Whether it timed something: then it counts on which devices."""
+    """Whether the job timed something. Only then does the device matter."""
 
     @property
     def group(self) -> str:
-        """What a device has to share with another for their ratios to stand in one mean, in words."""
+        """Device and software versions as text. Ratios are averaged only among jobs of equal groups."""
         named = {"driver": self.driver, "CUDA": self.cuda, "torch": self.torch}
         parts = [self.device, *(f"{name} {value}" for name, value in named.items() if value)]
         return ", ".join(parts if self.device != "cpu" else [*parts, f"processor {self.uuid}"])
 
 
 class JobRun(Where):
-    """One job of a step."""
+    """One job of a step, with its state."""
 
     id: str
     title: str
@@ -45,16 +45,16 @@ class JobRun(Where):
 
 
 class HostUse(Model):
-    """A host with a price, for as long as jobs ran on it."""
+    """Time and cost of one host with a price."""
 
     host: str
     seconds: float
-    """A second counts once, however many jobs shared it."""
+    """Seconds in which at least one job ran. Parallel jobs count once."""
     usd: float
 
     @classmethod
     def of(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
-        """What jobs used of hosts with a price."""
+        """Time and cost of each host with a price on which these jobs ran."""
         used, until = dict[str, HostUse](), dict[str, float]()
         for job in sorted(jobs, key=lambda job: job.began):
             if job.usd_per_hour is None:
@@ -68,5 +68,5 @@ class HostUse(Model):
 
 
 def usd_of(jobs: Iterable[JobRun]) -> float:
-    """Dollars of the hosts with a price that jobs ran on."""
+    """Total cost in US dollars of the hosts on which these jobs ran."""
     return sum(use.usd for use in HostUse.of(jobs))

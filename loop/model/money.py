@@ -1,4 +1,4 @@
-"""Money: what things cost, what a session used, and what it avoided."""
+"""Money: prices, use of resources in a session, costs and savings."""
 
 import datetime
 from typing import Annotated, Literal
@@ -12,31 +12,31 @@ AiSource = Literal["result", "stated"]
 
 
 class Tokens(Model):
-    """Tokens of one call or of many. The five kinds are disjoint: none is counted in another."""
+    """Tokens of one or more AI calls. Each token counts in exactly one of the five kinds."""
 
     input: Count = 0
-    """Read, and not from a cache."""
+    """Input tokens that were not read from a cache."""
     output: Count = 0
     cache_read: Count = 0
     cache_write: Count = 0
-    """Put into a cache that lasts five minutes."""
+    """Tokens written to a cache that lasts five minutes."""
     cache_write_1h: Count = 0
-    """Put into a cache that lasts an hour."""
+    """Tokens written to a cache that lasts an hour."""
     searches: Count = 0
 
     @property
     def total(self) -> int:
-        """All tokens."""
+        """Sum of the five kinds of tokens."""
         return self.input + self.output + self.cache_read + self.cache_write + self.cache_write_1h
 
     def plus(self, other: "Tokens") -> "Tokens":
-        """Both together."""
+        """The sum of two counts, kind by kind."""
         fields = {name: count + other.__dict__[name] for name, count in self.__dict__.items()}
         return Tokens.model_construct(**fields)
 
 
 class ModelUse(Model):
-    """What one model was used for."""
+    """Calls, tokens and cost of one AI model. `usd` None: unknown."""
 
     model: str
     calls: Count
@@ -45,25 +45,25 @@ class ModelUse(Model):
 
 
 class AiUse(Model):
-    """What agents used in a session, from the best source there was."""
+    """AI use of a session's agents, from the most reliable source available."""
 
     source: AiSource
     agents: tuple[str, ...] = ()
     models: tuple[ModelUse, ...] = ()
     usd: float | None
-    """What is known to have been paid; None where nothing is known."""
+    """Known cost in US dollars; None if no cost is known."""
     unpriced: tuple[str, ...] = ()
-    """Models whose price is not known: what they cost comes on top."""
+    """Models without a known price. Their cost is not in `usd`."""
     notes: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """All tokens that are known of."""
+        """Total tokens of all models."""
         return sum(use.tokens.total for use in self.models)
 
     @property
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
-        """How well its dollars are known: as somebody stated, as an agent estimates, in part, or not at all."""
+        """Accuracy of `usd`: stated by the user, estimated by the agent, partly known, or unknown."""
         if self.usd is None and not self.tokens:
             return "unknown"
         if self.usd is None or self.unpriced:
@@ -73,34 +73,34 @@ class AiUse(Model):
 
 Resource = Literal["gpu", "engineer", "ai"]
 Basis = Literal["measured", "stated"]
-"""Use that was measured here, or what somebody typed."""
+"""Whether `loop` measured the use, or the user stated it."""
 HIGHEST_USD_PER_HOUR = 500
 MINIMUM_S = {"gcp": 60.0}
-"""The least that a cloud charges a machine for: GCP bills by the second, and a minute at least."""
+"""Cloud to its minimum charge in seconds: GCP bills by the second, but at least one minute."""
 
 
 def _no_blank(price: object) -> object:
-    """A price that is named has to be there: catalogues leave it blank for "not offered"."""
+    """Refuse an empty price: catalogues leave it blank for machines that are not offered."""
     if price is None:
         raise ValueError("expected a price, or no such line, got nothing")
     return price
 
 
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
-"""Dollars an hour. Catalogues write 0 or 700 for "not offered": both are refused."""
+"""US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
 OptionalPrice = Annotated[Price | None, BeforeValidator(_no_blank)]
 
 
 Terms = Literal["on_demand", "spot"]
-"""How a machine is rented: until it is given back, or until its cloud takes it away."""
+"""Rental terms: `on_demand` until returned; `spot` until the cloud takes the machine away."""
 
 
 class HourPrices(Model):
-    """What an hour of one machine costs."""
+    """Hourly prices of one machine, on demand and as a spot machine."""
 
     on_demand: OptionalPrice = None
     spot: OptionalPrice = None
-    """Dollars an hour of one that may be taken away; it may change daily."""
+    """US dollars per hour of a spot machine. The price may change daily."""
 
     @model_validator(mode="after")
     def _has_a_price(self) -> "HourPrices":
@@ -109,7 +109,7 @@ class HourPrices(Model):
         return self
 
     def at(self, terms: Terms | None) -> tuple[float, Terms]:
-        """Dollars an hour and what they are for; the dearer price where the terms, or theirs, are not known."""
+        """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
         known: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
         prices = {name: usd for name, usd in known.items() if usd is not None}
         used = terms if terms in prices else max(prices, key=lambda name: prices[name])
@@ -117,7 +117,7 @@ class HourPrices(Model):
 
 
 class Rate(Model):
-    """The price of an hour of something, with its source and date."""
+    """An hourly price of a GPU, an engineer or AI, with source and date."""
 
     name: Text
     resource: Literal["gpu", "engineer", "ai"]
@@ -125,41 +125,41 @@ class Rate(Model):
     source: Text
     as_of: datetime.date
     gpu: Text | None = None
-    """The GPU that it is for, as its driver names it; where none is named it is for any."""
+    """Driver name of the GPU that this price is for; None: any GPU."""
     cloud: Text | None = None
-    """Who rents it out; `gcp` charges a minute at least."""
+    """The cloud provider. `gcp` charges at least a minute."""
     whole: bool = False
-    """Whether it is that of the whole rented machine: its processor costs as much as its GPU."""
+    """Whether the price is for the whole rented machine, so that CPU sessions cost the same."""
 
     @property
     def minimum_s(self) -> float:
-        """The least that is charged, in seconds."""
+        """Minimum charge in seconds."""
         return MINIMUM_S.get(self.cloud or "", 0.0)
 
 
 class MachineRate(HourPrices):
-    """The price of an hour of a whole machine: prices of the GPU or the host alone are both wrong.
+    """Hourly prices of a whole cloud machine: GPU and host together.
 
-    Its rates are called `<cloud>/<region>/<shape>`, and the same with `/spot`.
+    Its rates are named `<cloud>/<region>/<shape>`, with `/spot` added for spot machines.
     """
 
     gpu: Text
     count: Annotated[int, Field(ge=1)] = 1
     cloud: Text
     region: Text
-    """Where; `any` where all regions cost the same."""
+    """Region of the cloud; `any` if all regions have this price."""
     shape: Text
     source: Text
     as_of: datetime.date
 
     @property
     def name(self) -> str:
-        """What its rate on demand is called."""
+        """Name of the on-demand rate."""
         return f"{self.cloud}/{self.region}/{self.shape}"
 
     @property
     def rates(self) -> tuple[Rate, ...]:
-        """Its prices as rates."""
+        """The machine's known prices as rates."""
         prices = {self.name: self.on_demand, f"{self.name}/spot": self.spot}
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
         known = [(name, usd) for name, usd in prices.items() if usd is not None]
@@ -167,49 +167,49 @@ class MachineRate(HourPrices):
 
 
 class RateCard(Model):
-    """Dated prices, and which a session is charged at; a project's own may leave fields to the shipped one."""
+    """Dated prices and the choice of rates for sessions. A project's own card may omit fields."""
 
     format: Literal[1]
     rates: Annotated[tuple[Rate, ...], Field(min_length=1)]
-    """Prices of people, of AI, and of machines that are nobody's product."""
+    """Prices of people, AI, and machines that no cloud offers."""
     machines: tuple[MachineRate, ...] = ()
     gpu: Text
-    """Name of the rate that a session on a GPU is charged at."""
+    """Name of the rate for sessions on a GPU."""
     waiting: Text | None = None
-    """Name of the rate of a person who attends to sessions: each second is charged, and called `stated`."""
+    """Rate of a person who waits for sessions. Every second is charged, with basis `stated`."""
     ai: Text | None = None
-    """Name of a rate for each hour of a session that AI is charged at where nothing was measured: `stated`."""
+    """Rate for AI per session hour, used if AI use was not measured; basis `stated`."""
 
     @property
     def every(self) -> tuple[Rate, ...]:
-        """All rates, those of machines last."""
+        """All rates; rates of machines come last."""
         return (*self.rates, *(rate for machine in self.machines for rate in machine.rates))
 
     def find(self, name: str | None) -> Rate | None:
-        """The rate called `name`, if there is one."""
+        """The rate named `name`; None if there is none."""
         return next((rate for rate in self.every if rate.name == name), None) if name else None
 
     def attended(self, stated: bool) -> "RateCard":
-        """The card of a session: whoever attends is the first engineer on it, if the user states that one does."""
+        """The card with its first engineer as the waiting person, if `stated` and none is set yet."""
         first = next((rate.name for rate in self.rates if rate.resource == "engineer"), None)
         return self.model_copy(update={"waiting": first}) if stated and self.waiting is None else self
 
 
 class Charge(Model):
-    """Use of one resource, priced."""
+    """Use of one resource and its cost."""
 
     resource: Resource
     rate: str
-    """Name of the rate; for AI, where the figure comes from."""
+    """Name of the rate; for AI, the source of the amount."""
     seconds: Annotated[float, Field(ge=0)]
     """Measured use; 0 for AI that is not charged by time."""
     usd: Annotated[float, Field(ge=0)]
     basis: Basis = "measured"
-    """Measured use at a dated price, or something that somebody stated."""
+    """`measured`: use that `loop` measured; `stated`: use that the user stated."""
 
 
 class Saving(Model):
-    """Time and money that something spared here, by a time that was measured here without it."""
+    """Time and money that a pattern saved, compared with a time measured here without it."""
 
     pattern: str
     source: str
@@ -218,22 +218,22 @@ class Saving(Model):
 
 
 class Unmeasured(Model):
-    """A resource whose use or price is not known: shown as such, never as zero."""
+    """A resource with unknown use or price. Reports show it as unknown, never as zero."""
 
     resource: Resource
     reason: str
 
 
 class Gains(Model):
-    """What a session brought, counted so that its cost can be divided by it."""
+    """Gains of a session, to compute the cost per gain."""
 
     accepted: int = 0
     accepted_us: float | None = None
-    """Microseconds a call that they save, mean over the timed workloads, added up; None where none was timed."""
+    """Microseconds saved per call (mean over timed workloads), summed over accepted changes. None: not timed."""
 
 
 class Bill(Model):
-    """What a session cost, and what it measurably saved."""
+    """Costs and measured savings of a session."""
 
     charges: tuple[Charge, ...]
     unmeasured: tuple[Unmeasured, ...]
@@ -241,7 +241,7 @@ class Bill(Model):
     usd: float
     saved_usd: float = 0.0
     roi: float | None = None
-    """(savings - charges) / charges; None where nothing was charged, or no saving was measured."""
+    """(savings - charges) / charges; None if nothing was charged or no saving was measured."""
     ai: AiUse | None = None
     gains: Gains = Gains()
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What an action finds: the fields of every one, those that several rooms read, and stored ones read back."""
+"""Results of actions: the common fields, results that several rooms read, and reading stored ones."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeVar
@@ -14,30 +14,30 @@ from loop.model.verdict import Verdict
 
 
 class Output(Model):
-    """What every action gives back."""
+    """The result of an action; each action has a subclass."""
 
     actions: ClassVar[tuple[str, ...]] = ()
-    """Actions that find it; empty for what any of them finds."""
+    """Names of the actions that return this class; empty: any action."""
 
     ok: bool
     message: str
     hint: str | None = None
     identity: str | None = None
-    """What the result stands on; a resumed session repeats the step when this has changed."""
+    """Key of the step's inputs. A resumed session repeats the step if this has changed."""
     verdicts: tuple[Verdict, ...] = ()
     not_exercised: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
     rests_on: str = ""
-    """Hash of all that it rests on, where a later session may take it over; empty elsewhere."""
+    """Hash of all inputs, if later sessions may reuse the result; else empty."""
     taken_from: str = ""
-    """The earlier session that found it; empty where it was found in this one."""
+    """Id of the earlier session whose result was reused; empty if computed in this session."""
 
 
 Found = TypeVar("Found", bound=Output)
 
 
 def read_output(record: Finished, kind: type[Found]) -> Found | None:
-    """What a step found, as this kind; None where it is of another, or broke off before it found anything."""
+    """A step's stored result as class `kind`; None if it has another class or no result."""
     if kind.actions and record.action not in kind.actions:
         return None
     try:
@@ -47,42 +47,42 @@ def read_output(record: Finished, kind: type[Found]) -> Found | None:
 
 
 def outputs_of(finished: Iterable[Finished], kind: type[Found]) -> list[Found]:
-    """What all steps of one kind found, each in its last attempt."""
+    """Results of class `kind` from the last attempt of each step."""
     read = (read_output(record, kind) for record in latest_attempts(finished))
     return [output for output in read if output is not None]
 
 
 def by_run(finished: Iterable[Finished], kind: type[Found]) -> list[tuple[int, Found]]:
-    """What each step of one kind found, with its run."""
+    """Results of class `kind` from all records, each with the number of its run."""
     read = ((record.run, read_output(record, kind)) for record in finished)
     return [(run, output) for run, output in read if output is not None]
 
 
 class Ours(NamedTuple):
-    """Our verdict on one variant."""
+    """The verdict of `loop` on one variant."""
 
     verdict: Literal["right", "wrong", "not judged"]
     why: str = ""
     cause: Cause = ""
     status: str = "wrong"
-    """That of the check: `crashed` and `hung` gave no output."""
+    """Status of the failed check. `crashed` and `hung` mean that there was no output."""
     timed: bool = False
-    """Whether it is wrong only in a timed call."""
+    """Whether the variant was wrong only in a timed call."""
 
     @property
     def passes(self) -> bool:
-        """Whether nothing is found against it."""
+        """Whether the variant is right."""
         return self.verdict == "right"
 
 
 class Checked(Output):
-    """Any step that checked variants."""
+    """Result of a step that checked variants."""
 
     actions: ClassVar[tuple[str, ...]] = ("kernel.verify", "kernel.emulate", "kernel.check")
 
     variants: tuple[VariantChecks, ...] = ()
     control: VariantChecks | None = None
-    """The baseline library through the same checks: it has to pass."""
+    """The baseline library under the same checks. If it fails, the checks prove nothing."""
 
 
 class VerifyOutput(Checked):
@@ -96,7 +96,7 @@ class VerifyOutput(Checked):
     wrong: tuple[str, ...] = ()
 
     def of(self, name: str) -> Ours:
-        """The verdict on a variant: none where the control failed as well, or nothing was checked."""
+        """The verdict on a variant; `not judged` if the control failed too or nothing was checked."""
         if name in self.right:
             return Ours("right")
         if name not in self.wrong or (self.control is not None and self.control.first_failure):
@@ -108,7 +108,7 @@ class VerifyOutput(Checked):
 
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
-    """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
+    """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does."""
     verdicts, no_speed = [output.of(name) for output in outputs_of(finished, VerifyOutput)], ""
     for verdict in (v for output in outputs_of(finished, MeasureOutput) for v in output.verdicts):
         if verdict.variant == name and verdict.verdict == "incorrect":
@@ -124,26 +124,26 @@ def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
 
 
 class MeasureOutput(Output):
-    """Speed of the variants that are right."""
+    """Speed of the right variants."""
 
     actions = ("kernel.measure",)
 
     measurements: tuple[Measurement, ...] = ()
     rounds: int = 0
     called: dict[str, str] = Field(default_factory=dict)
-    """Side to how its calls are made, as in `C, writes into a given output`."""
+    """Side (variant or baseline) to its calling convention, as in `C, writes into a given output`."""
     empty_us: dict[str, float] = Field(default_factory=dict)
-    """Microseconds of a call that does nothing, by the way it is made."""
+    """Calling convention to the microseconds of an empty call."""
     outputs: int = 0
     warnings: tuple[str, ...] = ()
     sensors: tuple[SideSensors, ...] = ()
     threads: int = 0
     block_sd: float | None = None
-    """Median over workloads of the standard deviation of a round's log ratio: the noise of this machine."""
+    """Noise of this machine: standard deviation of a round's log ratio, median over workloads."""
 
 
 class CommandOutput(Output):
-    """A command of the user's own."""
+    """Result of a user's own command."""
 
     actions = ("command.run",)
 

@@ -1,4 +1,4 @@
-"""A plan: the ordered list of patterns a session walks through."""
+"""Patterns (ordered steps) and plans (ordered patterns that a session runs)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -15,28 +15,28 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Step(Model):
-    """One thing done, timed against its budget."""
+    """One step of a pattern: an action with a time budget and a gate."""
 
     id: Identifier
     """Name of the step; later expressions read its output under this name."""
     title: Text
     action: Text
-    """Which kind of thing it does: a name from the table of actions."""
+    """Name of the action that the step runs, from the table of actions."""
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
     when: str | None = None
-    """Expression; the step is skipped when it is false."""
+    """Expression; the step is skipped if it is false."""
     skipped_because: Text | None = None
-    """What is said then, as in `needs a network`. Default: the part of `when` that is false, in words."""
+    """Message for a skip, as in `needs a network`. Default: the false part of `when`, in words."""
     gate: str | None = None
-    """Expression over this step's output; the step fails when it is false."""
+    """Expression over this step's output; the step fails if it is false."""
     budget_s: Positive
     """Seconds the step is meant to take."""
     limit_s: Positive | None = None
     """Seconds after which everything the step started is killed. Default: ten budgets, at least a minute."""
     on_fail: Literal["stop", "continue", "skip_pattern"] = "stop"
-    """What a failure does: stop the chain, go on with the next step, or leave this pattern."""
+    """After a failure: stop the session, continue with the next step, or skip the rest of the pattern."""
     mend: Text | None = None
-    """The command that usually cures a failure of this step."""
+    """Command that usually fixes a failure of this step."""
 
     @property
     def kill_after_s(self) -> float:
@@ -45,49 +45,49 @@ class Step(Model):
 
 
 class TimeBudget(Model):
-    """What something is thought or meant to take."""
+    """An expected or allowed duration."""
 
     minutes: Positive
 
 
 class Next(Model):
-    """Which pattern answers an outcome of this one."""
+    """The pattern that runs next after a certain outcome."""
 
     when: str
     """Expression over `failed`, `passed`, `session`, `device` and the outputs of this pattern's steps."""
     pattern: Name
     visits: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """How often this answer may be given in one session."""
+    """How often per session this rule may apply."""
 
 
 class PatternEvidence(Model):
-    """One session in which the pattern was seen to matter."""
+    """A session that shows why the pattern matters."""
 
     session: Text
-    """Session of the recorded history, or an id of this project's own."""
+    """A session of the recorded history, or an id of this project's sessions."""
     note: Text
 
 
 class Pattern(Model):
-    """A named way of working: ordered steps, and the patterns that answer its outcomes."""
+    """A named way of working: ordered steps, and rules for the pattern that follows."""
 
     format: Literal[1]
     name: Name
-    """Name; the same as the file's."""
+    """Name of the pattern; equal to the file's name."""
     number: Annotated[int, Field(ge=1)]
     """Number in the catalogue."""
     title: Text
     priority: Literal["P0", "P1", "P2"] = "P2"
     """P0 belongs in every session."""
     problem: Text
-    """One sentence on what goes wrong without it."""
+    """One sentence: what goes wrong without this pattern."""
     use_when: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """Occasions for it, for people and for search."""
+    """Situations in which to use it, for readers and for search."""
     estimate: TimeBudget
-    """Time a run is thought to take, before any was measured here."""
+    """Estimated duration, used until a run has been measured here."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     next: tuple[Next, ...] = ()
-    """Answers to outcomes; the first whose `when` holds is taken."""
+    """Rules for the next pattern. The first whose `when` is true applies."""
     evidence: tuple[PatternEvidence, ...] = ()
 
 
@@ -99,24 +99,24 @@ class Plan(Model):
     title: Text
     patterns: Annotated[tuple[Name, ...], Field(min_length=1)]
     workloads: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Names of workload sets of the target that are verified and timed."""
+    """Names of the target's workload sets to verify and time."""
     checks: tuple[str, ...] = ()
-    """Names of workload sets that are verified only, where the target has them."""
+    """Names of workload sets to verify only. Sets that the target lacks are ignored."""
     budget: TimeBudget
-    """What the whole is meant to take."""
+    """Planned duration of the whole session."""
     success: str | None = None
-    """Expression over what the session found: the objective is reached when it is true."""
+    """The objective: an expression over the session's results; reached if it is true."""
     requires: str | None = None
-    """Expression over machine, revision and variants; the session is refused when it is false."""
+    """Expression over machine, revision and variants. If it is false, the session does not start."""
     stop_if: str | None = None
-    """Expression over what the session found; no further step is begun once it is true."""
+    """Expression over the session's results. Once it is true, no further step starts."""
     otherwise: Name | None = None
-    """What answers a missed objective: a pattern, which is run next, or a plan, which is proposed."""
+    """If the objective is missed: a pattern to run next, or a plan to propose."""
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Further names that expressions may read as `plan.<name>`."""
+    """Values that expressions can read as `plan.<name>`."""
 
     def aims(self) -> Iterator[str]:
-        """What it is for, a line each: objective, what it requires, when it stops, what answers a miss."""
+        """One line per stated field: objective, requires, stops if, otherwise."""
         aims = {
             "objective": self.success,
             "requires": self.requires,
@@ -127,11 +127,11 @@ class Plan(Model):
 
 
 class Predicted(Model):
-    """Time and cost that a session was expected to have, as it was said when it began."""
+    """Predicted time and cost of a session, made when it began."""
 
     seconds: float
     low_s: float
-    """One time in ten it was expected to take less."""
+    """10th percentile: one session in ten is expected to take less."""
     high_s: float
     usd: float
     low_usd: float
@@ -143,26 +143,26 @@ class PlannedPattern(Model):
 
     pattern: Pattern
     planned: bool
-    """True when the plan lists it; false when only an outcome leads to it."""
+    """True if the plan lists it; False if only an outcome of another pattern leads to it."""
     seconds: float
     low_s: float | None = None
-    """One run in ten is predicted to take less; None before it was predicted."""
+    """10th percentile of the predicted seconds; None without a prediction."""
     high_s: float | None = None
     step_s: dict[str, float] = Field(default_factory=dict)
-    """Predicted seconds of the steps that were run before, by id."""
+    """Step id to predicted seconds, for steps that ran in earlier sessions."""
     evidence: Literal["measured", "prior"]
-    """Whether the prediction rests on earlier sessions or on the pattern's own estimate."""
+    """Basis of the prediction: `measured` in earlier sessions, or the pattern's estimate (`prior`)."""
 
 
 class ResolvedPlan(Model):
-    """A plan with every pattern it could reach, read and checked before anything runs."""
+    """A plan with all patterns that it can reach, checked before anything runs."""
 
     plan: Plan
     patterns: tuple[PlannedPattern, ...]
-    """Listed patterns in order, then those that outcomes could lead to."""
+    """The plan's patterns in order, then patterns that only outcomes can lead to."""
 
     def find(self, name: str) -> PlannedPattern:
-        """The planned pattern called `name`; resolving has made sure that there is one."""
+        """The planned pattern with this name. Every name in the plan's patterns exists."""
         return next(planned for planned in self.patterns if planned.pattern.name == name)
 
     @property
@@ -172,10 +172,10 @@ class ResolvedPlan(Model):
 
 
 class Reached(Model):
-    """Whether the objective was reached."""
+    """The result for a plan's objective. `success`: its expression."""
 
     success: str
     missed: tuple[Miss, ...] = ()
-    """Its parts that are not true; empty when it was reached."""
+    """Parts of the expression that are not true; empty if the objective was reached."""
     judged: bool = True
-    """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
+    """False if the objective concerns variants and no variant was judged."""

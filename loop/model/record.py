@@ -1,4 +1,4 @@
-"""Records: the stored facts of a session, never edited."""
+"""Records: facts that a session stores and never edits."""
 
 import datetime
 import json
@@ -18,25 +18,25 @@ from loop.model.verdict import Verdict
 
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
 RESUMABLE: tuple[Status, ...] = ("aborted", "paused")
-"""How a session ended that can go on; one without an end can, too."""
+"""Statuses of sessions that can be resumed. Sessions without a status (killed) can be, too."""
 
 
 class StepKey(Model):
-    """Which step of which run: the run counts the patterns walked so far."""
+    """Identifies a step: number of the pattern run, pattern name and step id."""
 
     run: Annotated[int, Field(ge=1)]
-    """Number of the run within the session, from 1."""
+    """Number of the pattern run within the session, from 1."""
     pattern: str
     step: str
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """Run, pattern and step."""
+        """(run, pattern, step)."""
         return self.run, self.pattern, self.step
 
 
 class Started(StepKey):
-    """Written before a step begins, so that a kill leaves at most one step open."""
+    """Journal event before a step begins. After a kill it shows which step was running."""
 
     event: Literal["started"] = "started"
     attempt: Annotated[int, Field(ge=1)] = 1
@@ -47,7 +47,7 @@ class Started(StepKey):
 
 
 class EndedStep(StepKey):
-    """How one attempt at a step ended."""
+    """The end of one attempt at a step."""
 
     attempt: Annotated[int, Field(ge=1)] = 1
     action: str
@@ -58,25 +58,25 @@ class EndedStep(StepKey):
 
     @property
     def over_budget(self) -> bool:
-        """Whether it took longer than it was meant to."""
+        """Whether the attempt took longer than its budget."""
         return self.seconds > self.budget_s
 
 
 class Finished(EndedStep):
-    """Written when a step has ended, with everything it found."""
+    """Journal event after a step has ended, with its full result."""
 
     event: Literal["finished"] = "finished"
     hint: str | None = None
     output: dict[str, Any] = Field(default_factory=dict)
     skipped_because: str = ""
-    """Why it was skipped, as in `only when verify.right != []`; empty for any other step."""
+    """Why the step was skipped, as in `only when verify.right != []`; empty if it was not."""
     killed: bool = False
     longest_silence_s: float = 0.0
     artifacts: tuple[str, ...] = ()
 
 
 def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
-    """The last record of each step of each run, in the order in which the steps were first ended."""
+    """The last record of each step of each run, in the order of the first attempts."""
     last: dict[tuple[int, str, str], Finished] = {}
     for record in finished:
         last[record.key] = record
@@ -84,17 +84,17 @@ def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 
 
 class Opened(Model):
-    """First line of a journal, and of every resumption."""
+    """Journal event when a session begins or is resumed."""
 
     event: Literal["opened"] = "opened"
     resumed: bool = False
     fresh: bool = False
-    """True when the target's files had changed by then: nothing written before it stands any more."""
+    """True if the target's files had changed: earlier steps then no longer count."""
     pid: int
 
 
 class Closed(Model):
-    """Last line of a finished or interrupted walk."""
+    """Journal event when a session finishes, pauses or is interrupted."""
 
     event: Literal["closed"] = "closed"
     status: Status
@@ -102,7 +102,7 @@ class Closed(Model):
 
     @property
     def can_resume(self) -> bool:
-        """Whether the session can go on."""
+        """Whether the session can be resumed."""
         return self.status in RESUMABLE
 
 
@@ -110,22 +110,22 @@ Event = Annotated[Started | Finished | Opened | Closed, Field(discriminator="eve
 
 
 class Line(Model):
-    """One line of the journal; on disk its event's own fields stand beside these three."""
+    """One line of the journal. On disk, the event's fields are at the same level as these."""
 
     format: Literal[1] = 1
     seq: Annotated[int, Field(ge=1)]
-    """Number of the line, without gaps."""
+    """Line number, from 1, without gaps."""
     at: datetime.datetime
     event: Event
 
     def text(self) -> str:
-        """It without its checksum and line end."""
+        """The line as JSON, without checksum and line end."""
         outer = self.model_dump(mode="json", exclude={"event"})
         return json.dumps({**outer, **self.event.model_dump(mode="json")}, ensure_ascii=False)
 
 
 class Revision(Model):
-    """Which sources the session saw."""
+    """State of the user's repository when the session began."""
 
     commit: str | None
     branch: str | None = None
@@ -134,12 +134,12 @@ class Revision(Model):
 
     @property
     def committed(self) -> str | None:
-        """The commit; None where files were not committed."""
+        """The commit; None if there were uncommitted changes."""
         return None if self.dirty else self.commit
 
 
 class KnownGood(Model):
-    """What a variant was the last time all gates passed, on this device and these workloads."""
+    """The known-good build of a variant: its last build with which all gates passed on such a device."""
 
     session: str
     build_id: str
@@ -148,7 +148,7 @@ class KnownGood(Model):
 
 
 class Machine(Model):
-    """Machine, driver and toolchain facts beside every number."""
+    """Machine, driver and toolchain of a session."""
 
     name: str
     system: str
@@ -163,11 +163,11 @@ class Machine(Model):
     driver: str | None = None
     capability: str | None = None
     load: float | None = None
-    """Other programs that ran or waited for a core when the session began, for each core; None: nobody told."""
+    """Load of other programs when the session began: running or waiting, per core. None: unknown."""
 
     @property
     def gpus_text(self) -> str:
-        """The GPU that everything runs on, and the others that a CUDA program sees; empty without any."""
+        """The GPU in use, the other visible GPUs and the driver, as text; empty without a GPU."""
         parts = list(self.gpus[:1])
         if others := ", ".join(self.gpus[1:]):
             parts.append(f"the first of {len(self.gpus)} that CUDA shows (then {others})")
@@ -176,7 +176,7 @@ class Machine(Model):
 
 
 class SessionFacts(Model):
-    """Which session it is, and what it ran on."""
+    """Identity of a session and the machine it ran on."""
 
     id: str
     started: datetime.datetime
@@ -185,7 +185,7 @@ class SessionFacts(Model):
     baseline: str = "the baseline"
     variants: tuple[str, ...]
     roles: dict[str, Role] = Field(default_factory=dict)
-    """Variants that are not `main`, with what they are there for."""
+    """Variant to its role, for variants whose role is not `main`."""
     seed: int
     revision: Revision
     machine: Machine
@@ -193,32 +193,32 @@ class SessionFacts(Model):
 
     @property
     def gpu(self) -> str | None:
-        """The GPU it runs on; None on a processor."""
+        """Name of the GPU in use; None for a session on the CPU."""
         return self.machine.gpus[0] if self.device == "cuda" and self.machine.gpus else None
 
 
 class SessionHead(SessionFacts):
-    """What is known when a session begins; everything needed to resume it."""
+    """Facts stored when a session begins: all that a resume needs."""
 
     format: Literal[1] = 1
     plan: ResolvedPlan
     predicted: Predicted | None = None
     target_folder: str
-    """Where the target's manifest is; `bundled` for the one that ships with loop."""
+    """Folder of the target's manifest; `bundled` for the target that ships with `loop`."""
     emulated: tuple[str, ...] = ()
     threads: int
     attended: bool = False
     hypothesis: str = ""
     ground: str = ""
-    """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+    """Hash of the target's files. If it differs at a resume, all steps are repeated."""
     harness: str = ""
-    """Hash of those that no compiler reads: reference, workloads, tolerance."""
+    """Hash of the files that are not compiled: reference, workloads, tolerance."""
     host: str = ""
-    """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
+    """Name in hosts.yaml of the machine it runs on; empty: the machine where it was started."""
     campaign: Campaign = Field(default_factory=Campaign)
 
     def command(self, *variants: str) -> str:
-        """The command that runs this session again, on all its variants or on those named."""
+        """The command that runs this session again, on all its variants or only on `variants`."""
         plan = self.plan.plan
         kind, end = "session", [*self.on_words, "--seed", str(self.seed)]
         if plan.patterns == (plan.name,):
@@ -229,9 +229,9 @@ class SessionHead(SessionFacts):
         return shlex.join(["loop", "run", kind, plan.name, *chosen, *where, *end])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
-        """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`.
+        """The command that verifies one variant, on all workloads or on one (`B=1 S=65 D=64`).
 
-        It names no number of threads: verification uses every core.
+        It has no `--threads`, because verification uses every core.
         """
         chosen = ["--workloads", workload] if workload else []
         seeded = ["--seed", str(self.seed if seed is None else seed)]
@@ -240,7 +240,7 @@ class SessionHead(SessionFacts):
 
     @property
     def resume_command(self) -> str:
-        """The command that goes on with this session."""
+        """The command that resumes this session."""
         return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words, *self.on_words])
 
     @property
@@ -250,17 +250,17 @@ class SessionHead(SessionFacts):
 
     @property
     def on_words(self) -> list[str]:
-        """How a command that sessions take names the machine; empty for the one where it was typed."""
+        """`--on HOST` for commands of this session; empty if it runs on the local machine."""
         return ["--on", self.host] if self.host else []
 
     @property
     def target_words(self) -> list[str]:
-        """How a command names the target; empty for the bundled one."""
+        """`--target FOLDER` for commands of this session; empty for the bundled target."""
         return [] if self.target_folder == "bundled" else ["--target", self.target_folder]
 
 
 class Conclusion(Model):
-    """How a session ended, and what that means."""
+    """How a session ended, with verdicts, grade and proposal."""
 
     status: Status
     reason: str
@@ -275,12 +275,12 @@ class Conclusion(Model):
 
     @property
     def can_resume(self) -> bool:
-        """Whether the session can go on."""
+        """Whether the session can be resumed."""
         return self.status in RESUMABLE
 
 
 class SessionRecord(Conclusion):
-    """The final record: what a session found, cost and proposes."""
+    """The final record of a session: results, cost and proposal for the next one."""
 
     format: Literal[1] = 1
     head: SessionHead
@@ -290,16 +290,16 @@ class SessionRecord(Conclusion):
 
 
 class StepTick(StepKey):
-    """What a step said it was doing, and when. Nothing rests on it: a session without it is whole."""
+    """A progress note of a running step, for display only. Results do not depend on it."""
 
     format: Literal[1] = 1
     attempt: Annotated[int, Field(ge=1)] = 1
     seconds: Annotated[float, Field(ge=0)]
     note: str
     heartbeat: bool = False
-    """Whether it was said because nothing had been shown for a while."""
+    """Whether the note only repeats the current state after a silence."""
 
     def of(self, other: "StepTick | Finished") -> bool:
-        """Whether it is of the same attempt at the same step."""
+        """Whether this note and `other` belong to the same attempt at the same step."""
         mine = (self.run, self.pattern, self.step, self.attempt)
         return mine == (other.run, other.pattern, other.step, other.attempt)

@@ -1,4 +1,4 @@
-"""What a GPU would do with compiled kernels: resources by the compiler's report, launches, and how they fit."""
+"""Resources of compiled kernels, their launches, and how many blocks fit on a GPU."""
 
 from typing import Annotated, Literal
 
@@ -11,29 +11,29 @@ Three = tuple[int, int, int]
 
 
 class KernelResources(Model):
-    """What one compiled kernel takes, by ptxas."""
+    """Resources of one compiled kernel, reported by ptxas."""
 
     symbol: str
     name: str
-    """Demangled name with parameters; the mangled one where there is no c++filt."""
+    """Demangled name with parameters; the mangled name if c++filt is missing."""
     architecture: str
     entry: bool = True
-    """Whether it can be launched; false for a function that kernels call."""
+    """True for a kernel; False for a device function that kernels call."""
     registers: int | None = None
     spill_stores: int = 0
-    """Bytes of registers that it stores for want of room, each store counted once."""
+    """Bytes of registers spilled by store instructions in the code."""
     spill_loads: int = 0
     stack_bytes: int = 0
     shared_bytes: int = 0
 
     @property
     def spill_bytes(self) -> int:
-        """Bytes of registers spilled: those stored, or loaded where none is."""
+        """Spilled bytes: those stored, or if none are stored, those loaded."""
         return self.spill_stores or self.spill_loads
 
     @property
     def short(self) -> str:
-        """Its name without return type and parameters."""
+        """The kernel's name without return type and parameters."""
         return short_name(self.name)
 
 
@@ -50,14 +50,14 @@ def short_name(name: str) -> str:
 
 
 class KernelLaunch(Model):
-    """One launch, as the host code of a variant made it in a dry run."""
+    """One kernel launch that a variant's host code made in a dry run."""
 
     kernel: str
     grid: Three
     block: Three
     shared: Annotated[int, Field(ge=0)]
     shared_static: Annotated[int, Field(ge=0)] = 0
-    """Static shared memory of a block, where the emulator knows it; the compiler's report does."""
+    """Bytes of static shared memory per block, as the emulator knows; the compiler reports them exactly."""
 
     @property
     def blocks(self) -> int:
@@ -71,17 +71,17 @@ class KernelLaunch(Model):
 
 
 class WorkloadLaunches(Model):
-    """What one call launches."""
+    """The launches of one call, found in a dry run."""
 
     workload: Workload
     status: Literal["told", "declined", "lost"]
-    """The host code told what it launches; it returned an error; or it could not be asked, nor any call after."""
+    """`told`: launches known; `declined`: error returned; `lost`: the process died, later calls too."""
     launches: tuple[KernelLaunch, ...] = ()
     why: str = ""
 
 
 class Placement(Model):
-    """One shape of launch on a GPU: how many such blocks a multiprocessor holds."""
+    """Occupancy of one launch shape: how many such blocks fit on a multiprocessor."""
 
     variant: str
     kernel: str
@@ -90,7 +90,7 @@ class Placement(Model):
     shared_bytes: int
     registers: int | None
     resident: int
-    """Blocks that one multiprocessor holds at a time; 0 where the kernel cannot be launched."""
+    """Blocks resident on one multiprocessor at a time; 0 if the kernel cannot be launched."""
     limited_by: str
     workload: str
     workloads: int
@@ -104,4 +104,4 @@ class CompiledLibrary(Model):
     build_id: str
     architecture: str
     kernels: tuple[KernelResources, ...]
-    """Its kernels for that architecture, and functions of theirs that use the stack."""
+    """Kernels for this architecture, and device functions that use the stack."""

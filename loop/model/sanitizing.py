@@ -1,4 +1,4 @@
-"""What compute-sanitizer said of compiled CUDA variants."""
+"""Findings of compute-sanitizer on compiled CUDA variants."""
 
 from typing import Annotated, Literal
 
@@ -12,30 +12,30 @@ Kind = Literal["invalid access", "race", "barrier", "uninitialised read", "heap"
 
 
 class SanitizerReport(Model):
-    """One thing that a tool of compute-sanitizer found."""
+    """One finding of a compute-sanitizer tool."""
 
     kind: Kind
     severity: Literal["error", "warning"] = "error"
-    """A warning may be meant so, the tool says: it fails nothing."""
+    """A warning may be intended code, so it does not fail the variant."""
     words: str
-    """The first line of the tool's report, its severity left out."""
+    """The first line of the tool's report, without the severity."""
     kernel: str = ""
-    """The kernel, or the function inlined into it where the tool names no other; without its parameters."""
+    """The kernel's name without parameters; or an inlined function, if the tool names only that."""
     places: tuple[str, ...] = ()
-    """`file:line`, and from where that was called, outwards; empty for code without line information."""
+    """`file:line`, then its callers, innermost first; empty for code without line information."""
     thread: str = ""
     block: str = ""
 
     @property
     def where(self) -> str:
-        """` in small_kernel at small.cuh:99, called at b.cu:3, thread (1,0,0) of block (0,0,0)`; or empty."""
+        """Location as text, with a leading space: ` in small_kernel at small.cuh:99, called at b.cu:3`."""
         kernel = f" in {self.kernel}" if self.kernel else ""
         places = f" at {', called at '.join(self.places)}" if self.places else ""
         return f"{kernel}{places}{f', thread {self.thread} of block {self.block}' if self.thread else ''}"
 
 
 class SanitizerRun(Model):
-    """One variant under one tool."""
+    """The run of one variant under one sanitizer tool."""
 
     variant: str
     build_id: str
@@ -50,12 +50,12 @@ class SanitizerRun(Model):
 
     @property
     def first(self) -> SanitizerReport | None:
-        """The first error; None without any."""
+        """The first finding with severity `error`; None if there is none."""
         return next((report for report in self.reports if report.severity == "error"), None)
 
     @property
     def told(self) -> str:
-        """`small has a race in small_kernel at small.cuh:99, on B1 H1 S64 D64 float16: words (91 more)`."""
+        """Summary: `small has a race in small_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`."""
         first = self.first
         if first is None:
             return f"{self.variant} is {self.status}"
@@ -66,12 +66,12 @@ class SanitizerRun(Model):
 
 
 class SanitizeOutput(Output):
-    """Compiled CUDA variants under the tools of compute-sanitizer."""
+    """Result of `kernel.sanitize`: compiled CUDA variants under the tools of compute-sanitizer."""
 
     actions = ("kernel.sanitize",)
 
     runs: tuple[SanitizerRun, ...] = ()
     clean: tuple[str, ...] = ()
-    """Variants in which none of the tools found anything, and all of them looked."""
+    """Variants that all tools checked without an error."""
     found: tuple[str, ...] = ()
     version: str = ""

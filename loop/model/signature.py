@@ -1,4 +1,4 @@
-"""What a target's function takes and gives, and how its inputs are made."""
+"""Signature of a target's function: inputs, outputs, attributes, and how inputs are generated."""
 
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal
@@ -12,62 +12,62 @@ from loop.model.plan import Text
 
 
 class PythonFunction(Model):
-    """A Python callable: positional tensors in signature order, attributes by keyword, returns the output."""
+    """A Python function: takes tensors by position and attributes by keyword; returns the output."""
 
     python: Text
-    """A bundled function by name, or `module:function` found from the target's folder; also `file.py:function`."""
+    """A bundled function's name, or `module:function` or `file.py:function`, seen from the target's folder."""
 
 
 class Baseline(PythonFunction):
-    """What the user would otherwise run."""
+    """The function that the user would run without the variants."""
 
     compiled: bool = False
-    """Whether it runs under `torch.compile`."""
+    """Whether to wrap the baseline in `torch.compile`."""
 
 
 class Fill(Model):
-    """What one input tensor is filled with."""
+    """Random or constant values for one input tensor."""
 
     kind: Literal["normal", "constant", "one_hot"] = "normal"
-    """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
+    """`normal`: normal distribution; `constant`: one value everywhere; `one_hot`: one non-zero per row."""
     scale: Annotated[float, Field(gt=0)] = 1.0
-    """Standard deviation of the normals, or the value itself."""
+    """Standard deviation for `normal`; the value itself for the other kinds."""
     offset: float = 0.0
-    """Added to every value, as the mean of the normals: -8 makes nearly all of them negative."""
+    """Added to every value: -8 makes nearly all normal values negative."""
     nan_along: Text | None = None
-    """A dimension of the tensor: everything at one random index of it is NaN."""
+    """A dimension of the tensor. All elements at one random index of this dimension become NaN."""
 
 
 class Tolerance(Model):
-    """How far one element may be from the reference: atol + rtol * |reference|. Zero of both asks for the same."""
+    """Allowed error of one element: atol + rtol * |reference|. Zero for both requires equal values."""
 
     atol: Annotated[float, Field(ge=0)]
     rtol: Annotated[float, Field(ge=0)]
     matched: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of an output's elements that have to be within it."""
+    """Share of the output's elements that must be within the allowed error."""
     cap: Annotated[float, Field(ge=0)] | None = None
-    """Absolute error that none of the other elements may exceed. Default: any that is finite."""
+    """Maximum absolute error of the remaining elements. Default: any finite error."""
 
 
 OUTPUT = "output"
-"""Name of the output of a function that has one."""
+"""Default name of a single output."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w{0,63}$")]
-"""A name that Python takes as a keyword."""
+"""A name that can be a Python keyword argument."""
 ANY = "..."
-"""Dimensions that are known once the generator, or the reference, has made the tensor."""
+"""Stands for dimensions that are unknown until the generator or the reference makes the tensor."""
 Passed = Literal["inputs", "expected", "outputs"]
 
 
 class Attribute(Model):
-    """A value of the call that is not a tensor; it reaches a C kernel as a double."""
+    """A parameter of the call that is not a tensor. C kernels receive it as a double."""
 
     kind: Literal["flag", "choice", "number", "text"]
-    """A flag is 0 or 1, a choice its index in `choices`, a number itself. A text is any word: a parameter only."""
+    """C receives a flag as 0 or 1, a choice as its index, a number as is. Text: only for `parameters`."""
     default: bool | int | float | str | None = None
-    """Value where a workload gives none; a number without one reaches C as NaN and Python as None."""
+    """Value if a workload gives none. A number without a default is NaN in C and None in Python."""
     choices: tuple[str, ...] = ()
-    """The words of a choice, in the order of their indices."""
+    """Allowed words of a choice, in the order of their indices."""
 
     @model_validator(mode="after")
     def _default_fits(self) -> "Attribute":
@@ -78,7 +78,7 @@ class Attribute(Model):
         return self
 
     def admits(self, value: object) -> bool:
-        """Whether a workload may give this attribute that value."""
+        """Whether `value` is allowed for this attribute."""
         if self.kind == "flag":
             return isinstance(value, bool)
         if self.kind == "choice":
@@ -89,35 +89,35 @@ class Attribute(Model):
 
     @property
     def initial(self) -> bool | int | float | str | None:
-        """The default: given, or a flag's false and a choice's first word."""
+        """The default value. Without a stated one: False for a flag, the first word for a choice."""
         if self.default is None and self.kind in ("flag", "choice"):
             return False if self.kind == "flag" else self.choices[0]
         return self.default
 
 
 class Signature(Model):
-    """What the function takes and gives; the order here is the order of the C interface."""
+    """Inputs, outputs and attributes of the function, in the order of the C interface."""
 
     inputs: dict[Word, Text] = Field(default_factory=dict)
-    """Input tensors: name to dimensions, as in `q: B H Sq D`. With a `generator` these may be `...`, or all inputs
-    be left out: names, shapes and types are then those of what it makes."""
+    """Input tensors: name to dimensions, as in `q: B H Sq D`. With a `generator`, dimensions may be `...`, or
+    `inputs` may be empty; names, shapes and types then come from the generated tensors."""
     outputs: dict[Word, Text] = Field(default_factory=dict)
-    """Output tensors in the same way; without any, those of the reference."""
+    """Output tensors: name to dimensions. Default: the outputs that the reference returns."""
     attributes: dict[Word, Attribute] = Field(default_factory=dict)
-    """Values that are not tensors: keywords of the function."""
+    """Keyword arguments of the function that are not tensors."""
     sizes: tuple[Word, ...] = ()
-    """Sizes that no dimension above is called after: the generator is given them, the function is not."""
+    """Further sizes, besides the dimensions above. Only the generator receives them."""
     parameters: dict[Word, Attribute] = Field(default_factory=dict)
-    """Other values that only the generator is given."""
+    """Further values that only the generator receives."""
     updates: dict[Word, Word] = Field(default_factory=dict)
-    """Outputs that are inputs changed in place, as in `cache: k_cache`: not returned, not passed again. Every
-    other input must stay as it was."""
+    """Output to the input that it overwrites in place, as in `cache: k_cache`. Such outputs are not returned
+    and not passed again. All other inputs must stay unchanged."""
     shorthand: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Names a workload may use for several dimensions at once, as in `S: [Sq, Sk]`."""
+    """Names by which a workload sets several dimensions to one size, as in `S: [Sq, Sk]`."""
     types: dict[Word, Dtype] = Field(default_factory=dict)
-    """Element types of tensors that do not have the workload's, by the name of the input or output."""
+    """Input or output name to its element type, for tensors with another type than the workload's."""
     words: dict[str, Text] = Field(default_factory=dict)
-    """What the indices of a dimension are, in the plural, as in `Sq: query rows`."""
+    """Dimension to a plural noun for messages, as in `Sq: query rows`."""
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Signature":
@@ -143,56 +143,56 @@ class Signature(Model):
 
     @property
     def named(self) -> dict[str, Attribute]:
-        """Everything besides sizes that a workload may name: attributes and parameters."""
+        """Attributes and parameters: all values that a workload may set besides sizes."""
         return {**self.attributes, **self.parameters}
 
     @property
     def is_plain(self) -> bool:
-        """Whether the shape of every tensor follows from a workload's sizes, and one output is given anew."""
+        """Whether sizes determine every tensor's shape, and the only output is no updated input."""
         texts = (*self.inputs.values(), *self.outputs.values())
         return bool(self.inputs) and len(self.outputs) == 1 and ANY not in texts and not self.updates
 
     @property
     def output(self) -> str:
-        """Dimensions of the only output, where `is_plain`."""
+        """Dimensions of the only output. Valid only if `is_plain`."""
         return next(iter(self.outputs.values()))
 
 
 class Generator(PythonFunction):
-    """Makes the inputs of a call: any tensors in tuples, lists, dicts and modules, and any other values.
+    """A Python function that makes the inputs of a call: tensors (also in containers) and other values.
 
-    It is given the workload's sizes, attributes and parameters by keyword, and `seed`, `dtype` (as `torch.dtype`)
-    and `device` where it asks for them. Before each call `loop` seeds `random`, NumPy and torch: the same seed has
-    to give the same values. Where it makes tensors on a GPU, the reference runs there, too.
+    It receives the workload's sizes, attributes and parameters by keyword, and `seed`, `dtype` (a
+    `torch.dtype`) and `device` if it declares them. `loop` seeds `random`, NumPy and torch before each
+    call: equal seeds must give equal values. If it makes GPU tensors, the reference runs on the GPU.
     """
 
     passes: Literal["positional", "keywords", "one"] = "positional"
-    """How what it returns reaches the function: its items one by one, by keyword, or as one argument."""
+    """How the function receives the generated value: items by position, by keyword, or one argument."""
 
 
 class Modules(Model):
-    """The functions are classes, as `torch.nn.Module`: `loop` makes one of each and calls it.
+    """The functions are classes such as `torch.nn.Module`. `loop` makes one object of each and calls it.
 
-    Each is made right after seeding, with the same seed, so that those that draw the same weights have them.
-    The reference's parameters are then widened to float64. Parameters and buffers must stay as they were.
+    `loop` seeds with the same seed before each constructor, so that random weights are equal. It then
+    converts the reference's parameters to float64. Calls must not change parameters and buffers.
     """
 
     arguments: PythonFunction | None = None
-    """Gives the constructor's arguments: a list, or a dict of keywords. Default: none."""
+    """Function that returns constructor arguments: a list, or a dict of keywords. Default: no arguments."""
     seed: Seed | None = None
-    """Seed that stands before each constructor. Default: another one in every round."""
+    """Seed before each constructor. Default: a new seed in every round."""
     state: Literal["fixed", "free"] = "fixed"
-    """Whether calls may change parameters and buffers: `free` as in training of BatchNorm."""
+    """`free`: calls may change parameters and buffers, as BatchNorm does in training."""
 
 
 class Checker(PythonFunction):
-    """The task's own check of the outputs, in the judge's process.
+    """The task's own function that checks outputs. It runs in the judge's process.
 
-    It returns a bool, a message (empty: right) or both, or raises AssertionError for what is wrong.
+    It returns a bool, a message (empty: right) or both; or it raises AssertionError for a wrong output.
     """
 
     given: Annotated[tuple[Passed, ...], Field(min_length=1)] = ("inputs", "outputs")
-    """What it is called with, in order: inputs as the function was given them, `expected` outputs in their own
-    types, and the outputs to be checked."""
+    """Its arguments, in order: the call's `inputs`, `expected` outputs of the reference (in the outputs'
+    types), and the `outputs` to check."""
     alone: bool = False
-    """Whether it decides alone, for outputs that may differ from the reference's, such as samples."""
+    """Skip the comparison with the reference: for outputs that may differ, such as random samples."""

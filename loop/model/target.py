@@ -1,4 +1,4 @@
-"""A target: a kernel project as its manifest declares it."""
+"""A target: a kernel project, declared by its manifest `target.yaml`."""
 
 import itertools
 import math
@@ -28,33 +28,33 @@ from loop.model.signature import (
 
 Value = bool | int
 Values = dict[Identifier, Value]
-"""Field to value: one point of a search."""
+"""One point of a tuning search: field to value."""
 Scalar = bool | int | float | str
 Entry = dict[str, Scalar | tuple[Scalar, ...]]
-"""Workloads as a manifest writes them: a list as a value stands for one workload each."""
+"""Workloads in a manifest: a list of values stands for one workload per value."""
 Macro = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
 
 
 class Tuning(Model):
-    """One set of values that belong together, such as the shape of a tile.
+    """A set of values to tune together, such as the shape of a tile.
 
-    They reach the compiler as macros: field `rows` of macro `TILE` is `-DTILE_ROWS=64`, in the place of `{tuned}`
-    among a variant's flags.
+    The compiler receives them as macros: field `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and
+    replaces `{tuned}` in a variant's flags.
     """
 
     title: Text
     variant: Identifier
-    """The compiled variant that is timed; others may use the same macros."""
+    """The compiled variant to time. Other variants may use the same macros."""
     macro: Macro
-    """What the macros' names begin with."""
+    """Prefix of the macros' names."""
     values: Annotated[dict[Identifier, Annotated[tuple[Value, ...], Field(min_length=1)]], Field(min_length=1)]
-    """Field to the values that are tried."""
+    """Field to the values to try."""
     best: dict[DeviceKey, Values]
-    """Device to its best values, as far as anybody measured: `cpu`, or a compute capability. A GPU that is not
-    here takes the first one's."""
+    """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing here uses
+    the values of the first GPU."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
-    """What the values are timed on, as workloads are written everywhere."""
+    """Workloads on which the values are timed."""
 
     @model_validator(mode="after")
     def _best_is_whole(self) -> "Tuning":
@@ -66,27 +66,27 @@ class Tuning(Model):
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Number of points: combinations of values."""
         return math.prod(map(len, self.values.values()))
 
     @property
     def points(self) -> list[Values]:
-        """Every combination of the values, in order."""
+        """All combinations of the values, in order."""
         every = itertools.product(*self.values.values())
         return [dict(zip(self.values, chosen, strict=True)) for chosen in every]
 
     def best_on(self, device: str) -> Values | None:
-        """The best values of a device: its own; for a GPU without any the first GPU's; None for another kind."""
+        """Best values of a device (`cpu` or `sm_89`). Unknown GPU: the first GPU's. None: no such kind."""
         same = [key for key in self.best if (key == "cpu") == (device == "cpu")]
         return self.best.get(device) or (self.best[same[0]] if same else None)
 
     def defines(self, chosen: Values) -> tuple[str, ...]:
-        """Values as a compiler is told them."""
+        """Compiler flags for these values, such as `-DTILE_ROWS=64`."""
         return tuple(f"-D{self.macro}_{field.upper()}={literal(value)}" for field, value in chosen.items())
 
 
 def literal(value: Value) -> str:
-    """A value as C and YAML write it: `true`, `64`."""
+    """A value as text for C and YAML: `true`, `64`."""
     return str(value).lower()
 
 
@@ -95,37 +95,37 @@ PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 class ResourceBudget(Model):
-    """What the kernels of one name may take; of several budgets that fit a kernel the first is its own."""
+    """Resource limits for kernels. If several budgets match a kernel, the first applies."""
 
     kernel: Text
     """Part of the kernel's demangled name."""
     registers: Count | None = None
-    """Registers a thread, at most."""
+    """Maximum registers per thread."""
     spill_bytes: Count = 0
-    """Bytes of registers that may be spilled to memory."""
+    """Maximum bytes of spilled registers."""
     stack_bytes: Count | None = None
-    """Bytes of stack a thread, at most."""
+    """Maximum bytes of stack per thread."""
     shared_bytes: Count | None = None
-    """Bytes of shared memory a block, static and dynamic, at most."""
+    """Maximum bytes of shared memory per block, static and dynamic."""
     blocks_per_sm: Annotated[int, Field(ge=1)] | None = None
-    """Blocks that one multiprocessor has to hold at a time, at least."""
+    """Minimum number of blocks that fit on one multiprocessor at a time."""
 
     def fits(self, name: str) -> bool:
-        """Whether it is meant for the kernel of that demangled name."""
+        """Whether the budget applies to the kernel with this demangled name."""
         return self.kernel in name
 
 
 class Instances(Model):
-    """Template instances that the built library has to hold."""
+    """Template instances that the built library must contain."""
 
     symbol: Text
-    """Their name as `nm -C` prints it, without return type and parameters, as in `scale::rows<{T}, {N}>`."""
+    """Name as in `nm -C`, without return type and parameters: `scale::rows<{T}, {N}>`."""
     over: Annotated[dict[Placeholder, tuple[str | int, ...]], Field(min_length=1)]
-    """Placeholder to everything it stands for; all combinations are promised."""
+    """Placeholder to its values. The library must contain all combinations."""
     file: Text
-    """Where the explicit instantiations are, relative to the target's folder."""
+    """File with the explicit instantiations, relative to the target's folder."""
     line: Text
-    """The line there that makes one, with the same placeholders."""
+    """Line of that file that instantiates one, with the same placeholders."""
 
     @model_validator(mode="after")
     def _placeholders_agree(self) -> "Instances":
@@ -137,7 +137,7 @@ class Instances(Model):
         return self
 
     def promised(self) -> Iterator[tuple[str, str]]:
-        """Each symbol with the line that makes it."""
+        """Each required symbol, with the source line that instantiates it."""
         for choice in itertools.product(*self.over.values()):
             symbol, line = self.symbol, self.line
             for name, value in zip(self.over, choice, strict=True):
@@ -146,39 +146,39 @@ class Instances(Model):
 
 
 class MustNotCompile(Model):
-    """A source that the compiler has to refuse, and what it has to say."""
+    """A source that must not compile, and the expected error."""
 
     title: Text
     source: Text
     """The file, relative to the target's folder."""
     flags: tuple[str, ...] = ()
-    """Flags besides the variant's own, as in `-DD=20`."""
+    """Additional flags, as in `-DD=20`."""
     says: Text
-    """Text of the error, as in a static assertion; not of a source line that the compiler quotes."""
+    """Text that the error must contain, such as a static assertion's. Quoted source lines do not count."""
 
 
 Role = Literal["main", "example", "baseline"]
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 ARCH, TUNED = "{arch}", "{tuned}"
-"""What stands in flags for the GPU's compute capability, and for the macros of what is tuned."""
+"""Placeholders in flags: the GPU's compute capability, and the macros of the tuned values."""
 WHOLE_ARCH = {"sm_90": ("-gencode=arch=compute_90a,code=sm_90a",)}
-"""What `-arch={arch}` becomes where some instructions of a GPU are not in later ones: Hopper's `wgmma`."""
+"""Replacement of `-arch={arch}` for GPUs with instructions that later GPUs lack, as Hopper's `wgmma`."""
 
 
 class BuildRecipe(Model):
-    """How one shared library is compiled."""
+    """Compiler and flags for one shared library."""
 
     compiler: Text = "g++"
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
-    """Flags, in order; `loop` adds the output, the header's folder and the build id. `{arch}` stands for the
-    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`.
-    For Hopper, `-arch={arch}` asks for `sm_90a`, which has all of its instructions;
-    `{tuned}` for the macros of the target's `tuning`."""
+    """Flags, in order. `loop` adds the output, the header's folder and the build id. `{arch}` becomes the
+    GPU's compute capability, as in `sm_89`: of this machine's GPU, else of the first of the target's
+    `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, which has all of its instructions. `{tuned}`
+    becomes the macros of the target's `tuning`."""
 
     def filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
-        """The recipe with what stands for something replaced: a whole flag by several, or a part by one word."""
+        """Replace placeholders (`words`: placeholder to flags). A partial match needs exactly one word."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in words:
@@ -195,42 +195,42 @@ Formula = Annotated[int, Field(ge=0)] | Text
 
 
 class Launch(Model):
-    """How a call is cut into pieces that may run at the same time, declared by hand.
+    """How a call is divided into parallel pieces, declared in the manifest.
 
-    Its expressions may read dimensions, attributes and `itemsize`; on a CPU also `cores`, threads that a process
-    may use, and `lanes`, the float32 elements of its widest vector.
+    Expressions can read dimensions, attributes and `itemsize`; on a CPU also `cores` (threads that a
+    process may use) and `lanes` (float32 elements of its widest vector).
     """
 
     blocks: Formula
     """CUDA: blocks launched. CPU: pieces of work that threads take."""
     threads: Formula = 1
     registers: Formula | None = None
-    """Registers a thread, by the compiler's report."""
+    """Registers per thread. Default: from the compiler's report."""
     shared_bytes: Formula | None = None
-    """Shared memory a block, static and dynamic."""
+    """Bytes of shared memory per block, static and dynamic."""
 
 
 class _Variant(Model):
     title: Text = "variant"
     role: Role = "main"
-    """What it is there for: `main` is made faster, `example` shows something, `baseline` is compared with."""
+    """Purpose: `main` is to become faster, `example` demonstrates, `baseline` is for comparison."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
-    """Element types it takes. Default: those of the list here that have a tolerance."""
+    """Supported element types. Default: those of the kind's default list that have a tolerance."""
     takes: Text | None = None
-    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`,
-    `itemsize` and `layout`, how inputs lie: `contiguous`, `strided`, `misaligned`, `transposed` or `broadcast`.
-    `loop` does not make other calls, and counts them as not supported. Default: all. It may decline inputs that
-    are not contiguous in a call that it takes, and nothing else: with an error number, or in Python with
+    """Condition for supported calls, as in `D % 8 == 0 and Sk <= 65536`. It can read dimensions, attributes,
+    `dtype`, `itemsize` and `layout` (`contiguous`, `strided`, `misaligned`, `transposed`, `broadcast`).
+    `loop` skips other calls as not supported. Default: all calls. In a supported call, the variant may
+    decline only inputs that are not contiguous: by an error number, or in Python by
     `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
 
 
 class CAbiVariant(_Variant):
-    """A shared library behind the C interface, built by `loop`."""
+    """A shared library with the C interface. `loop` builds it."""
 
     kind: Literal["c_abi"]
-    """Compiled, loaded with ctypes."""
+    """Compiled by `loop` and loaded with ctypes."""
     title: Text = "compiled variant"
     device: Device
     sources: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -238,84 +238,84 @@ class CAbiVariant(_Variant):
     entry: Identifier
     build: BuildRecipe = BuildRecipe()
     architecture: Text | None = None
-    """The only GPU architecture that it is made for, as in `sm_90`. `loop` skips it on other GPUs and says so.
-    None: whatever its flags build for."""
+    """The only supported GPU architecture, as in `sm_90`. `loop` skips the variant on other GPUs and says
+    so. None: no restriction besides the flags."""
     launch: Launch | None = None
-    """How a call is cut up; None where nobody declared it."""
+    """How a call is divided into parallel pieces; None: not declared."""
     emulation: BuildRecipe | None = None
-    """How the same sources are compiled for the emulator; None for a variant that cannot be emulated."""
+    """Compiler and flags for the emulator; None for a variant that cannot be emulated."""
     budgets: tuple[ResourceBudget, ...] = ()
-    """What its kernels may take; a kernel without one may not spill."""
+    """Resource limits of its kernels. A kernel without a budget may not spill."""
     instances: tuple[Instances, ...] = ()
-    """Template instances that its library has to hold."""
+    """Template instances that its library must contain."""
     must_not_compile: tuple[MustNotCompile, ...] = ()
-    """Configurations that the compiler has to refuse."""
+    """Configurations that the compiler must refuse."""
 
     def emulated(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
-        """The variant as it is built for the emulator: on the processor, by its own recipe."""
+        """The variant as built for the emulator: a CPU variant with the `emulation` recipe. `tuned`: macros."""
         assert self.emulation is not None
         build = self.emulation.filled({TUNED: tuned})
         return self.model_copy(update={"device": "cpu", "build": build})
 
 
 class PythonVariant(_Variant):
-    """Anything importable: PyTorch, Triton, a torch extension."""
+    """A Python function: PyTorch, Triton or a torch extension."""
 
     kind: Literal["python"]
-    """Imported in a child process that has torch."""
+    """Imported in a worker process that has torch."""
     title: Text = "Python variant"
     device: Literal["cpu", "cuda", "any"]
     module: Annotated[str, StringConstraints(pattern=r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py)$")]
-    """Module, found from the target's folder or among the installed packages; or a file, as in `answers/1.py`."""
+    """Module in the target's folder or installed; or a file, as in `answers/1.py`."""
     function: Word
-    """Callable in it: positional tensors, attributes by keyword, returns the output. With `modules` a class."""
+    """Function in the module: tensors by position, attributes by keyword. With `modules` a class."""
     passing: Literal["returned", "passed"] = "returned"
-    """Whether it returns its outputs, or writes them to tensors that are passed after its inputs."""
+    """`returned`: it returns outputs; `passed`: it writes to output tensors passed after the inputs."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32", "float16", "bfloat16")
     launch: Launch | None = None
 
 
 class CommandVariant(_Variant):
-    """A program that reads tensors from files and writes its output to one; it may time itself."""
+    """A program that reads tensors from files and writes its output to a file. It may time itself."""
 
     kind: Literal["command"]
-    """Run once a call; its own figures are marked as its own."""
+    """A program that runs once per call. Reports mark times that it measured itself."""
     title: Text = "external program"
     device: Device
     run: Annotated[tuple[Text, ...], Field(min_length=1)]
-    """The command line. `{N}` stands for a size, `{factor}` for an attribute, `{dtype}` for the element type,
-    `{x}` and `{output}` for the files of tensors. The environment has them, too: LOOP_N, LOOP_factor, LOOP_dtype,
-    LOOP_PATH_x, LOOP_PATH_output. LOOP_CALL names a JSON file that describes the call."""
+    """The command line. Placeholders are sizes (`{N}`), attributes (`{factor}`), the element type
+    (`{dtype}`) and files of tensors (`{x}`, `{output}`). Environment variables have the same values: LOOP_N,
+    LOOP_factor, LOOP_dtype, LOOP_PATH_x, LOOP_PATH_output. LOOP_CALL names a JSON description of the call."""
 
 
 Variant = Annotated[CAbiVariant | PythonVariant | CommandVariant, Field(discriminator="kind")]
 
 
 class Component(Model):
-    """A part of a variant that can be checked alone, against a reference of its own."""
+    """A part of a variant that can be checked alone, with its own reference."""
 
     of: Identifier | Annotated[tuple[Identifier, ...], Field(min_length=1)]
-    """The compiled variant whose library has it, or several."""
+    """The compiled variant or variants whose library exports the component."""
     title: Text
     entry: Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9_]|\{of\})*$")]
-    """The exported function; `{of}` stands for the variant's name."""
+    """The exported function; `{of}` becomes the variant's name."""
     flags: tuple[str, ...] = ()
-    """Added to the flags of the variant, for a build of its own: the variant itself is then built without it."""
+    """Additional flags, for a separate build. The variant's own build does not contain the component then."""
     signature: Signature | None = None
-    """What it takes and gives; a dimension that only the output has reaches it through the output's size. Default:
-    that of the target, with an `output` of its own: then it is a part of the variant's call."""
+    """Its own inputs and outputs. A dimension that only the output has is known from the output's size.
+    Default: the target's signature, with only the output replaced by `output`."""
     output: Text | None = None
-    """Dimensions of a part of the variant's call, which is float32."""
+    """Dimensions of an intermediate result (float32) of the variant's call; instead of `signature`."""
     reference: PythonFunction
-    """The trusted slow answer, float64; where it takes `sizes`, it is given the size of each dimension."""
+    """Trusted slow implementation in float64. If it declares `sizes`, it receives all dimension sizes."""
     plain: PythonFunction | None = None
-    """The same written out in the element type itself."""
+    """Plain implementation in the element type itself."""
     inputs: PythonFunction | None = None
-    """Makes the inputs: given `sizes`, `seed` and the attributes, it returns a tensor each. Default: `values`."""
+    """Makes the inputs from `sizes`, `seed` and attributes; returns one tensor each. Default: `values`."""
     form: PythonFunction | None = None
-    """Brings an output into the form that is compared, where several mean the same; it keeps the shape."""
+    """Normalises an output before the comparison, if several outputs are equivalent. Keeps the shape."""
     tolerance: dict[Dtype, Tolerance] = Field(default_factory=dict)
-    """Allowed error of one element, by the workload's element type. Default: the target's."""
+    """Workload's element type to the allowed error. Default: the target's."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
 
@@ -327,11 +327,11 @@ class Component(Model):
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variants that have it."""
+        """Names of the variants that have the component."""
         return (self.of,) if isinstance(self.of, str) else self.of
 
     def entry_in(self, variant: str) -> str:
-        """The function that a variant's library exports."""
+        """Name of the function that the library of `variant` exports."""
         return self.entry.replace("{of}", variant)
 
 
@@ -339,57 +339,57 @@ class Target(Model):
     """A kernel project: signature, reference, workloads and variants."""
 
     format: Literal[2]
-    """Format number of this file; 1 is read, too."""
+    """Format number of this file; `loop` also reads format 1."""
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     function: Identifier
-    """What all variants compute."""
+    """Name of the function that all variants compute."""
     signature: Signature
     reference: PythonFunction
-    """The trusted slow answer; it is given float64 tensors."""
+    """Trusted slow implementation. It receives float64 tensors."""
     plain: PythonFunction | None = None
-    """The function written out in the element type itself: its error bounds what a variant may lose."""
+    """Plain implementation in the element type itself. Its error limits the error of variants."""
     baseline: Baseline
-    """What the user would otherwise run."""
+    """The function that the user would run without the variants, such as a library call."""
     generator: Generator | None = None
-    """Makes the inputs of a call; without one they are filled as `values` says."""
+    """Makes the inputs of a call. Default: `values` fill the inputs."""
     modules: Modules | None = None
-    """Says that the functions are classes, and how they are made."""
+    """States that the functions are classes, and how to construct them."""
     checker: Checker | None = None
-    """The task's own check of the outputs, besides the comparison with the reference."""
+    """The task's own output check, besides the comparison with the reference."""
     properties: tuple[Text, ...] = ()
-    """Relations between outputs that hold without any reference: bundled ones by name, or `module:function`."""
+    """Relations between outputs to test without a reference: bundled names, or `module:function`."""
     faults: dict[Text, PythonFunction] = Field(default_factory=dict)
-    """Wrong references that a wrong output is held against: as if what (`the rows were not divided`), and how."""
+    """Known faults, to explain wrong outputs: description (`the rows were not divided`) to faulty reference."""
     values: dict[Identifier, dict[Identifier, Fill]] = Field(default_factory=dict)
-    """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""
+    """Kind of values (named by workloads) to input to its fill. Missing inputs: standard normal values."""
     memory: str | None = None
-    """Expression over dimensions and attributes: bytes that the float64 reference of one call needs."""
+    """Expression over dimensions and attributes: bytes that the float64 reference needs for one call."""
     first_call_s: Annotated[float, Field(gt=0)] | None = None
-    """Seconds that the first call of a process may take: it may compile or tune itself. Default: 120."""
+    """Time limit in seconds of a process's first call, which may compile or autotune. Default: 120."""
     tolerance: dict[Dtype, Tolerance]
-    """Allowed error of one element, by element type."""
+    """Element type to the allowed error of one element."""
     dtypes: dict[Device, Dtype]
-    """Element type that is measured on each device where a workload names none."""
+    """Device to the element type of workloads that name none."""
     flops: str | None = None
     """Expression over dimensions and attributes: floating-point operations of one call."""
     bytes: str | None = None
-    """Expression over dimensions, attributes and `itemsize`: bytes one call must move."""
+    """Expression over dimensions, attributes and `itemsize`: minimum memory traffic of one call in bytes."""
     devices: dict[Annotated[str, StringConstraints(pattern=r"^sm_\d{2,3}$")], DeviceFacts] = Field(
         default_factory=dict
     )
-    """GPUs by compute capability, `sm_89`: what launches are held against where no such GPU is at hand."""
+    """Compute capability (`sm_89`) to GPU facts, for occupancy estimates without such a GPU."""
     workloads: Annotated[dict[SetName, tuple[Entry, ...]], Field(min_length=1)]
-    """Named sets; a list as a value stands for one workload each."""
+    """Set name to workloads. A list of values stands for one workload per value."""
     variants: Annotated[dict[Identifier, Variant], Field(min_length=1)]
     tuning: dict[Identifier, Tuning] = Field(default_factory=dict)
-    """What may be tuned, and the best values of each device."""
+    """Values to tune, with the best ones of each device."""
     components: dict[Identifier, Component] = Field(default_factory=dict)
-    """Parts of variants that can be checked alone, in the order in which they are at work."""
+    """Parts of variants that can be checked alone, in the order of the computation."""
 
     @field_validator("variants")
     @classmethod
     def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
-        """A variant whose types are not written takes those of the default that have a tolerance."""
+        """Set the types of variants without `dtypes`: the default types that have a tolerance."""
         typed, known = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
             dtypes = tuple(dtype for dtype in variant.dtypes if dtype in known)
@@ -399,12 +399,12 @@ class Target(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the manifest alone tells every tensor of a call, and there is one output."""
+        """Whether the manifest determines all tensors of a call, and there is exactly one output."""
         return self.signature.is_plain and self.generator is None and self.modules is None
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Every function that judges or makes inputs: bundled names, and `module:function`."""
+        """Names of all Python functions in the manifest that judge outputs or make inputs."""
         every = [self.reference, self.plain, self.baseline, self.generator, self.checker]
         every += [self.modules.arguments if self.modules else None, *self.faults.values()]
         for part in self.components.values():
@@ -412,7 +412,7 @@ class Target(Model):
         return (*(function.python for function in every if function), *self.properties)
 
     def part(self, component: Component) -> "Target":
-        """A component as a target of its own; its workloads are the set `component`."""
+        """A component as a separate target. Its only workload set is `component`."""
         outputs = {OUTPUT: component.output}
         types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
         part = self.signature.model_copy(update={"outputs": outputs, "types": types})
@@ -431,7 +431,7 @@ class Target(Model):
         return self.model_copy(update=fields)
 
     def compiled(self, name: str, architecture: str) -> CAbiVariant:
-        """A compiled variant as it is built for a GPU of that compute capability, or on this processor."""
+        """A compiled variant with placeholders filled. `architecture`: compute capability, as `sm_89`."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         words = {
@@ -442,13 +442,13 @@ class Target(Model):
         return variant.model_copy(update={"build": variant.build.filled(words)})
 
     def emulation(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as it is built for the emulator, with the values of a device; empty: of the first."""
+        """A variant as built for the emulator, with the tuned values of a device. Default: the first GPU."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         return variant.emulated(self.tuned(device or next(iter(self.devices), "sm_89")))
 
     def tuned(self, device: str) -> tuple[str, ...]:
-        """The macros of everything that is tuned: for `cpu`, or a compute capability."""
+        """Compiler macros of all tuned values for a device: `cpu` or a compute capability."""
         chosen = ((tuning, tuning.best_on(device)) for tuning in self.tuning.values())
         return tuple(macro for tuning, values in chosen if values is not None for macro in tuning.defines(values))
 
@@ -458,32 +458,32 @@ class Target(Model):
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """Names of the variants made for a GPU that can be run under the emulator."""
+        """Names of the variants that have a build for the emulator."""
         recipes = {name: getattr(variant, "emulation", None) for name, variant in self.variants.items()}
         return tuple(name for name, recipe in recipes.items() if recipe)
 
 
 class Workload(Model):
-    """Shape, type, attributes, kind of values and seed: everything that fixes a call's inputs."""
+    """One problem instance: sizes, type, attributes, kind of values and seed. It determines all inputs."""
 
     name: str
-    """Short description, unique within its target."""
+    """Short description, unique within the target: `B1 H1 S64 D64 float16`."""
     sizes: dict[str, Annotated[int, Field(ge=0)]]
     attributes: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
     dtype: Dtype
     values: str = "normal"
-    """Kind of values: `normal` (unit normals), `wide` (standard deviation 4), `constant` (each tensor one value),
-    or one of the target's own."""
+    """Kind of input values: `normal` (standard deviation 1), `wide` (4), `constant` (one value per tensor),
+    or a kind of the target."""
     seed: int = 0
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Time that its calls take in the user's program, relative to the other workloads."""
+    """Relative share of time that these calls take in the user's program."""
 
     @property
     def formula_values(self) -> dict[str, object]:
-        """What a target's `flops` and `bytes` expressions may read."""
+        """Names and values that the target's `flops` and `bytes` expressions can read."""
         return {**self.sizes, **self.attributes, "itemsize": ITEM_SIZES[self.dtype]}
 
     @property
     def base_seed(self) -> int:
-        """The seed that gives it its values again, whichever other workloads there are."""
+        """The `--seed` that reproduces this workload's inputs, independent of other workloads."""
         return self.seed - zlib.crc32(self.name.encode())

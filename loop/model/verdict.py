@@ -1,4 +1,4 @@
-"""A verdict: what a session says of one variant on one workload, and never more than it knows."""
+"""A verdict of a session on one variant on one workload."""
 
 from typing import Annotated, Literal
 
@@ -10,14 +10,14 @@ from loop.model.causes import Cause
 Against = Literal["baseline", "known_good", "self"]
 Interval = tuple[float, float]
 TOO_WIDE = 10.0
-"""An interval whose ends differ by this factor comes from disturbance, unless it lies far from 1."""
+"""An interval with a larger high/low factor is noise, unless it lies far from 1."""
 
 
 def is_vague(interval: Interval) -> bool:
-    """Whether an interval of a ratio is so wide that the ratio says nothing.
+    """Whether a ratio's interval (low, high) is too wide to use: high/low exceeds `TOO_WIDE`.
 
-    Above 1 one as far off as it is wide says something, as 40 to 500. Below 1, where nobody is flattered, one that
-    ends at half the speed does, as 0.001 to 0.3.
+    Two wide intervals are still useful: above 1 if `low` exceeds high/low, as in 40 to 500; below 1 if
+    `high` is under 0.5, as in 0.001 to 0.3: clearly slower.
     """
     low, high = interval
     width = high / low
@@ -25,7 +25,7 @@ def is_vague(interval: Interval) -> bool:
 
 
 class SpeedVerdict(Model):
-    """A verdict on a variant whose outputs were right."""
+    """A verdict on the speed of a variant with right outputs."""
 
     variant: str
     workload: str
@@ -36,16 +36,16 @@ class SpeedVerdict(Model):
     """Reference time / candidate time; above 1 the candidate is faster."""
     interval: Interval
     e_value: float | None = None
-    """Evidence by the sequential rule; None against the baseline, which too few processes are compared with."""
+    """Evidence of the sequential test. None against the baseline: too few processes for a test."""
 
     @property
     def vague(self) -> bool:
-        """Whether its interval is so wide that its ratio says nothing."""
+        """Whether the interval is too wide for the ratio to be useful (see `is_vague`)."""
         return is_vague(self.interval)
 
 
 class NoSpeedVerdict(Model):
-    """A verdict on a variant that is wrong or could not be judged: it has no speed."""
+    """A verdict on a variant that is wrong or could not be timed. It has no ratio."""
 
     variant: str
     workload: str
