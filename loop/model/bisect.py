@@ -1,4 +1,4 @@
-"""A search for the commit of a regression: candidates, what was observed of them, and the answer."""
+"""Bisection: the search for the commit that caused a regression. Candidates, probes and answer."""
 
 import datetime
 from typing import Annotated, Literal
@@ -10,100 +10,100 @@ from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
 Metric = Literal["latency", "correctness"]
-"""What is asked of commits: how long they take, or whether they pass."""
+"""What bisection compares: time of a call, or whether checks pass."""
 UNCOMMITTED = "uncommitted"
-"""Stands for the hash of what is in the checkout and in no commit."""
+"""Used instead of a hash for the checkout's uncommitted changes."""
 FEW = 4
-"""Workloads that are named; others are counted."""
+"""Texts name at most this many workloads; more are only counted."""
 
 
 class Candidate(Model):
-    """A commit that may have brought the regression, or the checkout's uncommitted changes."""
+    """A commit that may have caused the regression, or the checkout's uncommitted changes."""
 
     commit: str
-    """Its hash, or `uncommitted`."""
+    """The commit hash, or `uncommitted`."""
     subject: str
-    """First line of its message; for uncommitted changes the files."""
+    """First line of the commit message; for uncommitted changes the file names."""
     author: str = ""
     when: datetime.datetime | None = None
     merge: bool = False
     parents: tuple[str, ...] = Field(default=(), exclude=True)
     tree: str = ""
-    """Hash of all that the repository held: candidates with the same one are the same."""
+    """Hash of all files of the commit. Candidates with equal trees are the same."""
 
     @property
     def short(self) -> str:
-        """The hash as people are shown it."""
+        """First 12 characters of the hash."""
         return self.commit[:12]
 
     @property
     def origin(self) -> str:
-        """As in ` (Ada, 2026-01-02)`; empty where nobody is known."""
+        """Author and date with a leading space, as in ` (Ada, 2026-01-02)`; empty without an author."""
         when = f", {self.when:%Y-%m-%d}" if self.when else ""
         return f" ({self.author}{when})" if self.author else ""
 
 
 class Claim(Model):
-    """What a confirmation has to show, as it was fixed before its first observation."""
+    """What a confirmation test must show. It is fixed before the first observation."""
 
     number: int
     step: float = 0.0
-    """Latency: log ratio of the bad end to the good one; a culprit exceeds a share of it."""
+    """Latency: log ratio of the bad end to the good end. A culprit must exceed a share of it."""
     sd: float = 0.0
-    """Latency: how far pairs scatter."""
+    """Latency: standard deviation of a pair's log ratio."""
     rates: tuple[float, float] = (0.0, 0.0)
-    """Correctness: failure rates expected of culprit and parent."""
+    """Correctness: expected failure rates of culprit and parent."""
 
 
 class Probe(Model):
-    """What came of trying one candidate once."""
+    """One try of one candidate."""
 
     commit: str
     """Hash of the candidate, or of the good end."""
     against: str
-    """Hash of what it was compared with in the same pair."""
+    """Hash of the commit that it was compared with in the same pair."""
     why: str
     status: Literal["measured", "broken", "lost"]
-    """It was tried; it cannot be; or something else went wrong, which says nothing of it."""
+    """`measured`; `broken`: the commit cannot be tried; `lost`: another error, no evidence."""
     values: tuple[float, ...] = ()
-    """Latency: log ratios of its time to the other's. Correctness: 1 for right, 0 for wrong."""
+    """Latency: log ratios of this commit's time to the other's. Correctness: 1 right, 0 wrong."""
     reason: str = ""
     claim: Claim | None = None
-    """Set where it was part of a confirmation."""
+    """Set if the probe was part of a confirmation test."""
     seconds: float = 0.0
     workload: str = ""
-    """The one that it was timed on, where that was one alone."""
+    """The workload that was timed, if it was only one."""
 
 
 class BisectAnswer(Model):
-    """What a search found."""
+    """The answer of a bisection."""
 
     outcome: Outcome
     why: str
     swapped: bool = False
-    """Whether the good end is the one that is slower, or fails."""
+    """Whether the good end is slower or fails, so good and bad seem to be swapped."""
     culprits: tuple[Candidate, ...] = ()
     range: tuple[Candidate, ...] = ()
-    """The commits one of which did it, where they cannot be told apart."""
+    """Commits that contain the culprit, if they cannot be distinguished."""
     posterior: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """Hash to share of the likelihood, of those above one per mille."""
+    """Commit hash to its posterior probability, if above 0.001."""
     ratio: float | None = None
-    """Time of the culprit's parent over its own, by the confirming test."""
+    """Time of the culprit's parent / time of the culprit, from the confirmation test."""
     probes: tuple[Probe, ...] = ()
     builds: int = 0
     skipped: dict[str, str] = Field(default_factory=dict)
     difference: str = ""
     sets: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """The target's other sets, on which nothing was tried."""
+    """The target's other workload sets, which were not tried."""
     workloads: tuple[str, ...] = ()
-    """Workloads that the answer rests on: where it regressed, or else all of these sets."""
+    """Workloads behind the answer: those that regressed, or else all of `sets`."""
     checks: int = 0
-    """Checks of correctness that were made, of all commits together."""
+    """Number of correctness checks, over all commits."""
 
     @property
     def scope(self) -> str:
-        """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: set full`."""
+        """What was tried, as text: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`."""
         if not self.workloads or not self.probes:
             return ""
 
@@ -121,7 +121,7 @@ class BisectAnswer(Model):
 
 
 class BisectOutput(Output):
-    """Which commit brought a regression."""
+    """Result of `bisect.search`: the commit that caused a regression."""
 
     actions = ("bisect.search",)
 

@@ -1,4 +1,4 @@
-"""One change to a target: what it was to mend, how the gate judged it, and what became of it."""
+"""One change to a target: its brief, how the gate judged it, and whether it was kept."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,42 +16,42 @@ from loop.model.target import Values, literal
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
-"""How the names of actions on a change begin; those on the target begin with `kernel.`"""
+"""Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""
 Outcome = Literal["kept", "reverted"]
 CLOSE = 0.01
-"""Share by which a point has to be behind the leader of its search to have lost: closer ones may win yet."""
+"""A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
 
 
 class TriedChange(Model):
-    """A change that a session judged: this one, or an earlier one in the same environment."""
+    """A change that this session, or an earlier one in the same environment, judged."""
 
     variant: str
     reason: str
     gain: float | None = None
-    """Mean ratio of the incumbent's time to its own; None where it was not timed."""
+    """Mean of (time of the incumbent build / time with the change); None if it was not timed."""
     files: tuple[str, ...] = ()
     patch: str = ""
     number: Annotated[int, Field(ge=1)]
     outcome: Outcome
     promised: GainOutcome | None = None
-    """What its brief promised, and what it came to; None where nothing was promised, or it was not timed there."""
+    """Promised and actual gain; None if the brief promised nothing, or if it was not timed."""
     session: str = ""
     digest: str = ""
-    """Hash of the patch of an earlier one: the very same change is not judged again."""
+    """Hash of the patch of an earlier change. `loop` does not judge an equal patch again."""
 
 
 class Standing(Model):
-    """How a variant stands on one workload before the change."""
+    """Speed of a variant on one workload before the change."""
 
     workload: str
     ratio: float
     interval: Interval
     worth: float
-    """Share of the time that is to be gained there; 0 where it may be left alone."""
+    """Share of total time that can be gained on this workload; 0 if no gain is needed."""
 
 
 class Brief(Model):
-    """What a person or an agent is asked to do: one change, and how it will be judged."""
+    """A task for a person or an agent: make one change. It also states how the gate will judge it."""
 
     schema_version: int = 1
     number: Annotated[int, Field(ge=1)]
@@ -60,56 +60,56 @@ class Brief(Model):
     workload: str
     profile: Profile | None
     folder: str
-    """The target's folder in the worktree: the only place to edit."""
+    """The target's folder in the worktree. Edit only there."""
     files: tuple[str, ...]
-    """Files that may change, from that folder; new ones beside them may be added."""
+    """Files that may change, relative to that folder. New files next to them are allowed."""
     language: str = ""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Files that may not, for variants are built from them that this session does not judge: these."""
+    """Files that must not change, to the variants built from them that this session does not judge."""
     ratios: tuple[Standing, ...] = ()
-    """How it stands on each timed workload, where most is to be gained first."""
+    """Current speed on each timed workload, largest possible gain first."""
     contract: dict[str, str] = Field(default_factory=dict)
     """Entry, signature, compiler with flags, tolerance and device, in words."""
     check: str = ""
-    """The command that checks an edit in seconds."""
+    """Command for a quick check of an edit (seconds)."""
     answer: str = ""
-    """Where a proposer may write what it changed, or that it has nothing more; empty for a person."""
+    """File where a proposer can describe its change or state that it has none; empty for a person."""
     rule: str
     timed: tuple[str, ...]
     checks: tuple[str, ...] = ()
     tried: tuple[TriedChange, ...] = ()
     fell: tuple[str, ...] = ()
-    """How candidates ended that could not be judged, the last ones."""
+    """How the most recent candidates ended that could not be judged."""
     lost: tuple[TriedChange, ...] = ()
-    """Changes to it that earlier sessions took back, in the same environment."""
+    """Changes to this variant that earlier sessions in the same environment reverted."""
     resume: str
-    """The command that has the edit judged."""
+    """Command that lets the gate judge the edit."""
     decline: str
-    """The command that ends it without another change."""
+    """Command that ends the session without another change."""
     tuning: str | None = None
-    """What was tuned, where the change is that of a search: it is timed on that tuning's own workloads."""
+    """Name of the tuning if a search made the change. It is then timed on the tuning's own workloads."""
 
 
 class TriedPoint(Model):
-    """One point of a search, and what became of it."""
+    """One point of a tuning search and its outcome."""
 
     tuning: str
     values: Values
     outcome: Literal["incumbent", "refused", "wrong", "timed", "best", "lost"]
-    """What runs now; not compiled; not right; timed; the fastest of those; lost before, and not tried again."""
+    """`incumbent`: current values; `refused`: does not compile; `best`: fastest; `lost`: lost before, skipped."""
     reason: str = ""
     ratio: float | None = None
-    """Geometric mean over the workloads of the incumbent's time to its own; None where it was not timed."""
+    """Time of the incumbent / time of this point, geometric mean over workloads; None: not timed."""
     worst: float | None = None
 
     @property
     def words(self) -> str:
-        """Its values as people are shown them: `rows 64, held true`."""
+        """The point's values as text: `rows 64, held true`."""
         return ", ".join(f"{name} {literal(value)}" for name, value in self.values.items())
 
 
 class BriefOutput(Output):
-    """A change was asked for, and made or declined."""
+    """Result of a step that requests a change: the edit, or that it was declined."""
 
     actions: ClassVar[tuple[str, ...]] = ("change.brief", "change.tune")
 
@@ -119,29 +119,29 @@ class BriefOutput(Output):
     files: tuple[str, ...] = ()
     lines: int = 0
     base: str = ""
-    """Commit of the worktree that the edit stands on."""
+    """Commit of the worktree that the edit is based on."""
     patch: str = ""
     digest: str = ""
-    """Hash of the patch: what is judged has to be what was handed back."""
+    """Hash of the patch. The gate checks that it judges exactly this edit."""
     candidate: int | None = None
-    """Which candidate of the campaign it is; None for a person's change and a search's."""
+    """Number of the campaign's candidate; None for a change by a person or a search."""
     proposals: tuple[Proposal, ...] = ()
-    """Candidates that ended since the step before this one."""
+    """Proposals that ended since the previous step."""
     jobs: tuple[JobRun, ...] = ()
-    """What became of its parts, where an executor ran them: comparisons of candidates, points of a search."""
+    """Jobs of the step on an executor: comparisons of candidates, or points of a search."""
     trials: tuple[TriedPoint, ...] = ()
     ground: str = ""
-    """Hash of sources, recipe, toolchain and workloads: on the same ground a point that lost loses again."""
+    """Hash of sources, recipe, toolchain and workloads. If it is equal, a lost point loses again."""
 
 
 def proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
-    """What proposers came to, in the order of their numbers: of each the last, for an edit may conflict later."""
+    """All proposals by number. The last state of each counts, because an edit can conflict later."""
     last = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
     return tuple(last[number] for number in sorted(last))
 
 
 class JudgedOutput(Output):
-    """What one step of the gate says of a change. A bad change is not a bad session: the step itself passes."""
+    """Result of one gate step on a change. The step passes even if the change is bad (see `good`)."""
 
     actions = (
         "change.build", "change.verify", "change.properties", "change.sanitize", "change.measure",
@@ -150,14 +150,14 @@ class JudgedOutput(Output):
 
     good: bool = False
     found: dict[str, Any] | None = None
-    """What the same step on the target gives back; None where it was not done."""
+    """Result that the same step on the target would return; None if the step did not run."""
     touched: tuple[str, ...] = ()
-    """Variants whose build the change makes another; said by the step that builds."""
+    """Variants whose build differs with the change; set by `change.build`."""
     jobs: tuple[JobRun, ...] = ()
 
 
 def as_of_target(record: Finished) -> Finished:
-    """A step on the change, as the same step on the target would be recorded."""
+    """Convert the record of a `change.*` step to the equal `kernel.*` step. Others stay unchanged."""
     output = record.output.get("found")
     if not record.action.startswith(ON_CHANGE) or not output:
         return record
@@ -166,36 +166,36 @@ def as_of_target(record: Finished) -> Finished:
 
 
 class DecisionOutput(Output):
-    """What became of the change."""
+    """The decision on a change: kept or reverted."""
 
     actions = ("change.decide",)
 
     kept: bool = False
     tried: TriedChange | None = None
     branch: str = ""
-    """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
+    """Branch with the session's kept changes; empty outside git, or without a kept change."""
     taking: str = ""
-    """The command that brings all that was kept into the user's files; empty where nothing was."""
+    """Command that applies all kept changes to the user's files; empty without a kept change."""
     incumbents: dict[str, str] = Field(default_factory=dict)
-    """Variant to the build that the next change is held against."""
+    """Variant to its incumbent build: the next change is compared with this build."""
     ground: str = ""
-    """Hash of the target's files with what was kept; empty where nothing was."""
+    """Hash of the target's files with the kept changes; empty without a kept change."""
 
 
 class Confirmed(Model):
-    """What a variant's kept changes come to against the start, measured when the campaign was over."""
+    """Total speedup by a variant's kept changes, measured against the start after the campaign."""
 
     variant: str
     ratio: float
-    """Mean over the timed workloads of the start's time / its own."""
+    """Time at the start / time with all kept changes, mean over the timed workloads."""
     interval: tuple[float, float]
     workloads: dict[str, tuple[float, float, float]]
     held_out: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
-    """The same of workloads that no brief and no verdict was about."""
+    """Like `workloads`, for held-out workloads that no brief and no verdict used."""
 
     @property
     def words(self) -> str:
-        """`is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
+        """As text: `is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
         low, high = self.interval
         others = [ratio for _, ratio, _ in self.held_out.values()]
         speed = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
@@ -208,7 +208,7 @@ class Confirmed(Model):
 
 
 class ConfirmOutput(Output):
-    """What was kept, measured against the start once more."""
+    """Result of `change.confirm`: all kept changes measured against the start."""
 
     actions: ClassVar[tuple[str, ...]] = ("change.confirm",)
 
@@ -217,29 +217,29 @@ class ConfirmOutput(Output):
 
 
 class KeptChange(Model):
-    """What the kept changes of a session make of one variant's speed, against what they replaced."""
+    """Speedup of one variant by all kept changes of a session."""
 
     variant: str
     tuning: str | None = None
-    """What was searched, where they are a search's: its workloads are what the ratio is of."""
+    """Name of the tuning if a search made the changes. The ratio is then on the tuning's workloads."""
     changes: int
     ratio: float
-    """Each one's mean ratio against what it replaced, multiplied."""
+    """Product of the mean ratios of all kept changes, each against the build that it replaced."""
     workloads: dict[str, tuple[float, float, float]] = Field(default_factory=dict)
-    """Workload to lower end, ratio and upper end, multiplied likewise; empty where none was timed."""
+    """Workload to the products of lower end, ratio and upper end; empty if nothing was timed."""
     branch: str = ""
     patch: str = ""
 
     @property
     def faster(self) -> tuple[str, ...]:
-        """Workloads that are faster by the whole interval."""
+        """Workloads whose whole interval is above 1."""
         return tuple(name for name, (low, _, _) in self.workloads.items() if low > 1)
 
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
-    """What was gained by the changes that were kept, by variant and what they were timed on.
+    """Speedups by kept changes, one per variant and tuning.
 
-    What was measured at the end replaces the product of what was measured on the way.
+    The final measurement (`change.confirm`), if any, replaces the product of the single ratios.
     """
     records = latest_attempts(finished)
     tunings = {run: output.brief.tuning for run, output in by_run(records, BriefOutput) if output.brief}
@@ -268,7 +268,7 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
 
 
 def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> Iterator[SpeedVerdict]:
-    """How the change of a run came out beside what it replaced, workload by workload."""
+    """Speed verdicts of one run's change against the build that it replaced, one per workload."""
     compared = (r for r in records if r.run == run and r.action == f"{ON_CHANGE}compare")
     for output in outputs_of(map(as_of_target, compared), Output):
         for verdict in output.verdicts:
@@ -278,40 +278,40 @@ def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> I
 
 
 def standing_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
-    """The last attempts, each step of a kept change as if it had been a step on the target."""
+    """Last attempts of all steps. Steps on kept changes are converted to steps on the target."""
     records = latest_attempts(finished)
     changes = kept_runs(records)
     return tuple(as_of_target(record) if record.run in changes else record for record in records)
 
 
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
-    """What an executor ran for the steps of a session, each job once."""
+    """Jobs of a session's steps on an executor, each job once."""
     kept = (record.output.get("jobs", ()) for record in latest_attempts(finished))
     jobs = (JobRun.model_validate(job, extra="ignore") for jobs in kept for job in jobs)
     return tuple({job.id: job for job in jobs}.values())
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
-    """What the jobs of a session used of hosts with a price."""
+    """Time and cost of the priced hosts that a session's jobs used."""
     return HostUse.of(jobs_of(finished))
 
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
-    """The runs whose change was kept."""
+    """Numbers of the runs whose change was kept."""
     return frozenset(run for run, output in by_run(records, DecisionOutput) if output.kept)
 
 
 class PastSearch(Model):
-    """A search of an earlier session."""
+    """A tuning search of an earlier session."""
 
     session: str
     ground: str
     trials: tuple[TriedPoint, ...]
     taken_back: str = ""
-    """Why the gate took its best point back; empty where it did not."""
+    """Why the gate reverted its best point; empty if it was not reverted."""
 
     def points(self, tuning: str) -> Iterator[tuple[Values, str]]:
-        """Each point that it tried of a tuning, and why it lost; empty for one that may win yet."""
+        """Each point tried for a tuning with the reason why it lost; empty if it can still win."""
         mine = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
         taken_back = [trial for trial in mine if self.taken_back and trial.outcome == "best"]
         leader = max([trial.ratio or 0.0 for trial in mine if trial not in taken_back], default=0.0)

@@ -1,4 +1,4 @@
-"""What debugging finds: the part that is wrong, cause and rule, the smallest workload, and what was tried."""
+"""Results of debugging: wrong component, cause, rule, smallest failing workload, and earlier tries."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Output
 
 Outcome = Literal["fails", "passes", "other"]
-"""What the gate says of a probe: the failure that is looked for, none, or another one that says nothing of it."""
+"""Result of a probe: `fails` with the failure under study, `passes`, or `other` (a different failure)."""
 
 
 class ComponentChecks(Model):
-    """A component of a variant by itself."""
+    """Checks of one component of a variant, run alone."""
 
     component: str
     variant: str
@@ -20,7 +20,7 @@ class ComponentChecks(Model):
 
     @property
     def outcome(self) -> str:
-        """`is right by itself`, or in which way it is not."""
+        """`is right by itself`, or status and message of its first failure."""
         first = self.checks.first_failure
         return f"is {first.status}: {first.message}" if first else "is right by itself"
 
@@ -32,17 +32,17 @@ class Smallest(Model):
     check: Check
     began: str
     words: str
-    """The workload as a command line gives it: `B=1 S=65 D=64`."""
+    """The workload for a command line: `B=1 S=65 D=64`."""
     seed: int
     probes: int
     minimal: bool
-    """Whether no dimension can be made one smaller; false where the budget ended the search."""
+    """True if no dimension can be reduced by one; False if the time budget ended the search."""
     note: str = ""
-    """What is odd about it, such as a failure that does not come every time."""
+    """A special finding, such as a failure that does not occur every time."""
 
 
 class EarlierTry(Model):
-    """One build of one variant that went through the gate in an earlier session."""
+    """A build of a variant that an earlier session verified."""
 
     session: str
     variant: str
@@ -55,24 +55,24 @@ class EarlierTry(Model):
 
 
 class Explanation(Model):
-    """Why and where one variant is wrong, as far as that was found."""
+    """Why and where one variant is wrong, as far as debugging found out."""
 
     variant: str
     cause: str
-    """What is wrong: a data race, values that are kept between calls, a known fault; or empty."""
+    """The defect: a data race, state kept between calls, a known fault; empty if unknown."""
     as_if: tuple[str, ...]
-    """Known faults each of which explains its outputs."""
+    """Known faults that each explain the wrong outputs."""
     rule: str
-    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
+    """Condition for wrong workloads; empty if no rule predicted new workloads correctly."""
     held: int
-    """Fresh workloads in a row that the rule foresaw."""
+    """Number of new workloads in a row that the rule predicted correctly."""
     where: str
-    """Which elements are wrong, in words; empty where there is no output."""
+    """Which elements are wrong, in words; empty if there is no output."""
     workload: str
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """Label and text, the most telling first."""
+        """(label, text) pairs: cause, rule, where. Empty ones are left out."""
         rule, cause = "", self.cause
         if self.rule:
             rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)"
@@ -83,12 +83,12 @@ class Explanation(Model):
 
     @property
     def text(self) -> str:
-        """In one line."""
+        """The explanation on one line."""
         return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
 
 
 class DebugOutput(Output):
-    """What a step of defensive debugging found of the variants that are wrong."""
+    """Result of a debugging step on wrong variants."""
 
     actions = ("debug.components", "debug.smallest", "debug.explain")
 
@@ -99,17 +99,17 @@ class DebugOutput(Output):
 
 
 class TurnOutput(Output):
-    """What was tried before this turn, and how many variants it changes."""
+    """Earlier tries, and the variants that the current edit changes."""
 
     actions = ("debug.hypotheses", "debug.scope")
 
     hypothesis: str = ""
     tries: tuple[EarlierTry, ...] = ()
     repeated: tuple[str, ...] = ()
-    """Variants whose very build was found wrong before."""
+    """Variants whose current build was already found wrong."""
     changed: tuple[str, ...] = ()
-    """Compiled variants whose build is not the known good's."""
+    """Compiled variants whose build differs from the known-good build."""
     count: int = 0
     simple: str = ""
-    """The simplest of them: the first in the manifest; empty where one at most was changed."""
+    """The first changed variant in the manifest, taken as the simplest; empty for fewer than two."""
     simple_right: bool = True

@@ -1,4 +1,4 @@
-"""What the bench finds: builds, checks of correctness, and timings."""
+"""Results of the bench: builds, correctness checks and timings."""
 
 from collections import Counter
 from typing import Annotated, Literal, get_args
@@ -13,54 +13,54 @@ from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
 BASELINE = "baseline"
-"""Name of the side that stands for the target's baseline."""
+"""Name of the target's baseline as a side of a comparison."""
 CheckStatus = Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
 STATUSES: tuple[CheckStatus, ...] = get_args(CheckStatus)
-"""What may come of a check, in the order in which a line counts them."""
+"""All statuses of a check, in the order in which texts count them."""
 
 
 class Fault(Model):
-    """What was said of a call that gave no output."""
+    """The error of a call without an output."""
 
     text: str
-    """One line without the workload: the same failure is known by it on another one."""
+    """One line without the workload, so that the same failure on another workload is recognised."""
     code: str = ""
-    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    """The variant's error number, as in `error 3`, or the type of its exception."""
     seed: int | None = None
-    """Of the emulator's schedule, which gives the fault again."""
+    """Seed of the emulator's thread schedule that reproduces the fault."""
 
 
 class Build(Model):
-    """One shared library, and what it was built from; of a Python variant a copy of its files."""
+    """The build of a variant: a shared library, or for a Python variant a copy of its files."""
 
     variant: str
     build_id: str
-    """Hash of every file the build read, programs and libraries included, the flags, and the processor."""
+    """Hash of all files that the build read (also tools and libraries), of flags and processor."""
     library: str
     seconds: float
     cached: bool
     units: int
     framework_headers: tuple[str, ...] = ()
-    """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
+    """Included headers of a deep-learning framework; empty for a clean C interface."""
     compiler: str
     note: str | None = None
-    """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
+    """A repair, such as of a damaged binary in the cache; or why every command builds it again."""
     compiled: bool = True
 
 
 class Mismatch(Model):
-    """One element that is wrong, and where it is."""
+    """One wrong element with its index, expected and actual value."""
 
     index: dict[str, int]
     expected: float | None
     got: float | None
     allowed: float
     around: tuple[tuple[float | None, float | None], ...] = ()
-    """Expected and got of this element and its neighbours along the last dimension."""
+    """(expected, got) of this element and its neighbours along the last dimension."""
 
     @property
     def text(self) -> str:
-        """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
+        """As text: `B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
 
         def number(value: float | None) -> str:
             if value is None:
@@ -73,32 +73,32 @@ class Mismatch(Model):
 
 
 class Span(Model):
-    """A stretch of one dimension, or the whole of it, in which something is wrong."""
+    """A range of indices in one dimension with wrong elements (in `map`), or a dimension (in `spans`)."""
 
     first: int
-    """Its first index; of a whole dimension the first wrong one."""
+    """First index of the range; for a whole dimension the first wrong index."""
     last: int
     count: int
-    """Wrong elements in it; of a whole dimension indices with one."""
+    """Number of wrong elements in the range; for a whole dimension number of wrong indices."""
     size: int = 0
     largest: float | None = None
-    """Largest absolute error in a stretch; None stands for NaN."""
+    """Largest absolute error in the range; None: NaN."""
 
 
 class Check(Model):
-    """A variant's output on one workload, held against the reference."""
+    """Comparison of a variant's output with the reference on one workload."""
 
     workload: Workload
     inputs: Layout = "contiguous"
     threads: int | None = None
     status: CheckStatus
-    """`unsupported`: outside its `takes`, or a layout that it declined; `not judged`: the reference raises or
-    overflows; `tampered`: it replaced what judges it; `refused`: it declined a call that it takes."""
+    """`unsupported`: excluded by `takes`, or a declined layout; `not judged`: the reference raised an error or
+    overflowed; `tampered`: it replaced code of the judge; `refused`: it declined a call that `takes` allows."""
     message: str
     cause: Cause = ""
     fault: Fault | None = None
     beyond: str = ""
-    """What lies outside the variant's `takes`, as in `D=250`; empty for a call that was made."""
+    """Why `takes` excludes the call, as in `D=250`; empty if the call was made."""
     max_error: float | None = None
     allowed_error: float | None = None
     plain_max_error: float | None = None
@@ -109,15 +109,15 @@ class Check(Model):
     worst: Mismatch | None = None
     first: Mismatch | None = None
     map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
-    """Where the wrong elements are: each dimension of the output in at most eight parts."""
+    """Dimension to its ranges (at most eight) with wrong elements."""
     spans: dict[str, Span] = Field(default_factory=dict)
-    """The same to the index: each dimension's first and last wrong one."""
+    """Dimension to its first and last wrong index."""
     fits: dict[str, bool] | None = None
-    """Faults that explain the wrong elements, and whether also the right ones; None: not asked, or too few."""
+    """Faults that explain all wrong elements; True if the right ones too. None: not tested, or too few."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong: it is right, not supported or not judged."""
+        """Whether the status is `right`, `unsupported` or `not judged`."""
         return self.status in ("right", "unsupported", "not judged")
 
 
@@ -125,40 +125,40 @@ Shown = Literal["fixed", "moves", "varies", "negative"]
 
 
 class Looked(Model):
-    """What inputs could not show, whatever a variant does with them."""
+    """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
 
     shown: dict[str, tuple[Shown, ...]] = Field(default_factory=dict)
-    """Input to what its values showed: `fixed` or `moves` under two seeds, `varies`, `negative`."""
+    """Input to its observed properties: `fixed` or `moves` between seeds, `varies`, has `negative` values."""
     unread: tuple[str, ...] = ()
-    """Inputs that change no output of the reference."""
+    """Inputs that do not affect any output of the reference."""
     ignored: tuple[str, ...] = ()
-    """Attributes that change no output."""
+    """Attributes that do not affect any output."""
     unmoved: tuple[str, ...] = ()
-    """Outputs that no input changes."""
+    """Outputs that no input affects."""
     initial: tuple[str, ...] = ()
-    """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
+    """Module parameters and buffers that are all 1 or all 0, the values after construction."""
     finite: bool = False
-    """Whether no input had NaN or an infinity."""
+    """True if no input contained NaN or infinity."""
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """Inputs with the same values under every seed."""
+        """Inputs whose values do not depend on the seed."""
         return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
 
     @property
     def single(self) -> tuple[str, ...]:
-        """Inputs that are one value everywhere."""
+        """Inputs with a single value in all elements."""
         return tuple(
             name for name, shown in self.shown.items() if "varies" not in shown and name not in self.fixed
         )
 
     @property
     def positive(self) -> tuple[str, ...]:
-        """Inputs without a negative value."""
+        """Inputs without negative values."""
         return tuple(name for name, shown in self.shown.items() if {"varies", "negative"} & {*shown} == {"varies"})
 
     def beside(self, other: "Looked") -> "Looked":
-        """With what the inputs showed that another judge drew."""
+        """These properties combined with those of inputs that another judge generated."""
         names = dict.fromkeys((*self.shown, *other.shown))
         shown = {name: (*self.shown.get(name, ()), *other.shown.get(name, ())) for name in names}
         return self.model_copy(update={"shown": shown, "finite": self.finite and other.finite})
@@ -178,19 +178,19 @@ class VariantChecks(Model):
         return self.count("right") > 0 and all(check.passed for check in self.checks)
 
     def count(self, status: str) -> int:
-        """How many checks ended so."""
+        """Number of checks with this status."""
         return sum(check.status == status for check in self.checks)
 
     @property
     def tally(self) -> str:
-        """`right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`: every check is counted."""
+        """Counts of all checks: `right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`."""
         right = [f"right on {self.count('right')}"] if self.count("right") else []
         return ", ".join(text for text in (*right, self.tally_of_others) if text)
 
     @property
     def tally_of_others(self) -> str:
-        """The same of checks that are not right."""
-        # In a word why a call is not supported: what lies outside of `takes`, or the layout.
+        """Like `tally`, without the right checks."""
+        # Reason for an unsupported call: the part excluded by `takes`, or the layout.
         declined = [check for check in self.checks if check.status == "unsupported"]
         reasons = Counter(check.beyond or check.inputs for check in declined)
         left = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
@@ -202,12 +202,12 @@ class VariantChecks(Model):
 
     @property
     def first_failure(self) -> Check | None:
-        """The first check that did not pass."""
+        """The first check that did not pass; None if all passed."""
         return next((check for check in self.checks if not check.passed), None)
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What failed, a line a check; one line where all failed alike, as of a library that does not load."""
+        """One line per failed check; a single line if all failed alike, as when a library does not load."""
         failed = [check for check in self.checks if not check.passed]
         texts = {f"{c.status}: {c.fault.text if c.fault else c.message}" for c in failed}
         if len(failed) > 1 and not self.count("right") and len(texts) == 1:
@@ -216,58 +216,58 @@ class VariantChecks(Model):
 
 
 class DeviceReading(Model):
-    """What a GPU's sensors said at one moment."""
+    """Sensor values of a GPU at one moment."""
 
     sm_clock_mhz: int | None = None
-    """Clock of the multiprocessors; None where its driver does not tell."""
+    """Clock of the multiprocessors in MHz; None if the driver does not report it."""
     throttle: tuple[str, ...] = ()
 
 
 class Segment(Model):
-    """Consecutive timings of one side; the raw material of a ratio."""
+    """Consecutive timings of one side on one workload: the raw data of a ratio."""
 
     side: str
     workload: str
     round: Annotated[int, Field(ge=0)]
-    """Which round it comes from: fresh processes and values, unless they are kept for several rounds."""
+    """Number of the round. A round has new processes and input values, unless several rounds share them."""
     calls: Annotated[int, Field(ge=1)]
     seconds: tuple[float, ...]
-    """Seconds of one call, sample by sample."""
+    """Seconds per call, one value per sample."""
     waited: tuple[float, ...] = ()
-    """Seconds of a call in which worker or judge was ready to run and something else ran; empty: not known."""
+    """Seconds per call in which worker or judge waited for a busy core, per sample; empty: unknown."""
     left_s: float = 0.0
-    """Seconds a call, contained in `seconds`, of work that was left until the result was handed over."""
+    """Seconds per call, included in `seconds`, of work still running when the function returned."""
     processes: Annotated[int, Field(ge=0)] | None = None
-    """First round of the processes it comes from, where they are kept for several rounds."""
+    """First round of the same processes, if several rounds share them."""
     sensors: tuple[DeviceReading, DeviceReading] | None = None
-    """The GPU before and after; None on a CPU, or where nobody tells."""
+    """GPU sensors before and after; None on a CPU, or if unknown."""
 
 
 class SideSensors(Model):
-    """What a GPU's sensors said while one side was timed; None for what its driver does not tell."""
+    """GPU sensors during the timing of one side. None: the driver does not report it."""
 
     side: str
     segments: int
     sm_clock_mhz: tuple[int, int, int] | None = None
-    """Clock of the multiprocessors in these readings: least, median and most."""
+    """Clock of the multiprocessors in MHz: minimum, median and maximum."""
     throttled: dict[str, int] = Field(default_factory=dict)
 
 
 class Measurement(Model):
-    """One variant on one workload against a reference, measured turn about."""
+    """Timing comparison of a variant with a reference on one workload, in alternating order."""
 
     variant: str
     workload: Workload
     against: Against
     rounds: int
-    """Rounds that count: the replicates."""
+    """Number of rounds used (independent replicates)."""
     outliers: int = 0
-    """How many of them lie far from the others, and were pulled in before the mean was taken."""
+    """Number of rounds whose log ratio was an outlier and was clipped (winsorised)."""
     ratio: float
-    """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers pulled in."""
+    """Reference time / candidate time: exp of the mean log ratio of the rounds, outliers clipped."""
     interval: Interval
     ranged: bool = False
-    """Whether the rounds allow no useful interval: then the ratio is their median, the interval their range."""
+    """True if no useful interval exists. `ratio` is then the median and `interval` the range of rounds."""
     reference_us: float
     candidate_us: float
     reference_peak_bytes: int | None
@@ -276,19 +276,19 @@ class Measurement(Model):
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
     dropped: int = 0
-    """Rounds left out because one side was held back and the other was not: by the GPU, or by other programs."""
+    """Rounds excluded because the GPU (throttling) or other programs slowed down only one side."""
     held_back: str | None = None
-    """Which side was held back in most rounds, and by what: a result in itself."""
+    """Which side was slowed down in most rounds, and by what. None: neither."""
 
     @property
     def speed(self) -> str:
-        """`1.62x [1.55, 1.70]`."""
+        """Ratio and interval as text: `1.62x [1.55, 1.70]`."""
         low, high = self.interval
         return f"{times(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 class PropertyCheck(Model):
-    """A relation between a variant's outputs, tried on one workload."""
+    """Test of a relation between a variant's outputs on one workload, without a reference."""
 
     variant: str
     property: str
@@ -298,20 +298,20 @@ class PropertyCheck(Model):
 
 
 class NullControl(Model):
-    """A variant against itself, in processes of its own: it must never come out faster or slower."""
+    """Null control: a variant timed against itself. No verdict may be `faster` or `slower`."""
 
     variant: str
     comparisons: int
     same: int
     inconclusive: int
     false: tuple[str, ...]
-    """Those that came out faster or slower: `slower on ...`."""
+    """Comparisons with a wrong verdict of `faster` or `slower`, as text: `slower on ...`."""
     blocks: int
     block_sd: float | None
 
 
 class PositiveControl(Model):
-    """A variant made slower on purpose against itself: the measurement must see it."""
+    """Positive control: a variant slowed down on purpose against itself. The verdict must be `slower`."""
 
     variant: str
     workload: str
@@ -323,16 +323,16 @@ class PositiveControl(Model):
 
     @property
     def seen(self) -> bool:
-        """Whether the slowdown was found."""
+        """Whether the measurement detected the slowdown."""
         return self.verdict == "slower"
 
 
 class ControlResult(Model):
-    """A variant made to err on purpose, or an honest one, at the gate."""
+    """Mutation test of the gate: a variant with an injected bug or cheat, or an honest variant."""
 
     name: str
     kind: Literal["value", "cheat", "honest"]
-    """A wrong result; one that is right only while it is looked at; or an honest candidate, which has to pass."""
+    """`value`: wrong result; `cheat`: right only when checked; `honest`: must pass."""
     base: str
     workload: str
     stage: Literal["verify", "measure"]
@@ -340,18 +340,18 @@ class ControlResult(Model):
     reason: str
     cause: Cause = ""
     expected: str
-    """Codes that it should be rejected for, `|` between them; empty for honest candidates."""
+    """Expected cause codes of the rejection, separated by `|`; empty for `honest`."""
     right_reason: bool
-    """Whether it was rejected for one of them."""
+    """Whether the gate rejected it for an expected cause."""
     distinguishable: bool = True
-    """False where its outputs stay within what is allowed on the target's inputs: nothing tells it from right."""
+    """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 
     @property
     def survived(self) -> bool:
-        """Whether it passed although it should not."""
+        """Whether the gate wrongly accepted it."""
         return self.kind != "honest" and not self.killed and self.distinguishable
 
     @property
     def full_name(self) -> str:
-        """`cpu: ignores x`."""
+        """Variant and mutation: `cpu: ignores x`."""
         return f"{self.base}: {self.name}"

@@ -1,4 +1,4 @@
-"""A profile: facts of one variant on one workload, the rules that read them, and what they lead to."""
+"""A profile: facts of one variant on one workload, rules over these facts, and the resulting advice."""
 
 import re
 from collections.abc import Mapping
@@ -16,51 +16,51 @@ from loop.model.verdict import Interval
 
 
 class DeviceFacts(Model):
-    """What a GPU can do: as a manifest lists it, or as the driver of the one at hand says.
+    """Limits and peaks of a GPU, from a manifest (datasheet) or from the driver of this machine's GPU.
 
-    What neither tells is unknown: 0, or no peak. No figure of another GPU stands in its place.
+    0 or a missing peak means unknown. Values of another GPU never replace it.
     """
 
     name: Text
     sms: Annotated[int, Field(ge=1)]
     shared_per_sm: Annotated[int, Field(ge=0)]
-    """Bytes of shared memory that the blocks of one multiprocessor divide among themselves."""
+    """Bytes of shared memory per multiprocessor, for all its blocks."""
     shared_per_block: Annotated[int, Field(ge=0)]
-    """Bytes that one block may ask for at launch."""
+    """Maximum bytes of shared memory per block, requested at launch."""
     shared_static: Annotated[int, Field(ge=0)]
-    """Bytes that one block may declare."""
+    """Maximum bytes of static shared memory per block."""
     registers_per_sm: Annotated[int, Field(ge=1)]
-    """Registers of 32 bits."""
+    """32-bit registers per multiprocessor."""
     threads_per_sm: Annotated[int, Field(ge=1)]
-    """Threads that one multiprocessor holds at a time."""
+    """Maximum resident threads per multiprocessor."""
     blocks_per_sm: Annotated[int, Field(ge=1)]
-    """Blocks that one multiprocessor holds at a time."""
+    """Maximum resident blocks per multiprocessor."""
     l2_bytes: Annotated[int, Field(ge=0)]
-    """Bytes of the second-level cache."""
+    """Bytes of the L2 cache."""
     bytes_per_s: Annotated[float, Field(ge=0)]
-    """Peak of its memory; 0 where it is not known."""
+    """Peak memory bandwidth in bytes per second; 0: unknown."""
     flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
-    """Peak by element type: dense, in the fastest units that multiply this type. Drivers do not tell it."""
+    """Element type to dense peak FLOP/s of the fastest units (tensor cores). Drivers do not report it."""
     clock_hz: Annotated[float, Field(ge=0)] = 0.0
-    """The highest clock of its multiprocessors; 0 where it is not known."""
+    """Maximum clock of the multiprocessors in Hz; 0: unknown."""
 
     @property
     def source(self) -> str:
-        """Where its figures are from."""
+        """Source of the values, in words: datasheet or driver."""
         return (
             f"datasheet of {self.name}" if self.flops_per_s else f"the driver of {self.name}, which tells no peak"
         )
 
 
 ANY_CARD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
-"""Words of a driver's name that tell no other card. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
+"""Words of a GPU name that do not identify the model. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
 MEMORY = re.compile(r"\d+GI?B")
 
 
 def same_card(name: str, driver_name: str) -> bool:
-    """Whether two names are of one card: `NVIDIA H100` and `NVIDIA H100 80GB HBM3`, but no `NVIDIA H100 PCIe`.
+    """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`; not `H100 PCIe`.
 
-    Sizes of memory differ only where both names tell one.
+    Memory sizes are compared only if both names contain one.
     """
     sizes, cards = [], []
     for text in (name, driver_name):
@@ -73,7 +73,9 @@ def same_card(name: str, driver_name: str) -> bool:
 def at_hand(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of the GPU at hand: the manifest's where it lists this very card, else its driver's."""
+    """Facts of this machine's GPU: from the manifest (`listed`) if it lists this model, else `driver`.
+
+    `capability`: as in `8.9`; `name`: the driver's name of the GPU. None if nothing is known."""
     sheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
     if sheet is None or not same_card(sheet.name, name) or (driver is not None and driver.sms != sheet.sms):
         return driver
@@ -81,10 +83,10 @@ def at_hand(
 
 
 class KernelRun(Model):
-    """One launch as a profiler saw it, or all launches of a kernel in a call; None for what it did not tell.
+    """Profiler data of one launch, or of all launches of a kernel in one call. None: not reported.
 
-    `FACTS` says what its shares are of. Of several launches, time is their sum, registers the most of any, and
-    shares are means by time.
+    `FACTS` defines the shares. For several launches, `us` is the sum, `registers` the maximum, and
+    shares are averages weighted by time.
     """
 
     kernel: str
@@ -96,23 +98,23 @@ class KernelRun(Model):
     warps_active: float | None = None
     bank_conflicts: float | None = None
     stalls: dict[str, float] = Field(default_factory=dict)
-    """What its warps waited for: reason to the share of a warp's time."""
+    """Stall reason to the share of a warp's time."""
 
 
 class DeviceProfile(Model):
-    """One call of a variant as a profiler saw it on the device."""
+    """Profiler data of one call of a variant."""
 
     by: Literal["ncu", "torch's profiler"]
     kernels: tuple[KernelRun, ...]
     launches: int
     us: float | None = None
-    """Microseconds of all launches together, without what lies between them; None where a time is missing."""
+    """Total microseconds of all launches, without gaps between them; None if a time is missing."""
     cut: bool = False
-    """Whether the call may launch more than were looked at."""
+    """Whether the call may have more launches than were profiled."""
 
     @property
     def longest(self) -> KernelRun:
-        """The kernel that took longest."""
+        """The kernel with the longest time."""
         return self.kernels[0]
 
 
@@ -137,13 +139,13 @@ FACTS: dict[str, str] = {
     "bank_conflicts": "share of the shared-memory wavefronts that are bank conflicts",
     "stall": "what warps wait for most",
 }
-"""What a rule may read: name to meaning. A fact may be unknown, which is neither zero nor false."""
+"""Facts that rules can read: name to meaning. An unknown fact is None, neither zero nor false."""
 
 Fact = bool | int | float | str | None
 
 
 def _condition(text: str) -> str:
-    """A rule's condition. Raises ValueError with both sides where it cannot be read, or reads what is no fact."""
+    """Validate a rule's condition. Raises ValueError if it does not parse or reads an unknown fact."""
     try:
         names = Expression.parse(text).names
     except ExpressionError as error:
@@ -156,7 +158,7 @@ def _condition(text: str) -> str:
 
 
 Condition = Annotated[str, AfterValidator(_condition)]
-"""An expression over facts; arithmetic is allowed."""
+"""An expression over `FACTS`, with arithmetic."""
 
 
 Bound = Annotated[float, Field(gt=0)] | Condition
@@ -167,21 +169,21 @@ Basis = Literal["change", "later session"]
 
 
 class Promise(Model):
-    """The gain that a leaf of the decision tree promises."""
+    """The speedup that a leaf of the decision tree promises."""
 
     advice: str
-    """The leaf: its bottleneck."""
+    """The bottleneck that identifies the leaf."""
     stated: Interval
-    """What the rule says: lowest and highest ratio of speeds, after over before; 1.2 is 20 % faster."""
+    """Lowest and highest promised speed ratio, after / before; 1.2 is 20 % faster."""
 
     @property
     def text(self) -> str:
-        """`1.1x to 1.2x`."""
+        """The promised interval as text: `1.1x to 1.2x`."""
         return " to ".join(map(times, self.stated))
 
 
 class Promised(Model):
-    """A promise of one session, which a later one can be held against."""
+    """A promise of one session. A later session can compare its measured speed with it."""
 
     promise: Promise
     variant: str
@@ -190,7 +192,7 @@ class Promised(Model):
     ratio: Annotated[float, Field(gt=0)]
 
     def came_to(self, ratio: float, session: str) -> "GainOutcome":
-        """What a later session says of it, by the speed that it measured there against the baseline."""
+        """Outcome of the promise in later session `session`. `ratio`: its speed against the baseline."""
         return GainOutcome(
             promise=self.promise,
             variant=self.variant,
@@ -202,7 +204,7 @@ class Promised(Model):
 
 
 class GainOutcome(Model):
-    """What came of one promise."""
+    """The promised and the actual gain."""
 
     promise: Promise
     variant: str
@@ -213,25 +215,25 @@ class GainOutcome(Model):
 
     @property
     def side(self) -> str:
-        """`inside` the stated interval, `below` it or `above` it."""
+        """Actual gain relative to the promised interval: `inside`, `below` or `above`."""
         low, high = self.promise.stated
         return "below" if self.actual < low else "above" if self.actual > high else "inside"
 
 
 class TreeRule(Model):
-    """A leaf of the decision tree, and when it is reached: the first that matches is taken."""
+    """A leaf of the decision tree with its condition. The first matching rule applies."""
 
     when: Condition
-    """Expression over facts. It cannot match where it has to read an unknown one."""
+    """Expression over facts. It does not match if it reads an unknown fact."""
     bottleneck: Text
-    """What holds the kernel back, in a word or two."""
+    """The bottleneck in a word or two."""
     fix: Text
     gain: Text
     times: tuple[Bound, Bound] | None = None
-    """The same as an interval: lowest and highest ratio of speeds, after over before. Absent: it states none."""
+    """The gain as an interval: lowest and highest speed ratio, after / before. None: no promise."""
 
     def promise(self, facts: Mapping[str, Fact]) -> Promise | None:
-        """What it promises; None where it states no interval, or one that unknown facts decide."""
+        """The promised gain for these facts; None without an interval, or if it needs unknown facts."""
         known = {name: value for name, value in facts.items() if value is not None}
         try:
             ends = [Expression.parse(str(end)).evaluate_number(known) for end in self.times or ()]
@@ -243,16 +245,16 @@ class TreeRule(Model):
 
 
 class SeverityRule(Model):
-    """How urgent a result is, and what to look with: the first that matches is taken."""
+    """Severity of a result and the tool to use. The first matching rule applies."""
 
     when: Condition
     severity: Text
     tool: Text
-    """What to look with, or that nothing is to be done."""
+    """The tool to inspect it with, or the statement that nothing needs to be done."""
 
 
 class Profile(Model):
-    """Why one variant is as fast as it is on the workload where it does worst."""
+    """Bottleneck analysis of one variant on its worst workload, with the advice of the rules."""
 
     variant: str
     workload: str
@@ -260,44 +262,44 @@ class Profile(Model):
     sources: dict[str, str] = Field(default_factory=dict)
     unknown: dict[str, str] = Field(default_factory=dict)
     severity: str | None
-    """How urgent it is; None where no rule matched, so that it may be left alone."""
+    """Severity; None if no rule matched, so nothing needs to be done."""
     tool: str | None
     bottleneck: str | None
     when: str | None
     fix: str | None
     gain: str | None
     promise: Promise | None = None
-    """The same as an interval, with what came of such advice before; None where the rule states none."""
+    """The gain as an interval; None if the rule promises none."""
     undecided: tuple[str, ...] = ()
-    """Rules before the one that matched which read an unknown fact."""
+    """Rules before the matching one that could not be decided, because a fact is unknown."""
     watched: DeviceProfile | None = None
 
 
 class Occupancy(Model):
-    """How far one launch fills the device."""
+    """Occupancy: how well one launch fills the device."""
 
     variant: str
     workload: str
     on: str
-    """Threads of this machine, or the GPU reckoned with."""
+    """The device: threads of this machine, or the name of the GPU."""
     at_hand: bool
     items: int
-    """Blocks launched, or pieces of work."""
+    """Number of blocks launched; on a CPU pieces of work."""
     units: int
     resident: int
-    """Blocks that one multiprocessor holds at a time; 1 for a thread; 0 where a block does not fit at all."""
+    """Blocks resident per multiprocessor; 1 per CPU thread; 0 if a block does not fit."""
     limited_by: str
     share: float
-    """Share of the places that are taken in the fullest moment."""
+    """Maximum share of slots (units x resident) in use at the same time."""
     waves: float
-    """Items over places: below 1 the device is never full."""
+    """Items / slots. Below 1 the device is never full."""
     used: float
-    """Items over the places of all waves, the last one included: the most of the device that can be in use."""
+    """Items / (slots x number of waves, rounded up): the average share of slots in use."""
     unknown: tuple[str, ...] = ()
-    """Resources that nobody declared: with them fewer blocks may fit."""
+    """Resources that are not known. With them, fewer blocks may fit."""
     kernel: str = ""
 
     @property
     def starved(self) -> bool:
-        """Whether places stay empty."""
+        """Whether some slots always stay empty."""
         return self.share < 1

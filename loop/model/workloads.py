@@ -1,4 +1,4 @@
-"""From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
+"""Expands a target's workload sets to single workloads: lists, shorthands and defaults are filled in."""
 
 import contextlib
 import itertools
@@ -15,39 +15,39 @@ from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Scalar, Target, Workload
 
 VALUES = ("normal", "wide", "constant")
-"""Kinds of values that every target has; besides, `normal*0.001` are normals of that standard deviation."""
+"""Kinds of values that every target has. `normal*0.001` also works: standard deviation 0.001."""
 SCALED = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
 RESERVED = ("dtype", "values", "weight")
 Attributes = Mapping[str, Scalar | None]
 
 
 class WorkloadError(ValueError):
-    """An entry that does not fit the signature: which key, what was expected, what was there."""
+    """A workload entry does not fit the signature. It has the key and what was expected and found."""
 
     def __init__(self, key: str, expected: str, got: str, *, known: Sequence[str] = ()) -> None:
         super().__init__(f"{key}: expected {expected}, got {got}")
         self.key, self.expected, self.got = key, expected, got
         self.known = known
-        """The keys that there are, where `key` is none of them."""
+        """All valid keys if `key` is unknown; else empty."""
 
 
 class Takes(Protocol):
-    """What a variant says of the calls that it takes."""
+    """A variant's statement of the calls that it supports."""
 
     @property
     def dtypes(self) -> tuple[Dtype, ...]:
-        """Element types."""
+        """Supported element types."""
 
     @property
     def takes(self) -> str | None:
-        """A condition on sizes, attributes and type; None: any."""
+        """Condition on sizes, attributes and type for supported calls; None: all calls."""
 
 
 def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
-    """All workloads of the named sets, each once, in order.
+    """All workloads of the named sets, in order, without duplicates.
 
-    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed` and its name,
-    so that it has the same inputs in whatever company it is run.
+    `dtype`: element type of entries that name none. A workload's seed depends only on `seed` and its
+    name, so its inputs do not depend on the other workloads.
     Raises WorkloadError for an entry that does not fit the target's signature.
     """
     workloads: dict[str, Workload] = {}
@@ -60,7 +60,7 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
 
 
 def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
-    """One workload from single values. Raises WorkloadError for what does not fit the target's signature."""
+    """One workload from an entry without lists. Raises WorkloadError if it does not fit the signature."""
     signature = target.signature
     sizes = _sizes(signature, entry)
     attributes: dict[str, Scalar | None] = {}
@@ -120,7 +120,7 @@ def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, d
 
 
 def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
-    """Sizes with each shorthand in place of its dimensions where those are equal."""
+    """Sizes, with each shorthand in place of its dimensions if these are equal."""
     short = dict(sizes)
     for word, names in signature.shorthand.items():
         if all(name in short for name in names) and len({short[name] for name in names}) == 1:
@@ -131,26 +131,26 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def counted_work(formula: str | None, workload: Workload) -> float | None:
-    """The value of a target's `flops` or `bytes` for one call; None where it does not say."""
+    """Value of a target's `flops` or `bytes` formula for one call; None without a formula."""
     if formula is None:
         return None
     return Expression.parse(formula).evaluate_number(workload.formula_values)
 
 
 def operations(target: Target, workload: Workload) -> float:
-    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
+    """Operations of a call by the manifest's `flops`; without it the product of all sizes."""
     return counted_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
 def accepts(variant: Takes, workload: Workload) -> bool:
-    """Whether a variant takes a workload: its type, and what it declares in `takes`."""
+    """Whether a variant supports a workload, by its element types and its `takes` condition."""
     return workload.dtype in variant.dtypes and not unsupported(variant, workload)
 
 
 def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
-    """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
+    """Why a variant's `takes` excludes a workload, as in `D=250`; empty if it supports the call.
 
-    Raises ExpressionError where the condition has no answer.
+    Raises ExpressionError if the condition has no value.
     """
     if variant.takes is None:
         return ""
@@ -167,12 +167,12 @@ def _text(value: object) -> str:
 
 
 def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
-    """Sizes of a tensor declared as, say, `B H Sq D`."""
+    """Shape of a tensor in a workload. `dimensions`: as in the signature, `B H Sq D`."""
     return tuple(workload.sizes[name] for name in dimensions.split())
 
 
 def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
-    """What each input of a workload is filled with, in the signature's order."""
+    """The fill of each input of a workload, in the signature's order."""
     names = target.signature.inputs
     if workload.values == "constant":
         return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
@@ -184,7 +184,7 @@ def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
 
 
 def scale_of(values: str) -> float | None:
-    """The standard deviation that a kind of values names, as `normal*0.001` does; None for any other kind."""
+    """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
     match = SCALED.fullmatch(values)
     with contextlib.suppress(ValueError):
         scale = float(match[1]) if match else 0.0
@@ -193,12 +193,12 @@ def scale_of(values: str) -> float | None:
 
 
 def scaled(scale: float) -> str:
-    """The kind of values that are normals of a standard deviation."""
+    """The kind of normal values with this standard deviation, as in `normal*0.001`."""
     return f"normal*{scale:g}"
 
 
 def weights(target: Target, dtype: Dtype) -> dict[str, float]:
-    """Workload to its weight, of all sets: 1 where none of them says otherwise."""
+    """Workload name to weight, over all sets. Default weight: 1."""
     known: dict[str, float] = {}
     for workload in (w for name in target.workloads for w in expand(target, [name], dtype)):
         if workload.weight != 1 or workload.name not in known:
@@ -207,7 +207,7 @@ def weights(target: Target, dtype: Dtype) -> dict[str, float]:
 
 
 def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
-    """A workload as a manifest would write it: shorthands where they fit, nothing that goes without saying."""
+    """A workload as a manifest entry, with shorthands and without default values."""
     attributes = {
         name: value
         for name, value in workload.attributes.items()
@@ -218,12 +218,12 @@ def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
 
 
 def as_words(entry: Mapping[str, Scalar]) -> str:
-    """`B=1 S=65 causal=true dtype=float16`: an entry as words of a command line."""
+    """An entry as command-line words: `B=1 S=65 causal=true dtype=float16`."""
     return " ".join(f"{key}={_text(value)}" for key, value in entry.items())
 
 
 def read_words(text: str) -> dict[str, Scalar]:
-    """The entry that `as_words` wrote, also with commas. Raises WorkloadError for a word without a value."""
+    """Parse the text of `as_words`, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
     for word in text.replace(",", " ").split():
         key, equals, value = word.partition("=")
@@ -237,7 +237,7 @@ def read_words(text: str) -> dict[str, Scalar]:
 
 
 def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
-    """Bytes of each tensor of a call whose dimensions the signature tells, inputs and outputs."""
+    """Input or output name to its bytes, for tensors with dimensions in the signature."""
     signature, sizes = target.signature, dict[str, int]()
     for name, text in {**signature.inputs, **signature.outputs}.items():
         if text != ANY:
@@ -247,5 +247,5 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
 
 
 def working_set(target: Target, workload: Workload) -> int:
-    """Bytes of all tensors of a call, as far as the signature tells."""
+    """Total bytes of all tensors of a call whose dimensions are in the signature."""
     return sum(tensor_bytes(target, workload).values())
