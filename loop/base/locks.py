@@ -1,6 +1,4 @@
-"""Advisory locks: one writer per session, one user per device, one owner per folder.
-
-The system releases a lock when its process ends."""
+"""Advisory locks that end with their process: one writer per session, user per device, owner per folder."""
 
 import contextlib
 import fcntl

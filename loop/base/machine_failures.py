@@ -113,9 +113,7 @@ def failure_of_machine(number: int, place: Path | None = None) -> MachineFailure
 def failure_behind(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The machine failure that caused an error, directly or by its chain of causes; else None."""
     if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-        return failure_of_machine(
-            errno.EAGAIN
-        )  # From a fork: code that waits for locks and pipes catches its own.
+        return failure_of_machine(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
     cause: BaseException | None = error
     while cause is not None:
         blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)

@@ -83,8 +83,7 @@ def include_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Folder of builds and caches; safe to delete. LOOP_CACHE, else the user's cache folder.
-    If others could write it, another one that they cannot."""
+    """Folder of builds and caches, safe to delete: LOOP_CACHE, else the user's cache folder. Private."""
     return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
@@ -104,9 +103,8 @@ def config_folder() -> Path:
 
 
 def _folder(own: str, shared: str, default: str) -> Path:
-    """The folder that variable `own` names, else `loop` in that of `shared`, else in `~/default`.
-
-    If others could write there, prints a remark and returns a private folder."""
+    """The folder in variable `own`, else `loop` below that in `shared`, else below `~/default`.
+    If others could write there: a private folder instead, with a remark."""
     usual = Path.home() / default / "loop"
     base = os.environ.get(shared)
     wanted = Path(base).absolute() / "loop" if base else usual

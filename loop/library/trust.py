@@ -271,7 +271,7 @@ def what_runs(project: Project) -> Iterator[str]:
 
 
 def _components(target: Target) -> Iterator[str]:
-    """What is called to look inside a variant."""
+    """One line per exported function and Python function that a component check calls."""
     for name, part in target.components.items():
         functions = filter(None, (part.reference, part.plain, part.inputs, part.form))
         python = ", ".join(function.python for function in functions)

@@ -73,8 +73,7 @@ def same_card(name: str, driver_name: str) -> bool:
 def at_hand(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of this machine's GPU: from the manifest (`listed`) if it lists this model, else `driver`.
-
+    """Facts of this machine's GPU: the manifest's (`listed`) if it has this model, else `driver`'s.
     `capability`: as in `8.9`; `name`: the driver's name of the GPU. None if nothing is known."""
     sheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
     if sheet is None or not same_card(sheet.name, name) or (driver is not None and driver.sms != sheet.sms):

@@ -167,9 +167,7 @@ def of_step(record: Finished) -> tuple[FailureSeen, ...]:
 
 
 def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:
-    """Whether a later attempt of the same step no longer has this failure.
-
-    A step that fails for other variants only also counts."""
+    """Whether a later attempt at the step no longer has this failure, even if other variants fail."""
     if (later.pattern, later.step) != (record.pattern, record.step):
         return False
     if later.status == "passed":

@@ -89,9 +89,7 @@ def _rows(path: Path) -> list[bytes]:
 
 
 def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum. Checksums form a chain, so changed or moved lines are detected.
-
-    Raises WorkFailed at the first damaged line."""
+    """Each line with its checksum. Raises WorkFailed at the first line that breaks the checksum chain."""
     before = ""
     *rows, torn = rows
     for number, row in enumerate(rows, start=1):
