@@ -18,8 +18,7 @@ ONE_S = 1.0
 
 
 _noted = SimpleNamespace(depth=0, number=0, at=0.0, obeyed=False)
-"""State: whether flags are active, number and time of the first signal (0: none), and whether
-`raise_if_signalled` has raised for it."""
+"""State: are flags active; number (0: none) and time of the first signal; has Stopped been raised."""
 
 
 def _note(number: int, frame: FrameType | None) -> None:
