@@ -98,7 +98,7 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with contextlib.suppress(FileNotFoundError):  # Another process removed it before we locked it.
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # A file system without locks has no such removal.
+            with contextlib.suppress(OSError):  # No locks here: then no process can lock and remove it.
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if folder.exists():
                 break

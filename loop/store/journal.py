@@ -108,7 +108,7 @@ def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
             raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
         yield line, before
     _, checksum, whole = sums.split_checksum(torn[:-1], before)
-    if whole and checksum.encode() in torn:  # A complete line lost only its line end: no kill does that.
+    if whole and checksum.encode() in torn:  # Complete line, wrong line-end byte: a kill would leave less.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 

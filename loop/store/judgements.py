@@ -43,7 +43,7 @@ def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Ju
     def judged(
         variant: str, build: str, threads: int = own, seed: int = head.seed, emulated: bool = False
     ) -> Judgement:
-        build = "" if build in copies else build  # Their files identify Python variants.
+        build = "" if build in copies else build  # A Python variant is identified by its files.
         return Judgement(variant=variant, build=build, threads=threads, seed=seed, emulated=emulated)
 
     for step in steps:
