@@ -148,11 +148,12 @@ def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
 
 
 def _is_file(folder: Path, name: str) -> bool:
+    """True if `name` is a file inside `folder` that is small enough to copy."""
     path = folder / name
     try:
         inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")
         return inside and path.is_file() and path.stat().st_size <= LARGEST
-    except (OSError, ValueError):  # A text that is no name of a file.
+    except (OSError, ValueError):  # The text is no valid file name.
         return False
 
 
@@ -242,11 +243,13 @@ def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
 
 
 def _digest(contents: dict[str, bytes]) -> str:
+    """Build id of a Python variant: a hash of its files' names and contents."""
     parts = (part for name in sorted(contents) for part in (name, content_hash(contents[name])))
     return content_hash("\0".join(["python", *parts]))[:32]
 
 
 def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: bool) -> Build:
+    """The `Build` of a cached copy. `files`: their number."""
     return Build(
         variant=name,
         build_id=build_id,
@@ -416,6 +419,7 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
 def _build(
     name: str, place: Path, record: known_builds.Record, headers: tuple[str, ...], units: int, *, cached: bool
 ) -> Build:
+    """The `Build` of a library in the cache. `units`: number of sources."""
     return Build(
         variant=name,
         build_id=record["build_id"],

@@ -1,8 +1,7 @@
 """The build cache, and the facts about files that a build read.
 
 A question is the hash of a recipe in an environment. `<build id>/` holds a library with its record.
-`questions/<question>/<build id>.json` holds the facts about its files. The library is used while
-all facts hold.
+`questions/<question>/<build id>.json` holds its facts. A library is used while all of them hold.
 """
 
 import functools
@@ -167,6 +166,7 @@ def _values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
 
 
 def _paths(*variables: str) -> list[str]:
+    """Folders listed in these environment variables, such as PATH."""
     return [place for name in variables for place in os.environ.get(name, "").split(":") if place]
 
 
@@ -317,6 +317,7 @@ def new_folder(cache: Path) -> Iterator[Path]:
 
 
 def _unusable(cache: Path, error: OSError) -> LoopError:
+    """The error to raise if the build cache cannot be written."""
     message = f"{cache}: cannot write the build cache: {error.strerror}"
     return WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written")
 

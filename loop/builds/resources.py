@@ -45,7 +45,7 @@ def defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] | None
     if shutil.which("nm") is None:
         return None
     names: dict[str, None] = {}
-    for more in ([], ["-D"]):  # A stripped library has its dynamic symbols left.
+    for more in ([], ["-D"]):  # A stripped library still has dynamic symbols.
         text = yield from whole_output(["nm", "-C", "--defined-only", *more, str(library)], "reading symbols")
         rows = (line.split(maxsplit=2) for line in (text or "").splitlines())
         names |= {row[2]: None for row in rows if len(row) > 2}

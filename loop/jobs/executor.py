@@ -48,7 +48,7 @@ MENDS_S = 1.0
 ENDS_S = 60.0
 """Longest wait in seconds for the slots to end their jobs when an executor is closed."""
 FAILURES = 2
-"""A slot that loses this many jobs in a row gets no more, unless it is the last of its kind."""
+"""A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
 WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
@@ -60,9 +60,9 @@ NAMES = ("local", "ssh", "ray", "slurm")
 def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
 
-    `env` overrides variables of this process. `where`: the device it runs on; None: look it up. If
-    this machine cannot run the job (a full disk), the exit code is 75; `stderr` holds the reason.
-    Raises Held if another process runs the job, UsageError if the folder holds no job.
+    `env` overrides variables of this process. `where`: the job's device; None: find out. The exit
+    code is 75 if this machine cannot run the job, such as for a full disk; `stderr` says why.
+    Raises Held if another process runs the job, UsageError without a job.
     """
     job = folder.job
     with locked(folder.path / named.LOCK):
@@ -101,7 +101,7 @@ def _obstacle(folder: JobFolder) -> str:
 
 
 def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
-    """Run a job's command with a heartbeat each second. Returns the exit code; 124 for a timeout."""
+    """Run a job's command with a heartbeat each second. Returns the exit code; 124: timeout."""
     job, sessions = folder.job, folder.path / named.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
@@ -144,7 +144,7 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
 
 
 def begin(folder: JobFolder) -> None:
-    """Start a job in its own process, and return at once. The job survives the end of this process."""
+    """Start a job in its own process, and return at once. The job survives this process."""
     with (folder.path / named.TALK).open("wb") as talk:
         process = subprocess.Popen(
             [*LOOP, "job", "run", str(folder.path)],
@@ -211,7 +211,7 @@ class Executor:
             self._changed.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """State of a submitted job. Raises LoopError if the job waits and every slot has trouble."""
+        """State of a submitted job. Raises LoopError if it waits and every slot has trouble."""
         with self._changed:
             busy = job in self._queue or job.id in self._running
             troubles = [slot.trouble for slot in self.slots if slot.trouble]
@@ -285,13 +285,13 @@ class Executor:
                         self._running[job.id] = job, slot
                         return job
                     if job.job.alone:
-                        break  # Nothing overtakes it, or it would wait for ever.
+                        break  # No later job may start first, or this one would wait for ever.
                 self._changed.wait()
         return None
 
 
 def _done(slot: Slot, job: JobFolder) -> bool:
-    """Run a job in a slot; note a failure in its folder. False: the note failed too (a full disk)."""
+    """Run a job in a slot; note a failure in its folder. False: that note failed (a full disk)."""
     tries = job.tries
     try:
         slot.do(job)
@@ -335,7 +335,7 @@ def _module(name: str) -> Any:
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest.
 
-    A job that a dead process began and that still runs is awaited. A failed job's state says why.
+    A job still running under a dead parent is awaited. A failed job's state says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
@@ -354,7 +354,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                     remark_once(f"job {job.id} is begun again: {why}")
                 if is_ours and job.refused:
                     executor.avoid(job.where)
-                elif job.refused:  # Since then a person may have mended the machine.
+                elif job.refused:  # A person may have fixed the machine since.
                     (job.path / named.TRIES).unlink(missing_ok=True)
                 job.forget()
                 executor.submit(job)

@@ -44,9 +44,9 @@ OUT, TALK, WHERE, MADE, MANIFEST, RC = "stdout", "stderr", "where.json", "out", 
 SENT, LOCK = "sent.json", "lock"
 SESSIONS = f"{MADE}/sessions"
 MOST_TRIES = 3
-"""Most times that a job begins if it never ends: a kernel may kill its machine each time."""
+"""Most starts of a job that dies without an exit code: a kernel may crash the machine."""
 STALE_S = 30.0
-"""Age in seconds of a heartbeat after which a job on another machine counts as dead."""
+"""A job on another machine counts as dead if its heartbeat is older than these seconds."""
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
@@ -130,7 +130,7 @@ class JobFolder:
 
     @property
     def state(self) -> State:
-        """State of the job, from its files alone. A job sent to another machine counts as running."""
+        """State of the job, from its files. A job sent to another machine counts as running."""
         code = self.rc
         if code is not None:
             return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
@@ -203,7 +203,7 @@ class JobFolder:
         return self.end(code)
 
     def forget(self) -> None:
-        """Reset the job to the state before its first run; the number of tries stays."""
+        """Reset the job to the state before its first start; only `tries` is kept."""
         for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / MADE, ignore_errors=True)
@@ -230,7 +230,7 @@ class JobFolder:
         if system == _system():
             return bool(name) and name_of(int(name.partition("-")[0])) == name
         mark = self.path / ".now"
-        with contextlib.suppress(OSError):  # The file system's clock: two machines' may differ by hours.
+        with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
             mark.touch()
         return modified_at(mark) - max(modified_at(self.path / HEARTBEAT), modified_at(self.path / PID)) < STALE_S
 

@@ -117,7 +117,7 @@ def lines_of_project_hosts(project: Path) -> Iterator[str]:
 
 
 def choose(listed: Mapping[str, Listed], word: str) -> list[Listed]:
-    """The machine of this name, else all with this label. Raises UsageError with the nearest name."""
+    """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
     chosen = [listed[word]] if word in listed else [host for host in listed.values() if word in host.host.labels]
     if chosen:
         return chosen

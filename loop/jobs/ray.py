@@ -35,7 +35,10 @@ SEE = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on Ray's node. Returns an archive. Raises UsageError for another `loop`."""
+    """Run a packed job on the node that Ray chose; executed by a Ray task. Returns an archive.
+
+    `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`.
+    """
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
@@ -62,7 +65,7 @@ def slots(width: int) -> list[Slot]:
     Raises UsageError for a cluster that does not answer, or has other versions of Ray or Python.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:  # Ray sets handlers of its own for signals; ours end the walk in good order.
+    try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")
         try:
             if not ray.is_initialized():
@@ -77,7 +80,7 @@ def slots(width: int) -> list[Slot]:
             raise UsageError(message, hint="pip install 'ray==...'") from error
     finally:
         for number, handler in handlers.items():
-            with contextlib.suppress(ValueError):  # Not the main thread: nothing was changed.
+            with contextlib.suppress(ValueError):  # Not the main thread: handlers are unchanged.
                 signal.signal(number, handler)
     return [RaySlot(ray) for _ in range(width)]
 

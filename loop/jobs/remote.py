@@ -24,15 +24,15 @@ from loop.base.processes import die_with_parent
 from loop.jobs.hosts import Listed
 
 OPTIONS = (
-    "BatchMode=yes",  # No prompt: nobody may be there.
+    "BatchMode=yes",  # No prompts: no person may be present.
     "ConnectTimeout=15",
     "ServerAliveInterval=15",
     "ServerAliveCountMax=4",
-    "ForwardAgent=no",  # The other machine has no business with the user's keys, nor with the user's screen.
+    "ForwardAgent=no",  # Keep the user's keys and screen from the machine.
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
-    "ControlPersist=no",  # What the user's own configuration says of these two would take the master away.
+    "ControlPersist=no",  # These two override user settings that would end the master.
     "RemoteCommand=none",
 )
 T = TypeVar("T")
@@ -104,6 +104,7 @@ class Connection:
 
     @property
     def _ssh(self) -> list[str]:
+        """Command line of ssh for this machine, without the address."""
         options = [word for option in OPTIONS for word in ("-o", option)]
         program = shlex.split(os.environ.get(SSH) or "ssh")
         return [*program, "-T", *options, "-S", str(self._socket), *self.words[:-1]]
@@ -161,7 +162,10 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
     ) -> None:
-        """Copy the plain files in `only`, except `but`, up to `most_bytes` each. Raises as `run`."""
+        """Copy files in `only`, except `but`, from `place` to `into`. Raises as `run`.
+
+        Skips links, devices, and files over `most_bytes`, because the machine is not trusted.
+        """
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
@@ -169,6 +173,7 @@ class Connection:
         self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], b"")
 
     def _rsync(self, words: Sequence[str], stdin: bytes) -> None:
+        """Run rsync with these arguments. Raises the error of `_error` if it fails."""
         always = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial", "-e", shlex.join(self._ssh)]
         code, _, errors = self._done(["rsync", *always, *words], COPY_S, stdin)
         if code:
@@ -209,6 +214,7 @@ class Connection:
 
     @property
     def _look(self) -> str:
+        """Hint for the user: how to check whether the machine runs."""
         return f"look whether it runs: ssh {shlex.join(self.words)} true"
 
     def full(self) -> MachineFailure:

@@ -72,12 +72,12 @@ class SlurmSlot(Slot):
         """Slurm's number of the current job."""
 
     def do(self, job: JobFolder) -> None:
-        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses or loses it."""
+        """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it."""
         tries = job.tries
         self.name = _said(_submission(job)).partition(";")[0].strip()
         named_at, is_told = time.monotonic(), False
         while (state := job.state) not in ENDED:
-            if job.cancelled and not is_told:  # Only a waiting job: a running one sees `cancel` and ends itself.
+            if job.cancelled and not is_told:  # Only a pending job: a running one sees `cancel`.
                 is_told = True
                 with contextlib.suppress(WorkFailed):
                     _said(["scancel", "--state=PENDING", self.name])

@@ -37,7 +37,7 @@ def check() -> None:
 
 
 def _chosen() -> list[Listed]:
-    """The machines that LOOP_HOSTS names, by default all of the user's. Raises UsageError if none."""
+    """The machines LOOP_HOSTS names, by default all of the user's. Raises UsageError if none."""
     listed = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {host.name: host for word in words or listed for host in known.choose(listed, word)}
@@ -85,7 +85,7 @@ class SshSlot(Slot):
         self.connection = Connection(host)
         self.there = There(self.connection)
         self.left: set[str] = set()
-        """Ids of jobs on the machine that nothing here waits for; they have to be removed."""
+        """Ids of jobs on the machine that nothing here waits for, to be removed."""
 
     def do(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results."""

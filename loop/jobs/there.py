@@ -49,7 +49,7 @@ class Sent(Model):
     resumed: str = ""
     """Name of the session that the job continues; empty: a new one."""
     past: tuple[str, ...] = ()
-    """Sessions from here that were sent for reference; they are not fetched again."""
+    """Sessions from here that were sent for reference and are not fetched again."""
     last: bool = True
     """False if more jobs of the same command follow, as after `kernels check`."""
     keep_until: float | None = None
@@ -96,7 +96,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         taken_in.append(place)
         is_resumed = name == sent.resumed
         if place.exists() and not is_resumed and read_text(place / HEAD) == read_text(session / HEAD):
-            continue  # With the same head an interrupted call has put it here already.
+            continue  # The same head: an interrupted call already copied this session.
         if place.exists():
             lines = read_text(place / journal.NAME)
             goes_on = read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])
@@ -132,8 +132,8 @@ TERMS = "terms"
 BRANCHES = "branches.bundle"
 """File with the git branches of sessions that were kept there."""
 
-# alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
-# busy TREE: jobs that run in that folder.
+# alive JOB: true if the process in its `pid` file runs: same number, start time, and boot id.
+# busy TREE: prints the jobs that run in that project's folder.
 SHELL = f"""
 cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
 alive() {{
@@ -168,7 +168,7 @@ cd jobs/@ID@ || exit 1
 }
 """
 ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms())"
-# Keeps git's worktree records of sessions there; their branches were fetched, so they come with the new tree.
+# Moves git's worktree records to the new tree, which already has the sessions' branches.
 SWAP = """
 running=$(busy @TREE@)
 [ -z "$running" ] || { echo "job $running of this project runs there" >&2; exit 1; }
@@ -268,7 +268,7 @@ class There:
         return text.decode(errors="replace").split("\n")
 
     def ready(self, tree: str = "-") -> Ready:
-        """Home and free space there. Raises UsageError for another `loop`, Busy for a used `tree`."""
+        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use."""
         home, loop_there, free, *running = self._run(READY, TREE=tree)
         if loop_there != package_digest(package_files()):
             what = "another" if loop_there else "no"
@@ -303,7 +303,10 @@ class There:
         self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
     def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
-        """Poll a job, with output after `out` and `talk` bytes. Raises WorkFailed for a bad answer."""
+        """Poll a job: its state, and output after the first `out` and `talk` bytes.
+
+        The machine is not trusted: raises WorkFailed if the answer does not match `LOOKED`.
+        """
         lines = self._run(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:
@@ -345,7 +348,7 @@ class There:
         write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
 
     def forget(self, *jobs: str) -> None:
-        """End jobs that still run, then remove their folders."""
+        """End jobs that still run, then remove the folders of all these jobs."""
         self._run(FORGET, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
     def running(self) -> list[str]:

@@ -159,6 +159,7 @@ def sections(page: SessionComparison) -> Iterator[Section]:
 
 
 def _variant(variant: str, page: SessionComparison) -> Section:
+    """Section for one variant: its ratios by workload and session, kept changes, verdicts."""
     rows, letters = [row for row in page.rows if row.variant == variant], LETTERS[: len(page.sessions)]
     baseline = next(session.baseline for session in page.sessions if session.baseline)
     words = {"higher": "higher", "lower": "lower", "within": "overlap"}

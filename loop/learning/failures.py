@@ -52,7 +52,7 @@ def remembered_failure(rows: Sequence[SessionRow], key: str) -> tuple[list[str],
 def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
     """The first later session on the same target, device and variants that passed the failed step.
 
-    It may fail for other variants only. `place`: index of the session that failed.
+    A failure for other variants only counts as passed. `place`: index of the failed session.
     """
     failed, step = rows[place], (failure.pattern, failure.step)
     if failure.cured_by == failed.id:

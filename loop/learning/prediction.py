@@ -47,7 +47,7 @@ FORGET = 0.8
 OTHER_WORK = 0.1
 """Factor on the weight of a run with other variants or workloads."""
 OTHER_CACHE = 0.05
-"""Factor on the weight of a run that compiled if the next one will not, or the reverse."""
+"""Factor on a run's weight if it compiled and the next run will not, or the reverse."""
 MEASURED = 0.5
 """Sum of weights from which a prediction is labelled `measured`."""
 RECENT = 10
@@ -74,7 +74,7 @@ class Duration:
     @property
     def interval(self) -> tuple[float, float]:
         """Interval in seconds that contains the time with probability `LEVEL`."""
-        freedom = min(round(2 * self.freedom) / 2, 200.0)  # Half steps: few quantiles to compute.
+        freedom = min(round(2 * self.freedom) / 2, 200.0)  # In half steps, to cache few quantiles.
         half = t_quantile(0.5 + LEVEL / 2, freedom) * self.scale
         return math.exp(self.centre - half), math.exp(self.centre + half)
 
@@ -137,7 +137,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
     durations, steps = {}, {}
     for pattern in patterns:
         runs = list(_weighted(pattern.name, recent, now))
-        seconds: dict[str, list[tuple[float, float]]] = {}  # Of each step that was run before.
+        seconds: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
         for row, _, weight in runs:
             for step in row.steps:
                 if step.pattern == pattern.name and step.status in ("passed", "failed"):
@@ -170,7 +170,7 @@ def _weighted(
     """Complete runs of a pattern, latest first, each with its weight for the session `now`."""
     whole = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
     compiles = any(run.built for _, run in whole)
-    warm = any(  # Some session built these files for these variants in this environment.
+    warm = any(  # A session here has filled the build cache for this work.
         row.ground == now.ground
         and {*row.variants, *row.emulated} >= {*now.variants, *now.emulated}
         and weight_of_environment(row.environment, now.environment) == 1
@@ -193,7 +193,7 @@ def judged_predictions(rows: Sequence[SessionRow]) -> list[tuple[Predicted, floa
 
 
 ENOUGH, FEW = 5.0, 3.0
-"""Weighted runs needed to validate or retire a pattern, and to doubt it."""
+"""Weighted runs needed to validate or retire a pattern (first), and to doubt it (second)."""
 BAR, RETIRED = 0.6, 0.5
 """Least share of answers of a validated pattern, and share below which a pattern is retired."""
 Run = tuple[PatternRun, float, str]

@@ -32,7 +32,7 @@ KNOWN_FROM: dict[str, Release] = {
     "sm_87": (11, 4),
     "sm_88": (13, 0),
     "sm_89": (11, 8),
-    "sm_90": (12, 0),  # As sm_90a, which has all of Hopper's instructions.
+    "sm_90": (12, 0),  # CUDA 12.0 is the first with sm_90a, Hopper's full instruction set.
     "sm_100": (12, 8),
     "sm_101": (12, 8),
     "sm_103": (12, 9),

@@ -141,7 +141,7 @@ def open_sensors(
     if isinstance(name, int):
         ok = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(handle)) == 0
     else:
-        # CUDA tells the UUID of a part of a GPU (MIG) like any other; to NVML it begins with MIG.
+        # CUDA's UUID of a MIG part begins with GPU, NVML's with MIG.
         uuids = (name, name.replace("GPU-", "MIG-", 1))
         call = nvml.nvmlDeviceGetHandleByUUID
         ok = any(call(ctypes.c_char_p(uuid.encode()), ctypes.byref(handle)) == 0 for uuid in uuids)
@@ -202,8 +202,8 @@ class Company:
 def other_users(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
     """The users that are not our processes (`own`). `here`: pids visible in this container.
 
-    A pid that is not in `here` comes from outside the container and may be one of ours. So as many
-    as we have unseen processes are counted as ours, those with the least memory first.
+    A pid outside `here` may be one of ours in another pid namespace. So the smallest of those count
+    as ours, one for each of our processes that `users` lacks.
     """
     unseen = len(own - {user.pid for user in users})
     known = [user for user in users if user.pid in here - own]

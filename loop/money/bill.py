@@ -66,6 +66,7 @@ class Used:
 
 
 def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
+    """A charge for `seconds` at an hourly rate."""
     usd = seconds / 3600 * rate.usd_per_hour
     return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
 

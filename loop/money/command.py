@@ -108,6 +108,7 @@ def notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
 
 
 def _show_ledger(ledger: Ledger, screen: Screen) -> None:
+    """Print the ledger for people: the last sessions, savings, notes, damaged folders."""
     shown = ledger.rows[-SHOWN:]
     if len(shown) < len(ledger.rows):
         screen.data(f"the last {len(shown)} of {len(ledger.rows)} sessions; --json has all")

@@ -97,8 +97,8 @@ def restart_of(
 ) -> tuple[float, str] | None:
     """Median minutes of a restart in the latest cold sessions, and their source; None without any.
 
-    A cold session on the latest GPU compiled and measured, as a stopped machine must: environment
-    check, build, verification, measurement. `finished`: steps of the running session.
+    A cold session on the latest GPU compiled and measured, as a stopped machine must. Its time:
+    environment check, build, verification, measurement. `finished`: steps of this session.
     """
     restarts = []
     for row in rows:
@@ -143,9 +143,8 @@ def leave_options(
 ) -> tuple[Literal["keep", "stop"], list[str]]:
     """Keep or stop a machine of `rate` dollars an hour; and a line for each option's cost.
 
-    `gap_hours`: usual time between sessions. `planned`: time until which the user needs the
-    machine, and hours until then: it is kept. If the gap or the restart is unknown, it is stopped:
-    only a stop's cost is known.
+    `gap_hours`: usual time between sessions. `planned`: end of the user's need and hours until
+    then: keep. If the gap or the restart is unknown: stop, as only its own cost is known.
     """
     first = f"{say.usd(stop.usd)} for {stop.source}" if stop else "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {first}"]

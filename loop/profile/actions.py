@@ -252,6 +252,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
+    """Result of `kernel.profile` from the profile of each variant."""
     whys: dict[str, None] = {}
     parts, learned = [], []
     for profile in profiles:

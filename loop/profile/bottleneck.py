@@ -111,7 +111,7 @@ class Notes:
     """One call as a GPU profiler recorded it; None without a profile."""
 
     def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
-        """Add facts. `source`: where they come from; empty if that is obvious."""
+        """Add facts. `source`: where the facts come from; empty if that is obvious."""
         self.facts |= facts
         if source:
             self.sources |= {name: source for name, value in facts.items() if value is not None}

@@ -206,6 +206,7 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
 
 
 def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
+    """Result of `kernel.parallelism`; not ok if some launch does not fit its GPU."""
     parts, learned = [], []
     for name in dict.fromkeys(filling.variant for filling in fillings):
         own = [filling for filling in fillings if filling.variant == name]

@@ -195,7 +195,7 @@ def read_log(text: str) -> tuple[KernelRun, ...]:
             names[row["ID"]] = row["Kernel Name"]
             counters, unit = launches.setdefault(row["ID"], {}), row.get("Metric Unit") or ""
             prefix = re.fullmatch("([num]?)s(?:econd)?", unit)
-            with suppress(ValueError):  # `n/a`, and all else that is no number.
+            with suppress(ValueError):  # Skips `n/a`.
                 number = float((row.get("Metric Value") or "").replace(",", ""))
                 counters[row["Metric Name"]] = number * (UNIT_NS[prefix[1]] if prefix else 1.0)
     return tuple(_kernel_run(names[key], counters) for key, counters in launches.items())

@@ -60,7 +60,7 @@ class Reach:
         roof = None
         is_below = not self.exceeded(flops, moved, seconds)
         if is_below and intensity is not None and self.flops_per_s and self.bytes_per_s:
-            # Left of the ridge bandwidth times intensity stays below the peak.
+            # Left of the roofline's ridge, bandwidth limits the call.
             roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
         return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
 
@@ -76,8 +76,7 @@ class Reach:
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Reach]:
     """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError.
 
-    Repeats disturbed measurements. Two-byte types run as float32: few processors have units for
-    them.
+    Repeats disturbed measurements. Two-byte types run as float32: few processors compute in them.
     """
     program = yield from _program(cache)
     kind = "double" if dtype == "float64" else "float"
@@ -88,7 +87,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
             raise WorkFailed(f"{UNMEASURED}: {done.how}")
         figures = json.loads(done.output)
         flops, moved = figures["flops_per_s"], figures["bytes_per_s"]
-        if flops >= QUIET * figures["most_flops_per_s"]:  # Arithmetic needs nothing but its core.
+        if flops >= QUIET * figures["most_flops_per_s"]:  # Else another program shared the core.
             reached = f"of {flops / 1e9:.3g} GFLOP/s and {moved / 1e9:.3g} GB/s"
             return Reach(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
     raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")
