@@ -33,7 +33,7 @@ REFUSALS: dict[Ended, str] = {
     "limited": r"rate.?limit|\b429\b|overloaded|too many requests|usage limit",
     "login": r"not logged in|please (run )?.{0,20}log ?in|/login|invalid api key|\b401\b|unauthorized",
 }
-"""Regular expressions for the last output of a program that failed."""
+"""How a proposal ended, to a regular expression for the last output of the failed program."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ PRESETS: dict[str, Preset] = {
         own=(".codex",),
     ),
 }
-"""By the name that `--proposer` accepts."""
+"""Known programs by the name that `--proposer` accepts."""
 
 
 def preset_of(proposer: str) -> Preset:

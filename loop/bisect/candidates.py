@@ -116,7 +116,7 @@ def lines_from(folder: Path, commits: Iterable[str | None], bad: str | None = No
 def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
     """The branches that a merge joined to the line, each from the commit where it left a good one.
 
-    Empty if the commit is no merge. A line that starts on a branch may find the main line here.
+    Empty if the commit is no merge. If the line starts on a branch, this may be the main line.
     `joined`: only the first branch, with the merge as its bad end.
     """
     known, lines = (line.before(merge).commit, *line.known), list[Line]()

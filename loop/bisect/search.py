@@ -111,7 +111,7 @@ RULED_OUT = -2.33
 TELLING = 9
 """Builds, beyond two, that are enough to rule out a spread."""
 CLEAR, ALONE = 2.5, 4.0
-"""Smallest step, in spreads, for a culprit or a range; and if one side has a single build."""
+"""Least step, in spreads, to blame a commit or a range; and if one side has a single build."""
 VOTES = math.log(249)
 """Log odds that decide the side of a build."""
 OUTLIER = 4.5
@@ -121,7 +121,7 @@ ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
 DIFFER_Z, NONE_Z = 4.5, 2.6
 """Standard errors by which ends differ; above which a difference is ruled out."""
 ENOUGH, TOPPED = 1.5, 1.75
-"""Factors on the precision of a neighbour: against its vote's need, against the likely spread."""
+"""Precision of a neighbour, as a multiple of its vote's need, and of the likely spread."""
 APART, APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
 ROOMY, WORN = 5.0, 2.0

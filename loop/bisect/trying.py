@@ -176,7 +176,7 @@ class LatencyProbe(KernelProbe):
     metric = "latency"
 
     def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """Log ratios, one a pair of processes. Raises Untestable for a wrong kernel."""
+        """Log ratios, one a pair of processes. Raises Untestable if the kernel is wrong."""
         sides = yield from self.sides(candidate, against)
         self.seed += 1
         timings = yield from self.timed(sides, Terms(count, math.inf, self.seed))

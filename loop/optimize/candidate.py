@@ -100,7 +100,7 @@ def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Worki
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
-    """Time the edited target against the incumbent, by the sequential rule; maybe in a job.
+    """Time the edited target against the incumbent, by the sequential rule; or have a job do it.
 
     Each later candidate needs more evidence. An undecided one is timed further within the budgets.
     """

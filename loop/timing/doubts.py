@@ -46,8 +46,7 @@ PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "12.0": (1024, 512, 128),
     "12.1": (1024, 512, 128),
 }
-"""Dense operations per cycle of one multiprocessor, by compute capability: two-byte types, float32,
-float64.
+"""Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64.
 
 From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
 TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
@@ -153,7 +152,7 @@ LEAST_GAIN_S = 3e-6
 DEFERS, DEFERS_S = 5.0, 20e-6
 """A call defers work if its rest takes this many times its own time, and at least this."""
 LAG_SHARE, LAG_S = 0.04, 60e-6
-"""How much longer our clock may show than the device's: a share, and the launches."""
+"""By our clock a sample may take longer than by the device's: by this share, and this much."""
 
 
 def doubts(
@@ -167,7 +166,7 @@ def doubts(
 def every_doubt(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
-    """Every doubt: wrong outputs, remembered results, clocks, impossible speed, throttling."""
+    """A verdict for each doubt: wrong output, cached result, clock, impossible speed, throttling."""
     lying: dict[str, str] = {}
     if any(map(clock_lies, timings.clocks.values())):  # Measure this GPU's own lag before accusing.
         usual_s = yield from bench.lag()
@@ -231,7 +230,7 @@ def remembers_results(probes: Sequence[MemoryProbe]) -> str:
 
 
 def unproven(times: tuple[float, float] | None) -> str:
-    """Why calls are unproven. `times`: seconds of a usual call, and of the fastest verified one."""
+    """Why a side's timed calls prove nothing; empty for None. `times`: from `Timings.unproven`."""
     if times is None:
         return ""
     usual_s, judged_s = times
@@ -240,10 +239,10 @@ def unproven(times: tuple[float, float] | None) -> str:
 
 
 def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
-    """Why a device's clock is wrong; empty if it is right. `lags`: seconds by our clock, and by it.
+    """Why a device's clock is wrong; empty if it is right.
 
-    `usual_s`: how much longer our clock shows for a sample of empty kernels, if measured. Three of
-    four samples have to show the fault, because the system may interrupt a single one.
+    `lags`: seconds of samples by our clock and by the device's; `usual_s`: by which ours is longer
+    for empty kernels. Three of four samples have to show it: the system may interrupt one.
     """
     if not lags:
         return ""

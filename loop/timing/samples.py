@@ -1,11 +1,10 @@
-"""From raw samples to log ratios: which samples, segments and rounds count. Pure: no clock, no
-disk.
+"""From raw samples to log ratios: which samples, segments and rounds count. No clock, no disk.
 
 **Other programs.** A sample's wait is the run-queue delay of its worker process: how long something
 else used the core. It is never subtracted: a variant whose own threads wait for each other would
 gain by it. A sample counts as measured, or not at all. With two cores kept busy, a call with two
-threads took 0.25 ms without a wait, 7 to 15 ms with one. Ratios of rounds scattered by 175 % (sd);
-by 9 % with unwaited samples alone.
+threads took 0.25 ms without a wait, 7 to 15 ms with one. Ratios of rounds scattered by 175 % (sd)
+with all samples, and by 9 % with only those that did not wait.
 
 **The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
@@ -36,7 +35,7 @@ EMPTY: dict[Way, str] = {
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 VOUCHES, VOUCHES_S = 3.0, 20e-6
-"""A verified call proves calls this many times faster, or samples this much shorter."""
+"""A verified call also proves calls up to this many times faster, or samples this much shorter."""
 CLEAN = 0.02
 """Share of its time that a sample may wait for a core and still count."""
 ENOUGH = 3

@@ -33,7 +33,7 @@ CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 LAUNCH_S = 5e-6
 """Seconds to launch a graph. All replays are launched before the device's clock starts."""
 WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-"""A warm-up takes this long, and until this many calls were undisturbed; the last is its limit."""
+"""A warm-up lasts this long, and until this many calls were undisturbed, at most the third."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25
 """A slower call is timed once a segment, and not tested for cached results: no values repeat."""
@@ -453,7 +453,7 @@ class TimedCall:
         return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
     def _own(self, whole: float) -> float:
-        """Seconds of a sample by the device's clock if there is one, else by ours."""
+        """Seconds of a sample by the device's clock, if there is one, else `whole`."""
         return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
