@@ -382,6 +382,8 @@ class HostStage(Stage):
         self.windows: Windows = ()
 
     def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+        """Set the calls on these windows; for a positive control, measure the delay of each
+        call."""
         self.windows = windows
         self.point(windows)
         if self.slow and not self.extra_ns:
@@ -394,6 +396,7 @@ class HostStage(Stage):
         self.places.warm(len(windows))
 
     def run(self, count: int) -> int:
+        """Make `count` calls, with the delay of a positive control after each; 0: no own clock."""
         if not self.extra_ns:
             self.make(self.runs[:count])
             return 0

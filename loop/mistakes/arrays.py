@@ -1,5 +1,4 @@
-"""Tensors as numpy arrays, so that one mistake serves all kinds of variants; uint16 holds
-bfloat16's bits."""
+"""Tensors as numpy arrays, so that one mistake serves all variants; uint16 holds bfloat16 bits."""
 
 import ctypes
 from collections.abc import Callable, Sequence

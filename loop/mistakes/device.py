@@ -19,6 +19,7 @@ class OnDevice(OnHost):
         self.fill = lambda address, value, size: the_device().write(address, bytes([value]) * size)
 
     def look(self, tensor: LoopTensor, stream: int | None) -> Array:
+        """Copy a GPU tensor to a host array and remember its bytes."""
         the_device().driver.call("cuStreamSynchronize", stream)
         array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), RAW[tensor.dtype][1])
         data = self.before[tensor.data or 0] = the_device().read(tensor.data or 0, array.nbytes)
@@ -26,6 +27,7 @@ class OnDevice(OnHost):
         return array
 
     def place(self, number: int, array: Array) -> LoopTensor:
+        """Copy an array to device memory, as argument `number` of the real variant."""
         data = array.tobytes()
         if (number, len(data)) not in self.rooms:
             self.rooms[number, len(data)] = the_device().memory(len(data))

@@ -162,8 +162,7 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """Wrap a function of tensors: each call goes through `mistake` on host arrays, output NaN
-    first."""
+    """Wrap a function of tensors: each call goes through `mistake`, output NaN first."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
     """Shapes and types of the inputs to an empty tensor like the result."""
 

@@ -161,8 +161,7 @@ def symbol(name: str) -> Any:
 
 
 def functions() -> Functions:
-    """Addresses of all functions for the bridge. Raises Unavailable if a required one is
-    missing."""
+    """Addresses of all functions for the bridge. Raises Unavailable if one is missing."""
     names = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
     names |= {
         field: name for field, name in SHORTCUTS.items() if any(hasattr(library, name) for library in libraries())
@@ -288,8 +287,8 @@ def bridge() -> ctypes.CDLL:
 
 
 def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
-    """Build a variant with sources in `folder`, or take it from the cache. LoopError: the first
-    compiler error."""
+    """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError with
+    the place of the first compiler error."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
         result = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))

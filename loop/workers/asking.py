@@ -107,8 +107,7 @@ class Inputs:
 
 
 def place_of(request: Expect, inputs: Inputs) -> str:
-    """Choose where the reference runs: `cuda` if half of the free GPU memory is enough, else
-    `cpu`."""
+    """Where the reference runs: `cuda` if half of the free GPU memory is enough, else `cpu`."""
     if request.device == "cpu":
         return "cpu"
     free, _ = torch.cuda.mem_get_info()

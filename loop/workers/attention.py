@@ -80,8 +80,7 @@ def attention_split_partial(
 
 
 def _partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
-    """Split-K partials of logits [B, H, Sq, Sk] (log2, valid where `shown`) and values [B, H, Sk,
-    D]."""
+    """Partials of logits [B, H, Sq, Sk] (log2, valid where `shown`) and values [B, H, Sk, D]."""
     keys = logits.shape[-1]
     length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
     ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
@@ -192,8 +191,7 @@ def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Propert
 
 
 def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
-    """Property: attention over two halves of the keys, merged by log-sum-exp, is the whole
-    attention."""
+    """Property: attention over two halves of keys, merged by log-sum-exp, is the whole one."""
     keys = k.shape[-2]
     if attributes["causal"] or keys < 2 or q.numel() == 0:
         return None

@@ -113,8 +113,7 @@ class Side:
 
 @dataclass
 class Bench:
-    """Workers, judge and scratch folder of one target. A context manager that ends its
-    processes."""
+    """Workers, judge and scratch folder of one target. Ends its processes as a context manager."""
 
     target: Target
     folder: Path
@@ -219,7 +218,7 @@ class Bench:
         return self._floors
 
     def lag(self) -> Generator[Tick, None, float]:
-        """Seconds by which the judge's clock exceeds the GPU's for one sample now; 0.0 without a
+        """Seconds by which the judge's clock exceeds the GPU's for a sample now; 0.0 without
         GPU."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
             return (yield from lag_of(worker, START_LIMIT_S))
@@ -389,14 +388,12 @@ class Bench:
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Facts of this machine's GPU: from the manifest if it lists this card, else from the
-        driver."""
+        """Facts of this machine's GPU: from the manifest if listed there, else from the driver."""
         first = gpus().first
         return at_hand(self.target.devices, first.capability, first.name, first.facts) if first else None
 
     def gpu_for(self, architecture: str) -> DeviceFacts | None:
-        """Facts of a GPU of this architecture: this machine's or the manifest's; None if
-        unknown."""
+        """Facts of a GPU of this architecture, here or in the manifest; None if unknown."""
         first = gpus().first
         here = first is not None and first.architecture == architecture
         return self.gpu if here else self.target.devices.get(architecture)
@@ -455,8 +452,7 @@ class KeptWorker:
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
-        """Return the worker with its side loaded. Raises WorkerLost, or Refusal if loading
-        failed."""
+        """Return the worker with its side loaded. Raises WorkerLost or Refusal."""
         if self._no_use is not None:
             raise self._no_use
         worker = self.start()

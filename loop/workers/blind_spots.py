@@ -65,8 +65,7 @@ def _varies(tensor: Tensor) -> bool:
 
 
 def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
-    """Report what the inputs cannot show; if `request` has calls, also which the reference
-    ignores."""
+    """Report what inputs cannot show; if `request` has calls, also unread inputs."""
     looked = drawn.looked()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.calls:

@@ -172,8 +172,7 @@ class CallCheck:
         return output
 
     def _reads(self) -> str:
-        """Name the tensors read out of bounds; empty if the output does not depend on guard
-        bytes."""
+        """Name tensors read out of bounds; empty if the output ignores guard bytes."""
         first, other = list(self.outputs.values())[:2]
         # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first, other] * (CONFIRMING // 2)
@@ -286,8 +285,7 @@ def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
 
 
 def kernels_in(trace: dict[str, Any]) -> tuple[Kernel, ...]:
-    """Kernels of a Chrome trace in order of their start, without copies, fills and the
-    profiler's."""
+    """Kernels of a Chrome trace in order of start, without copies and fills."""
     kernels = []
     for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
         if event.get("cat") == "kernel":

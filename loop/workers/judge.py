@@ -27,8 +27,7 @@ from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, zeros_pass
 from loop.workers.workload_call import finds_outputs, only_output
 
 DRAWS, STEP, SLACK = 8, 2.0**-51, 4.0
-"""Random changes of the inputs by STEP (two float64 roundings); SLACK times their effect is
-allowed."""
+"""Random changes of inputs by STEP (two float64 roundings); SLACK times their effect is allowed."""
 NOISY = 1e-9
 """Errors below this share of the largest input or output value may be float64's own rounding."""
 
@@ -151,8 +150,7 @@ class Judge:
     def _ask_again(
         self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, truths: list[Truth]
     ) -> None:
-        """Raise Refused if a second run differs. Own types are preferred, because they are
-        cheaper."""
+        """Raise Refused if a second run differs; own types are cheaper, so preferred."""
         if native is None:
             first = [each.reference for each in truths]
             outputs, _ = self._exact(call, tensors, None, later=True)
@@ -231,6 +229,7 @@ class Judge:
             return self._compared(request, answer)
 
     def _compared(self, request: judge_messages.Compare, answer: Answer) -> Finding:
+        """Compare output files with the answer, by tolerance and by the task's own checker."""
         call, blocks = answer.inputs.call, []
         for path in request.outputs:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
@@ -345,8 +344,7 @@ class Judge:
         return "" if bool((wrong & ~alike).any()) else reason
 
     def _own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
-        """Output `n` of the reference in the inputs' own types; None if it fails or its shape
-        differs."""
+        """Output `n` of the reference in the inputs' own types; None without one of that shape."""
         try:
             output = self._output(inputs.call, n, inputs.tensors, exact=False)
         except Refused:

@@ -229,8 +229,7 @@ class StageCall(Request[int | None]):
 
 
 class Obey(Request[tuple[str, ...]]):
-    """Carry out the judge's orders until LEAVE. Reply: the worker's functions that the variant
-    replaced."""
+    """Carry out the judge's orders until LEAVE. Reply: functions that the variant replaced."""
 
     last: int
     """Number of the previous order."""

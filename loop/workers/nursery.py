@@ -78,8 +78,7 @@ class Nursery:
 
     @classmethod
     def early(cls) -> "Nursery":
-        """Start the shared nursery before the target is known, to import torch in the
-        background."""
+        """Start the shared nursery before the target is known, to import torch meanwhile."""
         if not EARLY:
             threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
             EARLY.append(cls(dict.fromkeys(THREADS, threads)))
@@ -138,6 +137,7 @@ class Forked(Child):
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> ForkedProcess:
+        """Fork the program with new pipes for its output and errors."""
         assert stdin is not None
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()

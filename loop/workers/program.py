@@ -55,8 +55,7 @@ def sanitized_build(variant: CAbiVariant) -> CAbiVariant:
 
 
 def environment(compiler: str) -> dict[str, str]:
-    """Variables for loading a sanitized build. Raises LoopError if the compiler lacks
-    sanitizers."""
+    """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
     for name in LIBRARIES:
         answer = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
@@ -264,8 +263,7 @@ class Worker(Program):
         self._paused = False
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.bell = None if available > threads else Bell()
-        """Pipes to sleep on while the worker runs; None if we have a core of our own to poll
-        from."""
+        """Pipes to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.handle, *(self.bell.handles if self.bell else ())]
         try:

@@ -61,8 +61,7 @@ class StatedTask:
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw(self, values: dict[str, Any], seed: int) -> Apart:
-        """Draw a case's inputs on the device. A seed in `values` overrides `seed` for the
-        generator."""
+        """Draw a case's inputs on the device. A seed in `values` overrides `seed`."""
         apart = draw_inputs(self.generator, values, seed, self.terms["passes"], self.terms["device"])
         return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 

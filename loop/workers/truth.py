@@ -30,8 +30,7 @@ def tail_of(errors: Tensor) -> Tensor:
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
-"""Limits on a variant's largest and mean error: the plain implementation's, scaled, plus a
-floor."""
+"""Limits on a variant's largest and mean error: the plain implementation's, scaled, plus this."""
 FEW_ROUNDINGS = 2.0
 """The limit is at least this many roundings of the largest value: with few elements, the plain
 implementation may be almost exact by chance."""
@@ -195,8 +194,7 @@ def why_unjudged(truth: Truth, whose: str) -> str:
 
 
 def doubt(truth: Truth) -> str:
-    """Why reference or plain implementation must be wrong; empty if rounding explains the
-    difference."""
+    """Why reference or plain implementation must be wrong; empty if rounding explains it."""
     largest = largest_of(truth.reference)
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
         return ""

@@ -247,8 +247,7 @@ def main(arguments: Sequence[str]) -> None:
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
 
     def respond(answers: Answers, request: Request[Any]) -> object:
-        """Answer a request. End this process if a kernel lost the device: nothing works there
-        now."""
+        """Answer a request. End this process if a kernel lost the device."""
         # Several workers load at once: bind to the cores only at the first request after loading.
         if own and not isinstance(request, messages.Load):
             for task in os.listdir("/proc/self/task"):
