@@ -107,6 +107,7 @@ class Expression:
         return self._answer(values, _finite)
 
     def _answer(self, values: Values, fitting: Callable[[object], T]) -> T:
+        """Evaluate, check the type with `fitting`, and turn arithmetic errors into ExpressionError."""
         try:
             return fitting(_value(self.tree, values))
         except ExpressionError as error:
@@ -250,6 +251,7 @@ def _compare(node: ast.Compare, values: Values) -> bool:
 
 
 def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
+    """Whether one comparison is true. Raises ExpressionError for operands without an order."""
     match sign:
         case ast.Is() | ast.IsNot():
             return (left is None) is isinstance(sign, ast.Is)

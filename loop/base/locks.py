@@ -58,10 +58,7 @@ def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock at `path`. Creates and writes no file.
-
-    Raises LoopError when the file cannot be read.
-    """
+    """Whether a process holds the lock at `path`. Writes nothing. Raises LoopError if it is unreadable."""
     try:
         with path.open("rb") as file:
             return not _try(file, fcntl.LOCK_SH)

@@ -30,10 +30,7 @@ def who_else_may_write(path: Path) -> str:
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Each parent folder of a path, top first, then the path; each with stat and "is the path itself".
-
-    Covers the written path and the resolved one. Skips entries that do not exist.
-    """
+    """Existing parent folders of a path (also resolved), top first, then the path: (entry, stat, is path)."""
     for end in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(end.parents), end):
             with contextlib.suppress(OSError):

@@ -100,6 +100,7 @@ def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
 
 
 def _names(words: list[str]) -> Iterator[str]:
+    """Names of files with further flags in the words of a command line."""
     for before, word in zip(["", *words], words, strict=False):
         for match in NAMING.finditer(word):
             yield from (match["plain"] or match["option"]).split(",")

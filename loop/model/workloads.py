@@ -85,6 +85,7 @@ def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int 
 
 
 def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
+    """Dimension to size, shorthands expanded. Raises WorkloadError for unknown or missing names."""
     sizes: dict[str, int] = {}
     for key, value in entry.items():
         names = signature.shorthand.get(key, (key,) if key in signature.dimensions else ())
@@ -101,6 +102,7 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
 
 
 def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str) -> str:
+    """Unique name of a workload, without default values: `B1 H1 S64 D64 causal float16`."""
     words = [f"{name}{size}" for name, size in _short_sizes(signature, sizes).items()]
     for name, value in attributes.items():
         if value is None or value == signature.named[name].initial:
@@ -148,10 +150,7 @@ def accepts(variant: Takes, workload: Workload) -> bool:
 
 
 def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
-    """Why a variant's `takes` excludes a workload, as in `D=250`; empty if it supports the call.
-
-    Raises ExpressionError if the condition has no value.
-    """
+    """Why `takes` excludes a workload, as in `D=250`, or empty. Raises ExpressionError if it has no value."""
     if variant.takes is None:
         return ""
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}

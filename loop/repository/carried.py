@@ -89,6 +89,7 @@ def _ours(root: Path) -> dict[str, str]:
 
 
 def _below(folder: Path, root: Path) -> Iterator[str]:
+    """All files and empty folders below `folder`, as paths relative to `root`."""
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         yield from (os.path.relpath(os.path.join(where, name), root) for name in sorted(files))

@@ -214,6 +214,7 @@ def difference(folder: Path, older: str, newer: str) -> str:
 
 
 def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
+    """Commits that `git log` lists for the arguments `which`, oldest first."""
     words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
     for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
         name, tree, parents, author, date, subject = map(shown_text, words[at : at + 6])

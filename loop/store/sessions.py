@@ -174,10 +174,7 @@ def sessions_before(root: Path, session: str) -> list[SessionFolder]:
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
-    """Find a session by id, by a unique prefix of an id, or by `last` (`last~1`: the one before).
-
-    Raises UsageError when no session or several sessions match.
-    """
+    """The session with this id, unique id prefix, `last` or `last~1`. Raises UsageError if none or several."""
     folders = every_session(root)
     back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
     if back and int(back[1] or 0) < len(folders):
@@ -192,6 +189,7 @@ def find_session(root: Path, name: str) -> SessionFolder:
 
 
 def _load(model: type[T], path: Path) -> T:
+    """Read a sealed file as `model`. Raises LoopError when it is damaged or unreadable."""
     try:
         return sums.read_sealed(model, path, f"move {path.parent} aside")
     except OSError as error:
