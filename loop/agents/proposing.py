@@ -48,7 +48,7 @@ class Preset:
     """Environment variables to pass on, besides those of every child process."""
     ended: str = ""
     """Regular expression for the output that ends its turn; `loop` ends the program 30 s later."""
-    tells_usd: bool = False
+    reports_cost: bool = False
     """Whether its output includes its cost in dollars."""
     own: tuple[str, ...] = ()
     """Its configuration files, relative to the home folder."""
@@ -63,7 +63,7 @@ PRESETS: dict[str, Preset] = {
         in_dollars=" --max-budget-usd {usd}",
         env=("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
         ended=r'^\{[^\n]*"type" ?: ?"result"',
-        tells_usd=True,
+        reports_cost=True,
         own=(".claude", ".claude.json"),
     ),
     "codex": Preset(
@@ -111,7 +111,7 @@ def refuse_unready(campaign: Campaign) -> None:
             known = ", ".join(f"{{{place}}}" for place in PLACES)
             raise UsageError(f"--proposer: nothing is put in the place of {{{name}}}", f"known: {known}")
     others = (campaign.candidates, campaign.minutes, campaign.tokens, campaign.gpu_s)
-    if campaign.usd is not None and not preset.tells_usd and not any(others):
+    if campaign.usd is not None and not preset.reports_cost and not any(others):
         raise UsageError(
             f"--max-usd {campaign.usd:g}: `{program}` does not say what it costs, so dollars alone end nothing",
             hint="add --max-candidates 20, or --max-minutes 60",

@@ -372,7 +372,7 @@ def seen_environment() -> dict[str, str]:
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
-def question_hash(variant: CAbiVariant, folder: Path, include: Path) -> str:
+def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment, without file contents: the key to all builds of a recipe."""
     visible = sorted(f"{name}={value}" for name, value in seen_environment().items() if name != "TMPDIR")
     return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
@@ -393,7 +393,7 @@ def bytes_read(variant: Buildable, folder: Path) -> int:
 
 def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
     """Record of the build of the current files, or None. Its library may be missing."""
-    return known_builds.find_known(question_hash(variant, folder, include), folder, cache)
+    return known_builds.find_known(recipe_key(variant, folder, include), folder, cache)
 
 
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
@@ -405,7 +405,7 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
     return _build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
 
 
-def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
+def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """Cached build with this id, even if its sources changed; None if damaged or loads differ."""
     if (copied := find_python_id(variant_name, build_id, cache)) is not None:
         return copied
@@ -443,7 +443,7 @@ def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) 
     return None if known is None else tuple(known.facts)
 
 
-def ground_without_flags(
+def hash_without_flags(
     name: str,
     variant: CAbiVariant,
     folder: Path,
@@ -498,7 +498,7 @@ def build(
         except Changed as changed:
             last = str(changed)
             continue
-        known_builds.remember_build(question_hash(variant, folder, include), known, cache)
+        known_builds.remember_build(recipe_key(variant, folder, include), known, cache)
         ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
@@ -554,7 +554,7 @@ def _known_build(
     paths = [*sources.read, *known_builds.read_lists(place / "scratch")]
     paths += known_builds.named_by_flags(variant, folder)
     paths += known_builds.compiler_paths(variant.build.compiler)
-    paths += known_builds.rival_paths(variant, sources.read, include, loading)
+    paths += known_builds.shadowing_paths(variant, sources.read, include, loading)
     facts, loads = facts_of(paths, folder, place), facts_of(loading, Path.cwd(), place)
     known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))

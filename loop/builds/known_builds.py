@@ -137,7 +137,7 @@ def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
-def rival_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
+def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
     """Paths where a new file would shadow a file that the build read, by all search paths."""
     flags, known = variant.build.flags, list(files)
     places = [os.path.dirname(source) for source in variant.sources]

@@ -5,7 +5,7 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
-from loop.cli.on_host import has_own_hosts, reached, still_costs, stop_machine
+from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
 from loop.jobs import folder as folders
 from loop.jobs import hosts as known
 from loop.jobs import remote
@@ -122,19 +122,19 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    return HostList(hosts=tuple(map(OneHost.of, known.hosts(has_own_hosts(project(target, Path.cwd()))).values())))
+    return HostList(hosts=tuple(map(OneHost.of, known.hosts(hosts_folder(project(target, Path.cwd()))).values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     """Install this `loop` on the machines with this name or label, and print what they lack."""
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(has_own_hosts(here)), host)
+    hosts = known.choose(known.hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal_text(here)
     ready = []
     for listed in hosts:
         name = listed.name
-        with reached(listed, screen) as there:
+        with connected(listed, screen) as there:
             facts = remote.ask_machine(there.connection)
             remote.refuse_unfit(there.connection, facts)
             if running := there.running():
@@ -157,7 +157,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(has_own_hosts(here)), host)
+    hosts = known.choose(known.hosts(hosts_folder(here)), host)
     for listed in hosts:
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")

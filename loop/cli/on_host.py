@@ -21,7 +21,7 @@ from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as known
 from loop.jobs import there as noted
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, Job, JobFolder, prepare, read_text
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, prepare, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, patiently
 from loop.jobs.there import BRANCHES, TERMS, Busy, Seen, Sent, There
@@ -121,7 +121,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
 
 def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
-    paths, begun = {OUT: folder.path / OUT, TALK: folder.path / TALK}, {OUT: b"", TALK: b""}
+    paths, begun = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}, {OUT: b"", STDERR: b""}
     looks, failures, cut = 0, 0, 0.0
     while True:
         try:
@@ -138,7 +138,7 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
         if cut:
             screen.say(f"{there.name} answers again")
         cut, failures = 0.0, 0
-        for name, data in ((TALK, look.talk), (OUT, look.out)):
+        for name, data in ((STDERR, look.talk), (OUT, look.out)):
             with paths[name].open("ab") as file:
                 file.write(data)
             *lines, begun[name] = (begun[name] + data).split(b"\n")
@@ -171,7 +171,7 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     stuck = False
     if sent.last:
         try:
-            leave(folder, sent, host, there, sessions, screen)
+            keep_or_stop_machine(folder, sent, host, there, sessions, screen)
         except LoopError as error:  # The command's own result is printed already.
             screen.fail(error)
             stuck = True
@@ -207,7 +207,9 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
     return sessions
 
 
-def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:
+def keep_or_stop_machine(
+    folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen
+) -> None:
     """Keep or stop the machine, and print the costs. Raises WorkFailed if `stop:` fails: it goes on costing."""
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
@@ -288,17 +290,17 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     here, root = setting.project, setting.project.sessions
     if made_of(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(has_own_hosts(here)), str(values["on"]))
+    (host, *_) = known.choose(known.hosts(hosts_folder(here)), str(values["on"]))
     resumed = sessions.find_session(root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # The other machine trusts what is allowed here.
         allow_session(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.of(here)
-    if folder := not_back(host, root, sending.tree, resumed):
+    if folder := unfetched_job(host, root, sending.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
             raise Busy(host.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return follow(folder, screen)
-    with reached(host, screen) as there, ExitStack() as sends:
+    with connected(host, screen) as there, ExitStack() as sends:
         locks = state_folder() / "trees"
         locks.mkdir(parents=True, exist_ok=True)
         sends.enter_context(locked(locks / f"{host.name}-{sending.tree}"))
@@ -335,7 +337,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         )
         sent = Sent(
             host=host.name,
-            project=None if has_own_hosts(here) is None else str(here.target),
+            project=None if hosts_folder(here) is None else str(here.target),
             sessions=str(root),
             root=str(sending.root or ""),
             tree=sending.tree,
@@ -361,7 +363,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         return follow(folder, screen, there)
 
 
-def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+def unfetched_job(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job of this checkout or resumed session whose results must be fetched first; None if there is none."""
     for folder, sent in noted.jobs_sent_away(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
@@ -369,13 +371,13 @@ def not_back(host: Listed, root: Path, tree: str, resumed: SessionFolder | None)
     return None
 
 
-def has_own_hosts(project: Project) -> Path | None:
+def hosts_folder(project: Project) -> Path | None:
     """The project's folder, which may hold a hosts.yaml; None for the bundled project."""
     return None if project.bundled else project.target
 
 
 @contextlib.contextmanager
-def reached(host: Listed, screen: Screen) -> Iterator[There]:
+def connected(host: Listed, screen: Screen) -> Iterator[There]:
     """Connect to a machine; if it does not answer, run its `start:` command first, if it has one."""
     with Connection(host) as connection:
         try:

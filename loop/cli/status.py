@@ -17,7 +17,7 @@ from loop.model.change import hosts_of
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import decisions as keeping
-from loop.money.bill import gpu_rate, no_price
+from loop.money.bill import no_price, rate_for_gpu
 from loop.money.model import hours_text
 from loop.report import format as say
 from loop.report.sections import Section, show
@@ -231,7 +231,10 @@ def _gpu(
     last, started = on_gpu[-1]
     if running:
         return ("in use", "a session runs")
-    rate, restart = gpu_rate(card, last.environment.gpu), keeping.restart_of([row for row, _ in on_gpu], "cuda")
+    rate, restart = (
+        rate_for_gpu(card, last.environment.gpu),
+        keeping.restart_of([row for row, _ in on_gpu], "cuda"),
+    )
     if rate is None:
         return ("unknown", no_price(card, last.environment.gpu))
     if restart is None:

@@ -26,17 +26,17 @@ from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode import TESTS
 from loop.formats.model import ForeignTask, hindrances
 from loop.formats.table import as_target
-from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, causes, evenly_spread
+from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, disagreement_causes, evenly_spread
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
+from loop.model.output import MeasureOutput, Ours, gate_verdict_on, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
 from loop.model.workloads import as_words, entry_of, expand
-from loop.proving.prove import EXACT, WAY, Control, of_structure
+from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, reasons, two_verdicts, verdict_of, verdict_row
 from loop.workers.judge_process import UNTIMED
@@ -215,7 +215,7 @@ def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Cont
     """The controls with these short names, all for none, and the honest ones. Raises UsageError for others."""
     makes = [control.make for control in chosen]
     for name in names:
-        if name not in makes and name not in {control.make for control, _ in of_structure(((2, 2),), (2, 2))}:
+        if name not in makes and name not in {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}:
             hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
             raise UsageError(f"no control {name!r} for this task", hint=hint)
     return [control for control in chosen if not names or control.make in names or control.theme == "honest"]
@@ -226,9 +226,9 @@ def chosen_controls(
 ) -> Iterator[Control]:
     """One control of each kind that tensors of these shapes allow and loop's verification must reject."""
     # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
-    yield from (WAY, EXACT) if device == "cpu" else (EXACT,)
+    yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
-    for control, shows in of_structure(inputs, output):
+    for control, shows in controls_by_shape(inputs, output):
         if shows and control.make not in makes:
             makes.add(control.make)
             yield control
@@ -304,7 +304,7 @@ class Audit:
                     why=other.why,
                     ours_why=verdict.why,
                     ours_cause=verdict.cause,
-                    causes=tuple(causes(self.task, verdict, other)),
+                    causes=tuple(disagreement_causes(self.task, verdict, other)),
                 )
             )
         return tuple(rows), why
@@ -323,7 +323,7 @@ class Audit:
         terms = self.setting.project.target, request.device, some, request.threads, request.seed
         bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
         finished, _ = _walked(bench, Screen(quiet=True))
-        return {name: ours_on(name, finished) for name in names}
+        return {name: gate_verdict_on(name, finished) for name in names}
 
     def theirs(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, honest first; or none, and the reason."""

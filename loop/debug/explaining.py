@@ -102,9 +102,9 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     rule, predicted, as_if = "", 0, tuple[str, ...]()
     if not cause and "contiguous" not in layouts:
         cause = f"it ignores how inputs lie in memory: wrong on {', '.join(layouts)} ones alone"
-    cause = cause or (yield from _circumstance(prober))
+    cause = cause or (yield from _threads_or_state(prober))
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):  # Quick; a rule uses the time left.
-        as_if = yield from _as_if(prober)
+        as_if = yield from _known_faults(prober)
     if not cause:
         rule, predicted = yield from _rule(prober)
     telling = prober.failing.telling
@@ -119,7 +119,7 @@ def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     )
 
 
-def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
+def _threads_or_state(prober: FailureProber) -> Generator[Tick, None, str]:
     """A sentence if threads or earlier calls cause the failure; empty if not, or without time."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
@@ -144,7 +144,7 @@ def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
     return "it fails at times: in fresh processes it was right"
 
 
-def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
+def _known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults that each explain the wrong outputs of all compared workloads; empty if none does.
 
     A fault that explains every element comes before one that explains only the wrong elements.

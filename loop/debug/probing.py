@@ -329,7 +329,7 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
     missing: list[str] = []
     texts: list[str] = []
     for _, side in pairs:
-        own, without = yield from looked_into(context, side)
+        own, without = yield from check_components(context, side)
         every, missing = [*every, *own], [*missing, *without]
         wrong = [part for part in own if part.checks.first_failure]
         texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong]
@@ -348,7 +348,9 @@ def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]
     )
 
 
-def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
+def check_components(
+    context: Context, side: Side
+) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified."""
     bench = context.bench
     parts = {n: p for n, p in bench.target.components.items() if side.name in p.variants}
@@ -359,7 +361,7 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
     for name, part in parts.items():
         if part.signature is None and any(component.checks.first_failure for component in every):
             continue
-        entered = yield from _entered(context, side, part)
+        entered = yield from _side_at_component(context, side, part)
         if isinstance(entered, str):
             missing.append(f"{name} of {side.name}: {entered}")
             continue
@@ -370,7 +372,7 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
     return every, missing
 
 
-def _entered(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
+def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
     """A side that calls a component's entry in the variant's library, or a sentence why not."""
     if part.flags:
         bench, name = context.bench, side.name

@@ -170,7 +170,7 @@ def status(job: JobFolder) -> JobState:
     whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Any other last event: it was killed.
     result = {name: value for name, value in last.items() if whole and name != "happening"}
     steps = [event for event in objects if event.get("happening") in ("StepBegan", "Ticked", "StepEnded")]
-    doing = folders.last_line(job.path / folders.TALK)
+    doing = folders.last_line(job.path / folders.STDERR)
     if steps:
         text = steps[-1].get("message") or steps[-1].get("note") or steps[-1].get("title", "")
         doing = f"{steps[-1]['pattern']}/{steps[-1]['step']}: {text}"

@@ -9,7 +9,7 @@ from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
 from loop.formats.model import ELEMENT_TYPES, AcceptanceRule, Case, ForeignTask, Timing
-from loop.formats.python_text import Module, read_json, read_lines, with_places
+from loop.formats.python_text import Module, read_json, read_lines, with_positions
 from loop.model.base import Count, Model
 
 Name = Annotated[str, Field(min_length=1)]
@@ -258,7 +258,7 @@ def _task(
 ) -> ForeignTask:
     """Make the task of a definition, after a check of all its files. Raises DefinitionError."""
     definition, document = read_json(file, Definition)
-    module = _checked(dialect, definition, with_places(file, document), file)
+    module = _checked(dialect, definition, with_positions(file, document), file)
     hardware: dict[str, None] = {}
     for solution_file in solutions:
         solution, _ = read_json(solution_file, Solution)
@@ -271,7 +271,7 @@ def _task(
         missing = sorted(variable - set(workload.axes))
         if unknown or missing:
             is_line = workload_file.suffix == ".jsonl"
-            place = with_places(workload_file, workload_document, line) if is_line else workload_document
+            place = with_positions(workload_file, workload_document, line) if is_line else workload_document
             field = "axes" if missing else "inputs"
             expected = "a size of each variable axis" if missing else "inputs of the definition"
             nested = (field,) if "workload" not in (workload_document.data or {}) else ("workload", field)

@@ -154,7 +154,7 @@ def _placed(path: Path, data: Any, text: str, above: int) -> Document:
     return Document(short_path(path), data, marks)
 
 
-def with_places(path: Path, document: Document, line: int = 0) -> Document:
+def with_positions(path: Path, document: Document, line: int = 0) -> Document:
     """A document with line and column of each value; `line`: its index in a JSON-lines file."""
     text = read_text(path)
     return _placed(path, document.data, text.split("\n")[line] if line else text, line)

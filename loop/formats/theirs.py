@@ -21,7 +21,7 @@ from loop.model.causes import Cause
 from loop.model.output import Ours
 
 LIMIT_S = 600.0
-NAME_ONE = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
+NAME_AN_EVALUATOR = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
 TAIL = 20
 """Last lines of an evaluator's output that are kept if it gave no result."""
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
@@ -98,14 +98,14 @@ class Evaluator:
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def ask_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
+def run_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
     """Run the evaluator in a temporary folder. Raises UsageError for a checkout that is missing."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
-        raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
+        raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_AN_EVALUATOR)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
     if evaluator.package and asked.evaluator is None:
-        return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_ONE}")
+        return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_AN_EVALUATOR}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
         steps = evaluator.steps(asked, folder)
@@ -187,7 +187,7 @@ def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
     return own == foreign.status
 
 
-def causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
+def disagreement_causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
     """Possible causes of a disagreement, the likeliest first; empty without disagreement."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []

@@ -16,7 +16,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import counted_work
 from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 
 MOST_FLOPS = 1e9
 """Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
@@ -32,7 +32,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         missing = [f"{there} under the emulator: {why}"] if there else []
         return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(missing)))
     built, failures = yield from compile_all(context, bench.emulations(meant))
-    ground = rests_on(context, "kernel.emulate", *(build.build_id for build in built))
+    ground = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
     earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)

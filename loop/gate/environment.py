@@ -35,13 +35,13 @@ class Requirement(Model):
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """Check torch: installed, new enough, and built for this device and driver."""
     output = TorchOutput.model_validate((yield from _examined(context, "torch")))
-    conflict, hint = no_torch(output, arguments.at_least, context.bench.device)
+    conflict, hint = torch_misfit(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
     return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
 
 
-def no_torch(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
+def torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
     """Why this torch does not fit the device (empty if it fits), and how to fix it."""
     here = gpus()
     if not new_enough(output.version, at_least):

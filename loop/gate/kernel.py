@@ -340,7 +340,7 @@ def _share(
     context: Context, variants: Sequence[Side], chosen: ChosenWorkloads, arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants and the control on the share's workloads."""
-    bench, before = context.bench, _judged_by(context)
+    bench, before = context.bench, _ground_hashes(context)
     sides = [replace(side, threads=arguments.threads) for side in variants]
     room = fitting_workloads(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
     shapes = [same[0].name for same in of_one_shape(chosen.every)]
@@ -355,7 +355,7 @@ def _share(
     library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
     *checked, control = yield from verify_sides(bench, [*jobs, library], allowance)
     looked = yield from look_at_values(bench, room.workloads, ask=arguments.first)
-    now = _judged_by(context)
+    now = _ground_hashes(context)
     return ShareOutput(
         ok=True,
         message=f"{len(checked)} sides verified on {say.count(len(only or shapes), 'workload')}",
@@ -370,7 +370,7 @@ def _share(
     )
 
 
-def _judged_by(context: Context) -> dict[Path, str]:
+def _ground_hashes(context: Context) -> dict[Path, str]:
     """Path to hash of a foreign task's own files, because an answer may try to edit them."""
     folder = context.task.folder
     if made_of(folder) is None:
@@ -390,7 +390,7 @@ def _parts(
         call = bench.call(same[0], "judge")
         size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
         costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
-    shares = deal_out(costs, min(context.task.campaign.width, len(shapes)))
+    shares = balance_shares(costs, min(context.task.campaign.width, len(shapes)))
     names, parts = [side.name for side in sides], []
     for number, places in enumerate(shares):
         share = {"only": tuple(places) if len(shares) > 1 else (), "first": number == 0}
@@ -400,7 +400,7 @@ def _parts(
     return parts
 
 
-def deal_out(costs: Sequence[float], count: int) -> list[list[int]]:
+def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
     """Balance work over `count` shares, largest cost first; indices of `costs` for each share."""
     shares, sums = [list[int]() for _ in range(count)], [0.0] * count
     for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
@@ -520,7 +520,7 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
         raise KnownGoodGone("no earlier session on this device passed")
     if known.build_id == now.build_id:
         raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
-    if kept := build.find_id(name, known.build_id, bench.cache):
+    if kept := build.find_build_by_id(name, known.build_id, bench.cache):
         return kept
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")

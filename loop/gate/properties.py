@@ -15,7 +15,7 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, operations, unsupported
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import Relate
 from loop.workers.messages import Compute
@@ -44,7 +44,7 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
         device = "cuda"
         built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
         sides = [bench.side(build.variant, build, emulated=True) for build in built]
-    ground = rests_on(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
+    ground = dependency_hash(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
     earlier = take_over(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
@@ -118,7 +118,7 @@ def try_properties(
             yield from bench.expect(workload)
             for name in properties:
                 try:
-                    status, message = yield from _walk(worker, name, workload)
+                    status, message = yield from _try_property(worker, name, workload)
                 except (WorkerLost, Refusal) as failure:
                     status, message = "failed", f"{failure} on {workload.name}"
                 where = {"variant": side.name, "property": name, "workload": workload.name}
@@ -128,7 +128,7 @@ def try_properties(
     return tuple(checks)
 
 
-def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
+def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
     """Make the calls that the judge asks for until it has a finding; a status and a sentence."""
     bench, side = worker.bench, worker.side
     yield from worker.load()

@@ -21,7 +21,7 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, as_words, counted_work, entry_of, working_set
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -215,7 +215,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     chosen: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
-        own = _calls(context, build.variant)
+        own = _small_workloads(context, build.variant)
         if not arguments.wrong and (build.variant, build.build_id) in wrong:
             missing.append(f"sanitizers on {build.variant}: it was not found right")
         elif not own:
@@ -223,7 +223,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         else:
             chosen[build.variant], calls[build.variant] = build, own
     ids = [f"{name} {build.build_id}" for name, build in chosen.items()]
-    ground = rests_on(context, "kernel.sanitize", version(), str(arguments.wrong), *ids)
+    ground = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
@@ -237,7 +237,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
 
 
-def _calls(context: Context, name: str) -> tuple[Workload, ...]:
+def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")

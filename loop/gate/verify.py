@@ -53,7 +53,7 @@ UNMOVED = 32.0
 a right kernel may be off by 16 of them on either side."""
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
 """Causes that say only that elements are wrong."""
-OF_VALUES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
+VALUE_CAUSES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
 """Causes that a dependence on earlier calls may explain."""
 Which = Literal["none", "first", "later", "all", "mixed"]
 
@@ -167,7 +167,7 @@ def verify(
         if unjudged and not judged_some and all(job.only is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
-            yield from checker.name_cause()
+            yield from checker.blame_earlier_calls()
     finally:
         for checker in checkers:  # Kill all first, because a driver takes 0.1 s to end each process.
             checker.worker.kill()
@@ -231,7 +231,7 @@ def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> V
 
 
 @dataclass(frozen=True)
-class WrongTurns:
+class WrongCalls:
     """Which calls of a check gave wrong outputs."""
 
     which: Which
@@ -242,7 +242,7 @@ class WrongTurns:
     """What is wrong with those outputs."""
 
 
-def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
+def cause_of(first: WrongCalls, again: WrongCalls) -> Cause:
     """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process.
 
     Empty unless both agree, because a race differs by chance from process to process.
@@ -270,7 +270,7 @@ class SideChecker:
             self.again = set(_draw(job.workloads).sample(keys, min(most, len(keys))))
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
-        self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
+        self._turns: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
         self._given: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
@@ -313,7 +313,7 @@ class SideChecker:
                 return
             try:
                 check = yield from self._check(workload, layout)
-                if layout == "broadcast" and check.cause in OF_VALUES:
+                if layout == "broadcast" and check.cause in VALUE_CAUSES:
                     yield from self._blame_layout(workload)
                 self._add(check)
             except WorkFailed as failed:
@@ -437,10 +437,10 @@ class SideChecker:
         request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
         finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
         check = check_of(self.side, workload, layout, reply, finding)
-        if self.job.layouts and check.cause in OF_VALUES:
+        if self.job.layouts and check.cause in VALUE_CAUSES:
             which = yield from self._wrong_turns(request, reply)
             _, message = complaint_about(self.side, reply.but(digests=()), finding, _place(workload, layout))
-            turns = WrongTurns(which, fresh, message or check.message)
+            turns = WrongCalls(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Else a later variant could copy a right output from there.
             Path(path).unlink(missing_ok=True)
@@ -463,7 +463,7 @@ class SideChecker:
             return "first"
         return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
-    def name_cause(self) -> Generator[Tick, None, None]:
+    def blame_earlier_calls(self) -> Generator[Tick, None, None]:
         """Repeat the first failure in a fresh process, to see if it depends on earlier calls."""
         check = self.checks.first_failure
         before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
@@ -472,8 +472,8 @@ class SideChecker:
         self._turns.clear()
         self.worker.close()
         again = yield from self._check(check.workload, check.inputs)
-        turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
-        cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
+        turns = self._turns.get((values_key(check.workload), check.inputs), WrongCalls("none", fresh=True))
+        cause = cause_of(before, turns) if again.passed or again.cause in VALUE_CAUSES else ""
         if cause:
             when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":

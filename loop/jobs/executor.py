@@ -28,10 +28,10 @@ from loop.jobs import folder as named
 from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, devices, devices_by_group, last_line
 from loop.model.jobs import State, Where
 
-LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
-TIED = (
-    *LOOP[:-1],
-    f"from loop.base.processes import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
+COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
+COMMAND_DYING_WITH_PARENT = (
+    *COMMAND[:-1],
+    f"from loop.base.processes import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {COMMAND[-1]}",
 )
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
@@ -51,7 +51,7 @@ FAILURES = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
-WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
+JOB_ERRORS = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
 """Errors that fail a job, not the executor: a lost or full disk, a torn file, too many threads."""
 NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
@@ -105,9 +105,9 @@ def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
     job, sessions = folder.job, folder.path / named.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
-    with (folder.path / named.OUT).open("wb") as out, (folder.path / named.TALK).open("wb") as talk:
+    with (folder.path / named.OUT).open("wb") as out, (folder.path / named.STDERR).open("wb") as talk:
         command = subprocess.Popen(
-            [*TIED, *job.words],
+            [*COMMAND_DYING_WITH_PARENT, *job.words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=talk,
@@ -145,9 +145,9 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
 
 def begin(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    with (folder.path / named.TALK).open("wb") as talk:
+    with (folder.path / named.STDERR).open("wb") as talk:
         process = subprocess.Popen(
-            [*LOOP, "job", "run", str(folder.path)],
+            [*COMMAND, "job", "run", str(folder.path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=talk,
@@ -301,13 +301,13 @@ def _done(slot: Slot, job: JobFolder) -> bool:
             slot.lost += 1
         elif slot.lost < FAILURES:
             slot.lost = 0
-    except WRONG as error:
+    except JOB_ERRORS as error:
         slot.lost += 1
         try:
             job.forget()
             write_atomic(job.path / named.TRIES, str(max(job.tries, tries + 1)))
             job.refuse(str(error))
-        except WRONG as why:
+        except JOB_ERRORS as why:
             remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
             return False
     return True
@@ -350,7 +350,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                     del open_[job.id]
                     continue
                 if is_ours:
-                    why = last_line(job.path / named.TALK) if job.refused else f"it ended with {job.rc}"
+                    why = last_line(job.path / named.STDERR) if job.refused else f"it ended with {job.rc}"
                     remark_once(f"job {job.id} is begun again: {why}")
                 if is_ours and job.refused:
                     executor.avoid(job.where)

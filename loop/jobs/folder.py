@@ -40,9 +40,9 @@ from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
 
 WHAT, SRC, TRIES, PID, HEARTBEAT, CANCEL = "job.json", "src", "tries", "pid", "heartbeat", "cancel"
-OUT, TALK, WHERE, MADE, MANIFEST, RC = "stdout", "stderr", "where.json", "out", "manifest.json", "rc"
+OUT, STDERR, WHERE, RESULTS, MANIFEST, RC = "stdout", "stderr", "where.json", "out", "manifest.json", "rc"
 SENT, LOCK = "sent.json", "lock"
-SESSIONS = f"{MADE}/sessions"
+SESSIONS = f"{RESULTS}/sessions"
 MOST_TRIES = 3
 """Most starts of a job that dies without an exit code: a kernel may crash the machine."""
 STALE_S = 30.0
@@ -179,9 +179,9 @@ class JobFolder:
             assert isinstance(document, dict)
             return document
         except (ValueError, AssertionError, RecursionError) as error:
-            talk = last_line(self.path / TALK) or "nothing"
+            talk = last_line(self.path / STDERR) or "nothing"
             what = "no machine could do it" if self.refused else "its command printed no result; it said"
-            raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / TALK}") from error
+            raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / STDERR}") from error
 
     def cancel(self) -> None:
         """Ask the job to end, as Ctrl-C does; returns at once."""
@@ -193,20 +193,20 @@ class JobFolder:
 
     def end(self, code: int) -> int:
         """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
-        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / MADE)), lasting=False)
+        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), lasting=False)
         write_atomic(self.path / RC, str(int(code)))
         return int(code)
 
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
         """Note why the job was not done. Returns the exit code; 75 means the machine failed."""
-        (self.path / TALK).write_text(f"{why}\n")
+        (self.path / STDERR).write_text(f"{why}\n")
         return self.end(code)
 
     def forget(self) -> None:
         """Reset the job to the state before its first start; only `tries` is kept."""
-        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
+        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, STDERR, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.path / MADE, ignore_errors=True)
+        shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
     def check(self, earlier: Sequence[str] = ()) -> None:
         """Compare the results with their manifest. Raises WorkFailed if a file differs.
@@ -217,11 +217,11 @@ class JobFolder:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        digests, before = content_hashes(self.path / MADE), tuple(f"{folder}/" for folder in earlier)
+        digests, before = content_hashes(self.path / RESULTS), tuple(f"{folder}/" for folder in earlier)
         own = [name for name in sorted(manifest) if not name.startswith(before)]
         wrong = [name for name in own if digests.get(name) != manifest[name]]
         if wrong:
-            message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
+            message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
             raise WorkFailed(message, hint="copy it again, or run the job again")
 
     def _is_run_by(self, runner: str) -> bool:

@@ -264,7 +264,7 @@ DATA = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history"
 OLDEST_PYTHON = (3, 11)
 FREE_GB = {True: 1.0, False: 12.0}
 """Free disk space that an installation needs, in GB, by whether torch is already there."""
-ASK = """
+FACTS_SCRIPT = """
 say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
 say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
 say python "$(@PYTHON@ -c 'import platform; print(platform.python_version())' 2>/dev/null)"
@@ -303,9 +303,9 @@ def package_digest(files: Mapping[str, Path]) -> str:
 
 def ask_machine(there: Connection) -> dict[str, str]:
     """Facts by the words after `say` in `ASK`; empty if missing. Raises as `Connection.run`."""
-    script = fill_script(ASK, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
+    script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
     lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
-    facts = dict.fromkeys(re.findall(r"^say (\w+)", ASK, re.MULTILINE), "")
+    facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
     return facts | dict(line.partition("=")[::2] for line in lines if "=" in line)
 
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
-from loop.jobs.executor import LOOP, Slot
+from loop.jobs.executor import COMMAND, Slot
 from loop.jobs.folder import ENDED, JobFolder
 
-RUN = (*LOOP, "job", "run")
+RUN = (*COMMAND, "job", "run")
 """Command of a Slurm job; the job's folder follows."""
 OPTIONS = "LOOP_SBATCH"
 """Environment variable with more sbatch options, such as a partition."""

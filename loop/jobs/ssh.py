@@ -13,7 +13,7 @@ from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, 
 from loop.base.places import MANIFEST, Project
 from loop.jobs import hosts as known
 from loop.jobs.executor import LEAST_BYTES, Slot
-from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder
+from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.there import There
@@ -102,7 +102,7 @@ class SshSlot(Slot):
                 time.sleep(LOOK_S)
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
-            patiently(lambda: there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
+            patiently(lambda: there.collect(job, OUT, STDERR, RC, TRIES), AWAY_S)
         except (MachineFailure, UsageError) as error:  # A lost connection, or something a person has to fix.
             why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
             remark_once(f"{why}: its jobs are done elsewhere")

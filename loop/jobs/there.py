@@ -104,7 +104,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
                 why = "went on here meanwhile" if is_resumed else "is there already"
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         _swap_in(session, place)
-    shutil.rmtree(folder.path / named.MADE, ignore_errors=True)
+    shutil.rmtree(folder.path / named.RESULTS, ignore_errors=True)
     return taken_in
 
 
@@ -337,8 +337,8 @@ class There:
 
         Also records the machine's local name and its price of an hour.
         """
-        only = (named.MADE, named.MANIFEST, named.WHERE, TERMS, *more)
-        but = [f"{named.MADE}/{name}" for name in earlier]
+        only = (named.RESULTS, named.MANIFEST, named.WHERE, TERMS, *more)
+        but = [f"{named.RESULTS}/{name}" for name in earlier]
         place = f"{HOME}/jobs/{folder.id}"
         self.connection.fetch(place, folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
         prices = self.connection.listed.host.prices

@@ -11,7 +11,7 @@ from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, latest_attempts
 from loop.report import format as say
 from loop.store import index
-from loop.store.fingerprints import of_step
+from loop.store.fingerprints import fingerprints_of_step
 
 REMEMBERED = 2000
 """Number of latest sessions that are searched when a step has failed."""
@@ -115,7 +115,7 @@ class Recall:
 
     def lines(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred before; empty otherwise."""
-        keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
+        keys = [failure.key for failure in fingerprints_of_step(record)] if record.status == "failed" else []
         try:
             memories = [remembered_failure(self.rows, key) for key in keys]
         except LoopError as error:
@@ -129,7 +129,8 @@ class Recall:
                 "step": f"{record.pattern}/{record.step}",
                 "message": record.message,
                 "signatures": [
-                    failure.model_dump(include={"text", "key", "subject"}) for failure in of_step(record)
+                    failure.model_dump(include={"text", "key", "subject"})
+                    for failure in fingerprints_of_step(record)
                 ],
                 "seen_before": self.lines(record),
             }

@@ -132,7 +132,7 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
             )
 
 
-def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
+def failure_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
     """Where to look for an incorrect variant's error; empty if the variant is correct.
 
     Names the smallest failing workload that a step found, else the first. `files`: its sources.

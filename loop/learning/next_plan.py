@@ -24,7 +24,7 @@ SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 
 
 @dataclass(frozen=True)
-class Present:
+class TargetState:
     """The current state of the target."""
 
     ground: str
@@ -99,7 +99,7 @@ class Idea:
     """Failed check to repeat, with its seed, threads and device."""
 
 
-def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> tuple[Idea, ...]:
+def ideas(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int]) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies.
 
     `rows`: one target's sessions, oldest first. `lost`: rejected changes since the last kept one.
@@ -136,10 +136,10 @@ def ideas(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> 
         variant = next(iter(missing)) if len(missing) == 1 else None
         objective = "Judge what no session has judged on these files"
         every.append(Idea("baseline", objective, (never_judged(missing),), variant))
-    return (*every, _nothing(own, now))
+    return (*every, _fallback_idea(own, now))
 
 
-def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
+def _incorrect(rows: Sequence[SessionRow], now: TargetState) -> Iterator[Idea]:
     """Repeat each failed check until it passes on changed files.
 
     The proposal is to edit, to revert the blamed commit, or to bisect for it.
@@ -214,7 +214,7 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         yield Idea(row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
-def _slow(rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int]) -> Iterator[Idea]:
+def _slow(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int]) -> Iterator[Idea]:
     """Variants slower than `AHEAD` x baseline, largest saving first; after `LOST` rejections last.
 
     A plan that ended on these files with nothing kept is not proposed for them again.
@@ -267,7 +267,7 @@ def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bo
     )
 
 
-def _nothing(rows: Sequence[SessionRow], now: Present) -> Idea:
+def _fallback_idea(rows: Sequence[SessionRow], now: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
     here = [row for row in rows if row.measured == now.ground]
     measured = [row for row in here if row.ratios]

@@ -25,7 +25,7 @@ from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard, Saving
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
+from loop.money.bill import charged_rates, hourly_usd, no_price, rate_for_gpu
 from loop.profile.bottleneck import outcome_text, outcomes
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
@@ -36,9 +36,9 @@ from loop.store.index import LOOKED_BACK
 
 FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
-SPREAD, SPREAD_WORTH = 0.25, 3.0
+SPREAD, SPREAD_RUNS = 0.25, 3.0
 """Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
-PRIOR_WORTH = (SPREAD / 1.2) ** 2
+PRIOR_RUNS = (SPREAD / 1.2) ** 2
 """Number of runs that an author's estimate counts as: authors err by a factor of 3 and more."""
 LEVEL = 0.8
 """Probability that an interval of time or cost contains the actual value."""
@@ -86,9 +86,9 @@ def expected_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) ->
     guess = math.log(estimate_s)
     middle = weighted_median(logs) if weight > 0 else guess
     deviation = 1.4826 * weighted_median([(abs(log - middle), w) for log, w in logs]) if weight > 0 else 0.0
-    worth, freedom = PRIOR_WORTH + weight, SPREAD_WORTH + weight
-    variance = (SPREAD_WORTH * SPREAD**2 + weight * deviation**2) / freedom
-    centre = (PRIOR_WORTH * guess + weight * middle) / worth
+    worth, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
+    variance = (SPREAD_RUNS * SPREAD**2 + weight * deviation**2) / freedom
+    centre = (PRIOR_RUNS * guess + weight * middle) / worth
     return Duration(centre, math.sqrt(variance * (1 + 1 / worth)), freedom, weight)
 
 
@@ -380,7 +380,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     return filled_table(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
-def foresee(head: SessionHead, setting: Setting) -> SessionHead:
+def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session head, with the predicted time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
@@ -388,7 +388,9 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, now)
     ai = card.find(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
-    least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates_of(card, head.device, head.gpu))
+    least_usd = sum(
+        rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged_rates(card, head.device, head.gpu)
+    )
     patterns = []
     for planned in plan.patterns:
         duration = reachable.patterns[planned.pattern.name]
@@ -403,7 +405,7 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
     """Name of a GPU the session would hold without a price; its cost is in no prediction."""
-    free = head.device != "cuda" or gpu_rate(card, head.gpu) is not None
+    free = head.device != "cuda" or rate_for_gpu(card, head.gpu) is not None
     return None if free else head.gpu or "a GPU"
 
 

@@ -48,7 +48,7 @@ def target(project: Project) -> Read[Target]:
     return read
 
 
-def ground(project: Project) -> str:
+def sources_hash(project: Project) -> str:
     """Hash of all definitions and sources below the target's folder. Results hold while it is equal.
 
     Selects files by ending, so that output of steps does not count; adds the programs that command
@@ -71,7 +71,7 @@ def ground_files(project: Project) -> list[Path]:
     return sorted(path for path in paths if path.is_file())
 
 
-def harness(project: Project) -> str:
+def uncompiled_hash(project: Project) -> str:
     """Hash of the non-compiled files of `ground`: reference, workloads, tolerances, scripts."""
     return hash_files((file for file in ground_files(project) if file.suffix not in COMPILED), project.target)
 

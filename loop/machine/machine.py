@@ -247,7 +247,7 @@ def processor_flags() -> frozenset[str]:
     return frozenset()
 
 
-TELLING = (
+IDENTIFYING_LINES = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
 )  # fmt: skip
@@ -258,5 +258,7 @@ TELLING = (
 def processor_identity() -> str:
     """Hash of the processor's model and features, from /proc/cpuinfo; else of its name."""
     rows = (line.partition(":") for line in _processor_lines())
-    facts = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
+    facts = dict.fromkeys(
+        f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in IDENTIFYING_LINES
+    )
     return content_hash("\n".join([platform.machine(), *facts]) if facts else platform.processor())

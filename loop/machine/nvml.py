@@ -170,7 +170,7 @@ REMEDY = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
 @dataclass(frozen=True)
-class Company:
+class OtherUse:
     """Other users of the GPU."""
 
     others: tuple[User, ...] = ()

@@ -107,7 +107,7 @@ class VerifyOutput(Checked):
         return Ours("wrong", failed.message, failed.cause, failed.status)
 
 
-def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
+def gate_verdict_on(name: str, finished: Sequence[Finished]) -> Ours:
     """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does."""
     verdicts, no_speed = [output.of(name) for output in outputs_of(finished, VerifyOutput)], ""
     for verdict in (v for output in outputs_of(finished, MeasureOutput) for v in output.verdicts):

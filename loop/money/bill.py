@@ -37,7 +37,7 @@ class Used:
 
     def priced(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
         """A charge for each resource at the card's prices, or the reason why it has no figure."""
-        rate, waiting = held_rate(card, self.device, self.gpu), card.find(card.waiting)
+        rate, waiting = machine_rate(card, self.device, self.gpu), card.find(card.waiting)
         if rate is not None:
             yield _by_time(rate, max(self.seconds, rate.minimum_s))
         elif self.device == "cuda":
@@ -87,7 +87,7 @@ def make_bill(
     priced = [*used.priced(card)]
     charges = tuple(item for item in priced if isinstance(item, Charge))
     usd = sum(charge.usd for charge in charges)
-    per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
+    per_minute = sum(rate.usd_per_hour for rate in charged_rates(card, used.device, used.gpu)) / 60
     savings = spared_builds(finished, per_minute)
     saved_usd = sum(saving.usd for saving in savings)
     return Bill(
@@ -143,24 +143,24 @@ def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) 
             yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"
 
 
-def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
+def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
     """The rates at which each second of a session is charged."""
-    return tuple(rate for rate in (held_rate(card, device, gpu), card.find(card.waiting)) if rate is not None)
+    return tuple(rate for rate in (machine_rate(card, device, gpu), card.find(card.waiting)) if rate is not None)
 
 
-def held_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
+def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
     """Rate of the machine held; None on a processor, unless the whole machine is rented."""
-    rate = gpu_rate(card, gpu)
+    rate = rate_for_gpu(card, gpu)
     return rate if rate is not None and (device == "cuda" or rate.whole) else None
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
     """Dollars that an hour of a session costs, without AI."""
-    rates = rates_of(card.attended(head.attended), head.device, head.gpu)
+    rates = charged_rates(card.attended(head.attended), head.device, head.gpu)
     return sum(rate.usd_per_hour for rate in rates)
 
 
-def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
+def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
     """The card's rate for a GPU; None if the rate is for another GPU.
 
     `NVIDIA H100 80GB HBM3` matches `NVIDIA H100`; a rate without a GPU fits any.

@@ -17,7 +17,7 @@ from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
-from loop.money.bill import STALE_DAYS, Used, gpu_rate, make_bill, no_price
+from loop.money.bill import STALE_DAYS, Used, make_bill, no_price, rate_for_gpu
 from loop.money.model import AgedRate, Costs, Ledger, Options, Prices, StopCost, Waiting
 from loop.money.section import WHO
 from loop.report import format as say
@@ -206,7 +206,7 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
     first, recent = gpus().first, index.rows(here.sessions, last=index.LOOKED_BACK)
     past = [row.environment.gpu for row in recent if not row.recorded]
     gpu = first.name if first else next(filter(None, reversed(past)), None)
-    rate = gpu_rate(card, gpu)
+    rate = rate_for_gpu(card, gpu)
     if rate is None:
         raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
     return rate.usd_per_hour

@@ -17,7 +17,7 @@ from loop.model.money import RateCard
 from loop.model.output import read_output
 from loop.model.plan import Text
 from loop.model.record import Finished, latest_attempts
-from loop.money.bill import gpu_rate, no_price
+from loop.money.bill import no_price, rate_for_gpu
 from loop.money.model import (
     Hours,
     KeepOrStop,
@@ -328,7 +328,7 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     """Weigh keeping the GPU against stopping it, by the measured restart and the card's prices."""
     yield from ()
     card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
-    rate = gpu_rate(card, gpu) if card else None
+    rate = rate_for_gpu(card, gpu) if card else None
     restart = restart_of(context.past.sessions, context.bench.device, context.finished)
     if card is None or rate is None or restart is None:
         why = "no restart was measured: nothing was compiled and then timed here or in a session before"

@@ -22,7 +22,7 @@ from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
 from loop.optimize.campaign import ANSWER, compiler_refusal
-from loop.optimize.edits import changeable, handed_back, may_change, page_of, readers_of
+from loop.optimize.edits import changeable, current_edit, may_change, page_of, readers_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
 from loop.profile.actions import leaf_words, value
@@ -265,7 +265,7 @@ def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutpu
             chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
             why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
         return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    back = handed_back(shop, brief, tree)
+    back = current_edit(shop, brief, tree)
     same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"

@@ -23,7 +23,7 @@ from loop.model.campaign import Ended, Proposal
 from loop.model.change import Brief, BriefOutput, jobs_of
 from loop.model.jobs import usd_of
 from loop.optimize.checking import NOTE, CheckNote
-from loop.optimize.edits import Taken, handed_back, handed_over, page_of
+from loop.optimize.edits import Taken, apply_proposal, current_edit, page_of
 from loop.optimize.keeping import CampaignSpent
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
@@ -211,9 +211,9 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[Br
     for proposal in ordered:
         # With jobs, a conflicting edit has already lost to the kept one.
         start = "" if terms.executor else past.first_base
-        proposal = fresh[proposal.number] = handed_over(tree, proposal, past.judged_edits, start)
+        proposal = fresh[proposal.number] = apply_proposal(tree, proposal, past.judged_edits, start)
         if proposal.ended == "edited":
-            back = handed_back(shop, brief, tree)
+            back = current_edit(shop, brief, tree)
             idea = f" ({proposal.idea})" if proposal.idea else ""
             edit = f"candidate {proposal.number}{idea}: {', '.join(back.files)} ({back.lines} lines)"
             left_out = f"not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.builds.build import find_id
+from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
@@ -70,7 +70,7 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
         message = "the edit changes no variant of this session"
     for build in touched:
         known = incumbents.get(build.variant)
-        before = find_id(build.variant, known, context.bench.cache) if known else None
+        before = find_build_by_id(build.variant, known, context.bench.cache) if known else None
         if before is None or not is_same_build(before, build):
             break
     else:
@@ -154,7 +154,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
         message = f"{message}; {offered}"
         built = at_hand.found(BuildOutput)
         builds = {build.variant: build.build_id for build in built.builds} if built else {}
-        ground = targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
+        ground = targets.sources_hash(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
         fields = {"taking": command, "incumbents": {**past.incumbents, **builds}, "ground": ground}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}

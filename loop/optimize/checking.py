@@ -167,7 +167,7 @@ def _speed(
     """
     bench, name, side = context.bench, right.variant, context.bench.side(right.variant, right)
     known = note.incumbents.get(name) if note else None
-    incumbent = build.find_id(name, known, Path(note.builds)) if note and known else None
+    incumbent = build.find_build_by_id(name, known, Path(note.builds)) if note and known else None
     rival, against = bench.side(BASELINE), BASELINE
     if incumbent is not None:
         rival, against = bench.side(name, incumbent).renamed("incumbent"), "the incumbent"

@@ -50,7 +50,7 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
         return Result(ConfirmOutput(ok=True, message="nothing was kept"))
     confirmed, wrong, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old, new = (build.find_id(name, ids[name], context.bench.cache) for ids in (start, now))
+        old, new = (build.find_build_by_id(name, ids[name], context.bench.cache) for ids in (start, now))
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue

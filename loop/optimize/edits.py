@@ -93,7 +93,7 @@ def page_of(notes: Path, brief: Brief) -> Path:
     return notes / f"{brief.number}-brief.md"
 
 
-def handed_back(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
+def current_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
     changed, patch = tree.changed(), tree.patch()
     lines, digest = sum(changed.values()), content_hash(patch)
@@ -189,7 +189,7 @@ def _put_back(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def handed_over(tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
+def apply_proposal(tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
     """Apply a candidate's edit to the session's worktree; `ended` changes if it cannot be judged.
 
     The edit is rebased on changes kept meanwhile. If they conflict, it replaces those kept since

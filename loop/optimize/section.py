@@ -83,15 +83,15 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
 
 def has_verified_change(finished: Sequence[Finished]) -> bool:
     """Whether a change, or a point of a tuning search, was verified."""
-    return _came_to(finished, {"change.verify"}, {"wrong", "timed", "best"})
+    return _has_result(finished, {"change.verify"}, {"wrong", "timed", "best"})
 
 
 def has_timed_change(finished: Sequence[Finished]) -> bool:
     """Whether a change, or a point of a tuning search, was timed."""
-    return _came_to(finished, {"change.measure", "change.compare"}, {"timed", "best"})
+    return _has_result(finished, {"change.measure", "change.compare"}, {"timed", "best"})
 
 
-def _came_to(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
+def _has_result(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
     """Whether one of the actions has a result, or a search point one of the outcomes."""
     mine = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
     trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]

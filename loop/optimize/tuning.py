@@ -35,7 +35,7 @@ from loop.model.plan import Identifier
 from loop.model.target import Target, Tuning, Values, Workload
 from loop.model.workloads import expand
 from loop.optimize.briefing import keeping_rule
-from loop.optimize.edits import handed_back
+from loop.optimize.edits import current_edit
 from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -111,7 +111,7 @@ class PointSearch:
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         with contextlib.suppress(BuildFailed):  # A hash of all but the values.
             recipe, defines = self._recipe(self.incumbent), tuning.defines(self.incumbent)
-            digest = yield from build.ground_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
+            digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
         past = [] if context.task.again else context.past.searches
@@ -280,7 +280,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         decline=f"{shop.resume} --decline",
         tuning=search.name,
     )
-    back = handed_back(shop, brief, tree)
+    back = current_edit(shop, brief, tree)
     faster = f"{label_of(best.values)} looks {times(best.ratio, 3)} as fast as now"
     fields["message"] = f"{search.name}: {faster}; {search.counts()}"
     return BriefOutput(**{**dict(back), **fields})

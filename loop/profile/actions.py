@@ -21,7 +21,7 @@ from loop.profile.launch_limits import filling_of, gpu_at_hand
 from loop.profile.model import ProfileOutput
 from loop.profile.profile import SHARES, facts, profile_call
 from loop.profile.profile import source as source_of
-from loop.profile.roof import Reach, measure_roof
+from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
 from loop.steps.context import Context, Result, Working
@@ -173,7 +173,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
         hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
     profiles = []
-    roofs: dict[Dtype, Reach] = {}
+    roofs: dict[Dtype, PeakRates] = {}
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for measured in chosen:
@@ -186,7 +186,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
 
 
 def _look(
-    context: Context, measured: Measurement, build: Build | None, variants: int, roof: Reach
+    context: Context, measured: Measurement, build: Build | None, variants: int, roof: PeakRates
 ) -> Generator[Tick, None, Notes]:
     """Collect all facts about one variant on one workload; `variants` share the time limit."""
     notes, bench = Notes(), context.bench
@@ -219,7 +219,7 @@ def _look(
     return notes
 
 
-def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: Notes) -> None:
+def _look_at_roof(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved = (counted_work(text, workload) for text in (target.flops, target.bytes))
@@ -235,20 +235,20 @@ def _look_at_roof(context: Context, measured: Measurement, roof: Reach, notes: N
     notes.silent("it needs `flops` and `bytes`", "intensity")
 
 
-def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Reach]:
+def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
     """Peak rates of the device for a type; a processor's measured on the largest working set."""
     bench = context.bench
     if bench.device == "cuda":
         device = gpu_at_hand(context)
         if device is None:
-            return Reach(source="no peak of this GPU is in the manifest")
-        return Reach(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
+            return PeakRates(source="no peak of this GPU is in the manifest")
+        return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
     workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
     largest = max(working_set(bench.target, workload) for workload in workloads)
     try:
         return (yield from measure_roof(bench.cache, dtype, bench.threads, largest))
     except LoopError as error:
-        return Reach(source=error.message)
+        return PeakRates(source=error.message)
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:

@@ -215,7 +215,7 @@ def ask_host_code(
     )
     answers = yield from run_side_by_side(questions, cores())
     for library, calls in zip(emulated, answers, strict=True):
-        _hear(library.variant, calls, findings)
+        _add_launches(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
     findings.names = yield from demangle(sorted(symbols))
 
@@ -275,7 +275,7 @@ def ask_launches(
     return tuple(calls)
 
 
-def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
+def _add_launches(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
     """Add the reported launches of a variant to `findings`, and the workloads that have none."""
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:

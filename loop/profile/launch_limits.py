@@ -147,7 +147,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
     target, default = context.bench.target, arguments.device
-    known = {filling.variant for filling in _told(context)}
+    known = {filling.variant for filling in _reported_occupancies(context)}
     missing: list[str] = []
     every: list[Occupancy] = []
     for name, variant in target.variants.items():
@@ -171,7 +171,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     """
     bench, variant = context.bench, context.bench.target.variants[name]
     launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
-    for filling in _told(context) if device is not None else ():
+    for filling in _reported_occupancies(context) if device is not None else ():
         if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name if device else ""):
             return filling
     if launch is None or (device is None and variant.device == "cuda"):
@@ -182,7 +182,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     return declared_filling(name, launch, workload, device, at_hand=is_here)
 
 
-def _told(context: Context) -> Sequence[Occupancy]:
+def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     """Occupancies from launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
     earlier = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()

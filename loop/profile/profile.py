@@ -73,7 +73,7 @@ Watched = tuple[tuple[KernelRun, ...], str]
 """Kernel launches of one call in order, and why there are none, with a remedy."""
 
 
-def observe(
+def profiled_call(
     bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, limit_s: float
 ) -> Generator[Tick, None, tuple[Kernel, ...]]:
     """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`.
@@ -91,7 +91,7 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     try:
         yield from bench.expect(workload, wide=True)
         with bench.open(side) as worker:
-            kernels = yield from observe(bench, worker, side, workload, "trace", limit_s)
+            kernels = yield from profiled_call(bench, worker, side, workload, "trace", limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
         return (), f"torch's profiler: {error}"
     runs = [
@@ -167,7 +167,7 @@ def count_on_device(
         try:
             yield from bench.expect(workload, wide=True)
             with bench.open(side, under=under) as worker:
-                yield from observe(bench, worker, side, workload, "mark", limit_s)
+                yield from profiled_call(bench, worker, side, workload, "mark", limit_s)
                 code = yield from worker.end(limit_s, f"waiting for {NCU}")
                 failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:

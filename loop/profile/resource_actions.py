@@ -23,7 +23,7 @@ from loop.report import format as say
 from loop.report.markdown import Table, columns
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 
 FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
@@ -54,7 +54,9 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     built = yield from compiled_variants(context, chosen, findings)
     builds = [f"{build.variant} {build.build_id}" for build in built]
-    ground = rests_on(context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds)
+    ground = dependency_hash(
+        context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds
+    )
     earlier = None if findings.problems else take_over(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
@@ -75,7 +77,7 @@ def _judged(
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        lines = held_to_budgets(library, budgets, shapes)
+        lines = check_budgets(library, budgets, shapes)
         for every, own in zip((spilled, broken, unchecked), lines, strict=True):
             every += own
     if unchecked:
@@ -129,7 +131,7 @@ def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...
     return tuple(merged)
 
 
-def held_to_budgets(
+def check_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
     """Check one library. Returns three lists of lines: excessive spills, other exceeded budgets,

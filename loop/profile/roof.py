@@ -28,7 +28,7 @@ UNMEASURED = "the roof of this machine could not be measured"
 
 
 @dataclass(frozen=True)
-class Reach:
+class PeakRates:
     """Peak rates of a device; None if unknown."""
 
     flops_per_s: float | None = None
@@ -73,7 +73,7 @@ class Reach:
         return " and ".join(above)
 
 
-def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Reach]:
+def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
     """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError.
 
     Repeats disturbed measurements. Two-byte types run as float32: few processors compute in them.
@@ -89,7 +89,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
         flops, moved = figures["flops_per_s"], figures["bytes_per_s"]
         if flops >= QUIET * figures["most_flops_per_s"]:  # Else another program shared the core.
             reached = f"of {flops / 1e9:.3g} GFLOP/s and {moved / 1e9:.3g} GB/s"
-            return Reach(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
+            return PeakRates(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
     raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")
 
 

@@ -19,7 +19,7 @@ from loop.proving.prove import GROSS, GateOutput, Proof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
 from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Side
 
@@ -39,7 +39,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
-    ground = rests_on(context, "kernel.prove_gate", sources)
+    ground = dependency_hash(context, "kernel.prove_gate", sources)
     earlier = take_over(context, GateOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)

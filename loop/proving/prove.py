@@ -111,7 +111,7 @@ class Control:
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
-WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
+HONEST_COPY = Control("honest, by way of a control", "none", expected=(), theme="honest")
 """Uses the controls' array copies without a mistake. If it passes, copies cause no rejection."""
 EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 """Computes in float64, so it rounds differently from the reference's own type; has to pass too."""
@@ -160,7 +160,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     return tuple(every)
 
 
-def of_structure(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
+def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
     """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`
     and `output`: shapes of the floating-point inputs, and of the first floating-point output.
     """
@@ -210,7 +210,7 @@ def applicable_controls(
         call = bench.call(workload, "judge")
         inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATING]
         outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATING]
-        for control, shows in of_structure(inputs, outputs[0]) if inputs and outputs else ():
+        for control, shows in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
             pairs.setdefault(control.name, (control, []))[1].extend([workload] if shows else [])
     kinds: dict[str, tuple[Control, list[Workload]]] = {}
     for control, some in pairs.values():
@@ -324,7 +324,7 @@ def prove(
         proof.left_out += [] if shows_on else [f"{control.name}: no workload on which it could show"]
     shown = [(control, shows_on) for control, shows_on in chosen if shows_on]
     tried = {values_key(workload): workload for _, shows_on in shown for workload in shows_on}
-    honest = [(control, [*tried.values()]) for control in (HONEST, WAY) if shown]
+    honest = [(control, [*tried.values()]) for control in (HONEST, HONEST_COPY) if shown]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in (*honest, *shown)]
     try:
         yield from _check_all(bench, trials, tried.values(), ends)

@@ -16,7 +16,7 @@ Line = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Room:
+class SizeLimit:
     """How much of a section is shown; the records have the rest."""
 
     rows: int
@@ -25,7 +25,7 @@ class Room:
     lines: int
 
 
-ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))
+ROOMS = (SizeLimit(1000, 4000, 400), SizeLimit(200, 600, 60), SizeLimit(40, 200, 10))
 """Tried from the largest until the report fits into `LARGEST` bytes."""
 LONGEST = 400
 """Most characters of one text on a terminal."""
@@ -60,7 +60,7 @@ class Section:
     def __bool__(self) -> bool:
         return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
 
-    def markdown(self, room: Room) -> Iterator[str]:
+    def markdown(self, room: SizeLimit) -> Iterator[str]:
         """Yield the parts as escaped Markdown."""
         if self.title:
             yield f"### {prose(shortened(self.title, room.letters))}"
@@ -78,7 +78,7 @@ class Section:
             yield block(self.code, self.language, room.lines if self.language == "text" else None)
 
 
-def fitted_text(render: Callable[[Room], str]) -> str:
+def fitted_text(render: Callable[[SizeLimit], str]) -> str:
     """The longest text that fits into `LARGEST` bytes; if none does, the shortest, cut after a whole fold."""
     text = ""
     for room in ROOMS:
@@ -90,7 +90,7 @@ def fitted_text(render: Callable[[Room], str]) -> str:
     return f"{whole}{fold_end}{CUT}" if fold_end else f"{head.partition('<details>')[0]}{CUT}"
 
 
-def in_markdown(sections: Iterable[Section], room: Room) -> str:
+def in_markdown(sections: Iterable[Section], room: SizeLimit) -> str:
     """Sections as Markdown, at most `room.rows` of them."""
     every = tuple(filter(None, sections))
     texts = [part for section in every[: room.rows] for part in section.markdown(room)]
@@ -99,7 +99,7 @@ def in_markdown(sections: Iterable[Section], room: Room) -> str:
     return "\n\n".join(texts)
 
 
-def _bullets(lines: Sequence[Line], room: Room) -> str:
+def _bullets(lines: Sequence[Line], room: SizeLimit) -> str:
     """A list in Markdown, at most `room.rows` long."""
     shown = list(lines[: room.rows])
     if len(shown) < len(lines):

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
 from loop.report.markdown import Markdown, Table, shortened
-from loop.report.sections import ROOMS, Room, in_markdown
+from loop.report.sections import ROOMS, SizeLimit, in_markdown
 
 
 def jinja(
@@ -27,7 +27,7 @@ def jinja(
     )
 
 
-def environment(templates: Path, room: Room = ROOMS[0]) -> Environment:
+def environment(templates: Path, room: SizeLimit = ROOMS[0]) -> Environment:
     """A Jinja2 environment for Markdown. Values go through one of these filters, or are escaped."""
     env = jinja(templates, autoescape=False, finalize=markdown.printed_value)
     filters: dict[str, Callable[..., str]] = {

@@ -20,7 +20,7 @@ from loop.optimize.section import skips_judging
 from loop.report import format as say
 from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Table, code, columns, filled_table, prose, shortened
-from loop.report.sections import Room, Section, in_markdown
+from loop.report.sections import Section, SizeLimit, in_markdown
 from loop.session import course
 from loop.session.course import View
 from loop.session.objective import anything_judged, objective_verdict
@@ -315,7 +315,7 @@ LEFT_OUT = 160
 """Bytes reserved for the note that names omitted sections."""
 IMPORTANT = 3
 """The first sections (cause, next action, variants) precede the output of failed steps."""
-ROOMS = tuple(Room(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
+ROOMS = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
 """Sizes to which a section is cut, tried from the largest until the section fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)

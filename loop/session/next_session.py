@@ -8,9 +8,9 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
-from loop.learning.learnings import one_line, where_to_begin
-from loop.learning.next_plan import Idea, Present, benefit, ideas, never_judged
-from loop.learning.prediction import expected_text, foresee, predicted_cost
+from loop.learning.learnings import failure_location, one_line
+from loop.learning.next_plan import Idea, TargetState, benefit, ideas, never_judged
+from loop.learning.prediction import expected_text, predicted_cost, with_prediction
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
@@ -103,7 +103,7 @@ def propose_next(
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
             continue
         try:
-            head = foresee(_head(idea, setting, device), setting)
+            head = with_prediction(_head(idea, setting, device), setting)
         except LoopError:  # Its variant was removed, or runs on another device.
             continue
         if idea.plan not in TIMED or idea.variant not in head.emulated:
@@ -143,7 +143,7 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
     return head, ""
 
 
-def present_target(setting: Setting, device: str = "auto") -> Present:
+def present_target(setting: Setting, device: str = "auto") -> TargetState:
     """The target's present state: its variants, and the workloads that this machine can judge."""
     target = setting.target
     chosen = choose_device(device, target, ())
@@ -158,8 +158,8 @@ def present_target(setting: Setting, device: str = "auto") -> Present:
             names = frozenset(w.name for w in takes if not (name in emulated and too_much(target, w)))
             if names:
                 declared[name][workloads] = names
-    return Present(
-        ground=targets.ground(setting.project),
+    return TargetState(
+        ground=targets.sources_hash(setting.project),
         compiled=[name for name in mains if changeable(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
         weights=weights(target, target.dtypes[chosen]),
@@ -216,7 +216,7 @@ def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> 
         return f"{one_line(error.message)}\n{head.command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
-    begin = where_to_begin(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
+    begin = failure_location(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
     # The report already shows this session's findings. Name the first of the other reasons.
     why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
     sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))

@@ -16,7 +16,7 @@ from loop.base.machine_failures import Folders, failure_behind
 from loop.base.places import WORKTREES, refuse_unnamed, state_folder
 from loop.base.screen import Screen
 from loop.learning.failures import Recall
-from loop.learning.prediction import foresee, show_plan
+from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import hosted
 from loop.library.rates import rates
@@ -41,7 +41,7 @@ from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished_steps, last_closed
-from loop.store.past_changes import known_good, lost_ideas, searches, tries
+from loop.store.past_changes import earlier_tries, known_good, lost_ideas, past_searches
 from loop.store.sessions import CHANGES, SessionFolder
 
 
@@ -75,7 +75,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head, inputs = make_head(request, setting, resolved), ""
     if request.seed is None:
         head, inputs = with_failing_seed(setting, head)
-    head = foresee(head, setting)
+    head = with_prediction(head, setting)
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
     if hosted() is None and asks_for_changes(head):  # With `--on`, the sending machine has checked this.
@@ -123,7 +123,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         now = {
             "revision": revision(setting.project.target),
             "ground": ground,
-            "harness": targets.harness(setting.project),
+            "harness": targets.uncompiled_hash(setting.project),
             "attended": head.attended or request.attended,
         }
         head = head.model_copy(update=now)
@@ -138,7 +138,7 @@ def ground_of(session: Session) -> str:
     worktree may hold an edit, and the target's own files changed, too.
     """
     head, target, shop = session.head, session.setting.project.target, session.workshop
-    now = targets.ground(session.setting.project)
+    now = targets.sources_hash(session.setting.project)
     if now == head.ground or worktree.find_worktree(target, shop.tree) is None:
         return now
     if session.request.decline:
@@ -212,9 +212,9 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
     )
     past = Past(
         known_good=known_good(root, head),
-        tries=tries(root, head),
+        tries=earlier_tries(root, head),
         lost=lost_ideas(root, head) if task.changes else (),
-        searches=searches(root, head) if task.changes else (),
+        searches=past_searches(root, head) if task.changes else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
         steps_of=lambda name: SessionFolder(root / name).finished(),
     )

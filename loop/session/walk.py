@@ -277,7 +277,7 @@ class Walk:
             killed=outcome.killed,
             **({"seconds": 0.0} if because else timer.end()),
         )
-        forget_what_stood_on(self.standing, record)
+        drop_later_records(self.standing, record)
         yield StepEnded(record, outcome.samples)
         return record
 
@@ -384,12 +384,12 @@ def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
     standing: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED:
-            forget_what_stood_on(standing, record)
+            drop_later_records(standing, record)
             standing[record.key] = record
     return standing
 
 
-def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> None:
+def drop_later_records(standing: dict[Key, Finished], record: Finished) -> None:
     """If a repeated step has another output `identity` than before, drop the records of all later steps."""
     earlier = standing.get(record.key)
     if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):

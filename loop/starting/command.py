@@ -75,8 +75,8 @@ def init(request: InitRequest, screen: Screen) -> None:
         raise UsageError("give either --from or --command", hint=hint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder}: is there, and not an empty folder", hint=request.again(folder / "target"))
-    likes, fixed = _likes(request.like)
-    start = _started(request)
+    likes, fixed = _parse_like(request.like)
+    start = _read_variant(request)
     source = request.reference if start else request.source
     if source is None:
         raise UsageError("no function says what is right", request.again(folder, "--reference", "module:function"))
@@ -105,7 +105,7 @@ def init(request: InitRequest, screen: Screen) -> None:
     screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in after)]))
 
 
-def _started(request: InitRequest) -> Start | None:
+def _read_variant(request: InitRequest) -> Start | None:
     """The variant of a kernel or program; None for a Python function.
 
     A program's words that name files become absolute paths, because it runs in the target's folder.
@@ -116,7 +116,7 @@ def _started(request: InitRequest) -> Start | None:
         path = Path(file if colon else request.source)
         if path.suffix not in BUILDS:
             return None
-        return of_source(path, function if colon else "", _given(request.values))
+        return of_source(path, function if colon else "", _parse_set(request.values))
     try:
         words = shlex.split(request.command)
     except ValueError as error:
@@ -142,7 +142,7 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
             for shape in terms["likes"][name]:
                 shape["dtype"] = shape["dtype"] or dtype
     terms |= {"folder": str(right.folder), "module": right.module, "name": right.name}
-    terms |= {"given": _given(request.values), "compiled": start is not None}
+    terms |= {"given": _parse_set(request.values), "compiled": start is not None}
     env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1", **UNTIMED}
     with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
@@ -160,7 +160,7 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
     return {**facts, "function": terms["function"]}
 
 
-def _given(texts: Sequence[str]) -> dict[str, Any]:
+def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
     """Path to its `--set` value: a Python literal, else the text itself."""
     values: dict[str, Any] = {}
     for text in texts:
@@ -174,7 +174,7 @@ def _given(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
+def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes.
 
     A size given by number gets a letter as its name; equal numbers share one name.

@@ -28,7 +28,7 @@ KEPT = 1000
 """Job folders that are kept, so that a resumed campaign can reuse their results."""
 
 
-SAMPLES = f"{folder.MADE}/samples.json"
+SAMPLES = f"{folder.RESULTS}/samples.json"
 """Path of a step's raw samples in its job's folder."""
 _SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 

@@ -27,7 +27,7 @@ class Lasting(Model):
     that no compiler reads are unchanged. 0: never reused."""
 
 
-def rests_on(context: Context, action: str, *more: str) -> str:
+def dependency_hash(context: Context, action: str, *more: str) -> str:
     """Hash of everything that a step's result depends on, but the seed; empty outside a session.
 
     `more`: ids of the builds that the step looks at, if any.

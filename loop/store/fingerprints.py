@@ -132,7 +132,7 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
     ended = list(finished)
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(ended):
-        for failed in of_step(record) if record.status == "failed" else ():
+        for failed in fingerprints_of_step(record) if record.status == "failed" else ():
             gone = any(_gets_past(later, record, failed) for later in ended[index + 1 :])
             facts = {"pattern": record.pattern, "step": record.step, "message": record.message[:KEPT]}
             cure = {"hint": (record.hint or "")[:KEPT], "cured_by": session if gone else None}
@@ -141,7 +141,7 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
     return tuple(failures.values())
 
 
-def of_step(record: Finished) -> tuple[FailureSeen, ...]:
+def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
     """Fingerprints of one failed step: one per wrong variant, else one for the step."""
     verified = read_output(record, VerifyOutput)
     wrong = []
@@ -172,5 +172,5 @@ def _gets_past(later: Finished, record: Finished, failed: FailureSeen) -> bool:
         return False
     if later.status == "passed":
         return True
-    subjects = {other.subject for other in of_step(later)} if later.status == "failed" else {""}
+    subjects = {other.subject for other in fingerprints_of_step(later)} if later.status == "failed" else {""}
     return bool(failed.subject) and "" not in subjects and failed.subject not in subjects

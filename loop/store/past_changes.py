@@ -30,7 +30,7 @@ def _earlier(
             left_out(error)
 
 
-def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
+def earlier_tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
 
     One entry per session and variant, from the variant's last verification.
@@ -126,7 +126,7 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     return tuple(ideas.values())
 
 
-def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
+def past_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Tuning searches of earlier sessions with this toolchain, oldest first."""
     past = []
     for folder, _, steps in _earlier(root, head, toolchain_of):

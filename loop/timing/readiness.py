@@ -15,7 +15,7 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds, workloads
 from loop.machine import nvml
 from loop.machine.gpus import gpus
-from loop.machine.nvml import Company
+from loop.machine.nvml import OtherUse
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.steps.context import Context
@@ -116,7 +116,7 @@ def warn_after(bench: Bench, busy: int | None = None) -> str:
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
-    company = Company(
+    company = OtherUse(
         others=nvml.other_users(others, children, set(psutil.pids())),
         loose_bytes=(bench.sensors.memory() or (0, 0))[1] - held,
         busy_percent=busy,

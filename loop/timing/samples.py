@@ -34,7 +34,7 @@ EMPTY: dict[Way, str] = {
 """Calls that do nothing, by the way they are called."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
-VOUCHES, VOUCHES_S = 3.0, 20e-6
+PROVES_FACTOR, VOUCHES_S = 3.0, 20e-6
 """A verified call also proves calls up to this many times faster, or samples this much shorter."""
 CLEAN = 0.02
 """Share of its time that a sample may wait for a core and still count."""
@@ -135,7 +135,7 @@ class Timings:
             return None
         usual_s = math.exp(log_time(own))
         for proof in proofs:
-            if proof.seconds < VOUCHES * usual_s or (proof.seconds - usual_s) * proof.calls < VOUCHES_S:
+            if proof.seconds < PROVES_FACTOR * usual_s or (proof.seconds - usual_s) * proof.calls < VOUCHES_S:
                 return None
         return usual_s, min(proof.seconds for proof in proofs)
 

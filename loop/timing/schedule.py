@@ -139,7 +139,7 @@ class TimingRound:
         for place, workload in enumerate(fresh):
             names = open_[workload.name]
             yield from self._stage(workload, names, timings)
-            rounds = min(rounds, (yield from self._turn_about(workload, names, timings, len(fresh) - place)))
+            rounds = min(rounds, (yield from self._time_rounds(workload, names, timings, len(fresh) - place)))
             for name in names:
                 with self._turn(name, workload):
                     yield from self.calls.pop(name).forget(LONGEST_S, self._note(workload))
@@ -210,7 +210,7 @@ class TimingRound:
         if probed := (yield from self.calls[name].probe()):
             timings.probes.setdefault((name, workload.name), []).append(probed)
 
-    def _turn_about(
+    def _time_rounds(
         self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
     ) -> Generator[Tick, None, int]:
         """The rounds of one workload, sides alternating; returns how many were timed.

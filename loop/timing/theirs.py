@@ -12,11 +12,11 @@ from loop.base.stats import times
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
 from loop.formats.table import made_of
-from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, ask_evaluator, causes, verdicts_agree
+from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, disagreement_causes, run_evaluator, verdicts_agree
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
-from loop.model.output import MeasureOutput, Output, ours_on, outputs_of
+from loop.model.output import MeasureOutput, Output, gate_verdict_on, outputs_of
 from loop.model.plan import Pattern
 from loop.model.record import Finished
 from loop.report.markdown import Column, Table
@@ -103,21 +103,21 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Genera
     asked = ForeignAnswer(
         task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
     )
-    return (yield from ask_evaluator(asked, evaluator))
+    return (yield from run_evaluator(asked, evaluator))
 
 
 def two_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Our verdict, from the session's finished steps, together with the evaluator's."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
-    own = ours_on(name, finished)
+    own = gate_verdict_on(name, finished)
     return Both(
         answer=name,
         ours=own.verdict,
         ours_why=own.why,
         ratio=min(ratios, default=None) if not own.why else None,
         theirs=verdict,
-        causes=tuple(causes(task, own, verdict)),
+        causes=tuple(disagreement_causes(task, own, verdict)),
     )
 
 

@@ -190,7 +190,7 @@ class TimedCall:
         own_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
         self.replays = own_device == "cuda" and not self.is_program
         """Whether a GPU replays the calls; then the device's clock times samples, too."""
-        self.one_memory: bool | None = None
+        self.returns_same_buffer: bool | None = None
         """Whether calls of a sample return one buffer; then one call is a sample. None: unknown."""
         self._places: list[int] = []
         self._glimpse = b""
@@ -278,7 +278,7 @@ class TimedCall:
             whole, waited = yield from self._timed(waits, calls)
             self._note(sampled, whole, waited, calls * self._passes())
             if known or (not late and (not self.replays or self.returns)):
-                spent += yield from self._hand_over(sampled, calls, chosen, bring=known or self._soon())
+                spent += yield from self._return_results(sampled, calls, chosen, bring=known or self._soon())
             spent += whole
             sound += 0.0 if is_disturbed(whole, waited) else whole
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
@@ -304,7 +304,7 @@ class TimedCall:
         If so, a sample becomes one call, since later calls overwrite earlier results. The test:
         calls on other inputs return the first call's bytes; another sample returns others.
         """
-        if self.one_memory is not None or not self.returns or calls == 1:
+        if self.returns_same_buffer is not None or not self.returns or calls == 1:
             return
         samples = []
         for _ in range(2):
@@ -316,7 +316,7 @@ class TimedCall:
             samples.append((windows, begins))
         (windows, begins), (_, others) = samples
         later = {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
-        self.one_memory = begins[0] in later and begins[0] != others[0]
+        self.returns_same_buffer = begins[0] in later and begins[0] != others[0]
 
     def _soon(self) -> bool:
         """True once in `GIVEN` times, at random."""
@@ -336,7 +336,7 @@ class TimedCall:
         if waited is not None:
             sampled.waited.append(waited / calls)
 
-    def _hand_over(
+    def _return_results(
         self, sampled: SegmentSamples, calls: int, chosen: int | None, *, bring: bool
     ) -> Generator[Tick, None, float]:
         """Have the worker finish and return its results; the seconds that this took.
@@ -399,7 +399,7 @@ class TimedCall:
     def _calls_at_once(self, once: float, *, single: bool = False, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, if one takes `once` seconds: as many as the clock needs."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
-        if single or self.one_memory or self.call.updates:  # Updated inputs need a rewrite.
+        if single or self.returns_same_buffer or self.call.updates:  # Updated inputs need a rewrite.
             self._replays = 1
             return 1
         if not self.replays:

@@ -326,7 +326,7 @@ class Asking:
         placed = [output.to(like.device) for output, like in zip(outputs, apart.tensors, strict=True)]
         tensors: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            tensors = as_given(structure_of(call), tensors, self.passes)
+            tensors = rebuild_inputs(structure_of(call), tensors, self.passes)
         values = {"inputs": tensors, "expected": expected, "outputs": put_together(apart.rest, placed)}
         check = partial(self.checker, *(values[name] for name in self.terms.checker.given))
         complaint: str = self._asked("checker", partial(complaint_of, check), call)
@@ -365,7 +365,7 @@ def draw_inputs(
     return take_apart((tuple(value), {}))
 
 
-def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
+def rebuild_inputs(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
     """Rebuild the generator's original result around these tensors."""
     positional, keywords = put_together(rest, tensors)
     if passes == "one":

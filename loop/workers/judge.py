@@ -368,11 +368,11 @@ class Judge:
             return self._output(call, n, tensors)
 
         call, tensors, plain = inputs.call, inputs.tensors, self.asking.is_plain(inputs.call)
-        faults = suspects.functions(self.asking.terms.faults) if plain else []
+        faults = suspects.load_faults(self.asking.terms.faults) if plain else []
         exact = [tensor.double() for tensor in tensors]
         own = [(words, partial(self.asking.ask, "fault", fault, exact, call)) for words, fault in faults]
-        of_call = suspects.of_call(reference, call, tensors, self.signature, right.reference, plain=plain)
-        results = suspects.of_results(right.reference, whole=right.is_whole)
+        of_call = suspects.faults_of_call(reference, call, tensors, self.signature, right.reference, plain=plain)
+        results = suspects.faults_of_result(right.reference, whole=right.is_whole)
         fits = suspects.fitting_suspects(held, itertools.chain(own, of_call, results))
         return suspects.fitting_suspects(held, held[0].multiplied()) if fits == {} else fits
 

@@ -30,7 +30,7 @@ from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apar
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import same_bits
 from loop.mistakes.functions import floating_places
-from loop.workers.asking import as_given, complaint_of, draw_inputs
+from loop.workers.asking import complaint_of, draw_inputs, rebuild_inputs
 
 SEED = 42
 """Seed set before each constructor."""
@@ -74,7 +74,7 @@ class StatedTask:
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
         """Why an output is wrong by the format's rule; empty if it is right."""
         if self.checker is not None:
-            inputs = as_given(apart.rest, [tensor.clone() for tensor in apart.tensors], self.terms["passes"])
+            inputs = rebuild_inputs(apart.rest, [tensor.clone() for tensor in apart.tensors], self.terms["passes"])
             values = {"inputs": inputs, "expected": expected, "outputs": output}
             return complaint_of(partial(self.checker, *(values[name] for name in self.terms["given"])))
         right, outputs = outputs_of(expected), outputs_of(output)

@@ -115,7 +115,7 @@ def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]
     return fitting
 
 
-def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
+def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
     """Load a target's own faults as (words, function). Raises Refused if one cannot be loaded."""
     functions = []
     for as_if, function in faults.items():
@@ -126,7 +126,7 @@ def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_sid
     return functions
 
 
-def of_call(
+def faults_of_call(
     answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor, *, plain: bool
 ) -> Iterator[Suspect]:
     """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
@@ -203,7 +203,7 @@ def _of_dimensions(
         yield "the last two dimensions of the output were swapped in memory", partial(torch.clone, turned)
 
 
-def of_results(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
+def faults_of_result(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
     """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one.
     `whole`: the results are integers; the last two kinds apply only then."""
     results = {

@@ -28,7 +28,7 @@ from loop.base.processes import kill_tree
 from loop.formats import table
 from loop.formats.model import ForeignTask, hindrances
 from loop.formats.table import as_target
-from loop.formats.theirs import Verdict, causes
+from loop.formats.theirs import Verdict, disagreement_causes
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import Ours
@@ -163,7 +163,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
         if one["file"] in own:
             row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
             ours = Ours(one["ours"], cause=one["ours_cause"])
-            row["causes"] = causes(table.load(path), ours, Verdict(status=own[one["file"]]))[:3]
+            row["causes"] = disagreement_causes(table.load(path), ours, Verdict(status=own[one["file"]]))[:3]
         yield row
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):

@@ -13,7 +13,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.builds import build as building
-from loop.builds.build import build, ground_without_flags
+from loop.builds.build import build, hash_without_flags
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task
@@ -170,7 +170,7 @@ def test_the_ground_of_a_search_is_the_same_for_all_its_values(folder: Path, tmp
     def stood_on(*flags: str) -> str:
         variant, tuned = make_variant(flags=(*FLAGS, *flags)), [flag for flag in flags if "TILE" in flag]
         terms = {"cache": tmp_path / "cache", "include": include_folder(), "limit_s": 60.0}
-        return str(run_to_end(ground_without_flags("right", variant, folder, tuned, **terms)))
+        return str(run_to_end(hash_without_flags("right", variant, folder, tuned, **terms)))
 
     assert (first := stood_on("-DTILE_ROWS=16")) == stood_on("-DTILE_ROWS=64")
     assert first != stood_on("-DTILE_ROWS=16", "-DOTHER=1")

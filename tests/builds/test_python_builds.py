@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.builds.build import BuildFailed, build_python, files_of, find_id
+from loop.builds.build import BuildFailed, build_python, files_of, find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.calls.call import FunctionTerms, Refused
 from loop.calls.torch_call import Importable
@@ -94,9 +94,9 @@ def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Pa
             copy.symlink_to(tmp_path / "two" / "scale.py")
         else:
             (copy if damage == "edited" else copy.with_name("torch.py")).write_text("x = 1")
-        assert find_id("ours", first.build_id, cache) is None
+        assert find_build_by_id("ours", first.build_id, cache) is None
         assert not made(tmp_path / "two", cache).cached
-        found = find_id("ours", first.build_id, cache)
+        found = find_build_by_id("ours", first.build_id, cache)
         assert found is not None
         assert (first.library, True, False) == (found.library, found.cached, found.compiled)
         assert ["scale.py"] == [path.name for path in copy.parent.iterdir()]

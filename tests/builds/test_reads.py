@@ -78,9 +78,9 @@ def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Pat
     library(2)
     (folder / "value.h").write_text('extern "C" int value();\n#define VALUE value()\n')
     made = build_one(folder, variant(flags=["-L.", "-lh", f"-Wl,-rpath,{folder}"]), tmp_path / "cache")
-    assert build.find_id("right", made.build_id, tmp_path / "cache") is not None
+    assert build.find_build_by_id("right", made.build_id, tmp_path / "cache") is not None
     library(3)
-    assert build.find_id("right", made.build_id, tmp_path / "cache") is None
+    assert build.find_build_by_id("right", made.build_id, tmp_path / "cache") is None
 
 
 @pytest.mark.parametrize("times", [1, 99])

@@ -10,7 +10,7 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.on_host import _brought_back, leave, not_back
+from loop.cli.on_host import _brought_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import there as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
@@ -53,7 +53,7 @@ def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queu
     there = Idle()
     there.queued = queued
     sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
-    leave(job, sent, make_host(folder), cast(There, there), [], Screen(quiet=True))
+    keep_or_stop_machine(job, sent, make_host(folder), cast(There, there), [], Screen(quiet=True))
     return (folder / "stopped").exists()
 
 
@@ -89,7 +89,7 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     """A job of that checkout which ended and was not brought back comes first."""
     job = make(tmp_path, "a")
     project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
-    assert is_away == (not_back(make_host(tmp_path), project.sessions, tree, None) is not None)
+    assert is_away == (unfetched_job(make_host(tmp_path), project.sessions, tree, None) is not None)
     assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")
 
 

@@ -35,7 +35,7 @@ def test_what_verification_can_find_is_killed_for_its_own_reason(bench: Bench) -
     (side,) = make_sides(bench, "right")
     proof: Proof = run_to_end(prove.prove(bench, side, expand(bench.target, ["timed"], "float32", 5)))
     honest = {one.name: one.killed for one in proof.results if one.kind == "honest"}
-    assert dict.fromkeys(("honest", table.WAY.name), False) == honest
+    assert dict.fromkeys(("honest", table.HONEST_COPY.name), False) == honest
     wrong = [one for one in proof.results if one.kind != "honest" and not one.right_reason]
     assert [] == [(one.name, one.reason) for one in wrong]
     assert [] == proof.left_out

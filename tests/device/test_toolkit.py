@@ -47,9 +47,9 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
     """Its CUDA release is held against the driver like nvcc's."""
     output = TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
     with old_driver.here():
-        conflict, hint = environment.no_torch(output, "2.4", "cuda")
+        conflict, hint = environment.torch_misfit(output, "2.4", "cuda")
         older = output.model_copy(update={"cuda_build": "12.6"})
-        assert "" == environment.no_torch(older, "2.4", "cuda")[0]
+        assert "" == environment.torch_misfit(older, "2.4", "cuda")[0]
     assert "torch built for CUDA 13.0 needs driver R580 or newer, this machine has 535.129.03" in conflict
     assert "install a newer driver, or a torch that is built for CUDA 12" == hint
 

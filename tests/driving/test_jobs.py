@@ -98,7 +98,7 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     go, python = tmp_path / "go", tmp_path / "python"
     python.write_text(f"#!/bin/sh\nn=0\nwhile [ ! -e {go} ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done\n")
     python.chmod(0o755)
-    monkeypatch.setattr(executor, "LOOP", (str(python),))
+    monkeypatch.setattr(executor, "COMMAND", (str(python),))
     return go
 
 

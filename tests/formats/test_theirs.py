@@ -9,7 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.formats import table
 from loop.formats.evaluators import EVALUATORS
-from loop.formats.theirs import ForeignAnswer, Verdict, ask_evaluator
+from loop.formats.theirs import ForeignAnswer, Verdict, run_evaluator
 from tests.formats import tasks
 
 EVALUATOR = """import os
@@ -100,7 +100,7 @@ def kernelbench(tmp_path: Path) -> ForeignAnswer:
 
 def ask(asked: ForeignAnswer) -> Verdict:
     """The verdict."""
-    verdict: Verdict = run_to_end(ask_evaluator(asked, EVALUATORS[asked.task.format]))
+    verdict: Verdict = run_to_end(run_evaluator(asked, EVALUATORS[asked.task.format]))
     return verdict
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import run_to_end
-from loop.gate.kernel import VerifyTerms, deal_out, verify
+from loop.gate.kernel import VerifyTerms, balance_shares, verify
 from loop.gate.model import ShareOutput
 from loop.gate.verification import merge_shares
 from loop.jobs.local import core_parts
@@ -34,8 +34,8 @@ def share(*sides: VariantChecks) -> ShareOutput:
 
 def test_work_is_dealt_out_like_cards() -> None:
     """The largest first, each to the share that has least: every place once, and sums that differ little."""
-    assert [[0, 3, 4], [1, 2]] == deal_out([5.0, 4.0, 3.0, 2.0, 1.0], 2)
-    assert [[0], [1]] == deal_out([1.0, 1.0], 2)
+    assert [[0, 3, 4], [1, 2]] == balance_shares([5.0, 4.0, 3.0, 2.0, 1.0], 2)
+    assert [[0], [1]] == balance_shares([1.0, 1.0], 2)
 
 
 def test_merged_checks_stand_in_the_order_of_one_job() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.gate.verify import Job, WrongTurns, cause_of, verify
+from loop.gate.verify import Job, WrongCalls, cause_of, verify
 from loop.model.measurement import VariantChecks
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
@@ -184,16 +184,16 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
 @pytest.mark.parametrize(
     ("seen", "again", "cause"),
     [
-        (WrongTurns("first", fresh=True), "first", "first call"),
-        (WrongTurns("first", fresh=True), "none", ""),
-        (WrongTurns("all", fresh=False), "none", "later calls"),
-        (WrongTurns("all", fresh=False), "all", ""),
-        (WrongTurns("later", fresh=True), "later", "later calls"),
-        (WrongTurns("later", fresh=True), "mixed", ""),
-        (WrongTurns("mixed", fresh=False), "mixed", ""),
+        (WrongCalls("first", fresh=True), "first", "first call"),
+        (WrongCalls("first", fresh=True), "none", ""),
+        (WrongCalls("all", fresh=False), "none", "later calls"),
+        (WrongCalls("all", fresh=False), "all", ""),
+        (WrongCalls("later", fresh=True), "later", "later calls"),
+        (WrongCalls("later", fresh=True), "mixed", ""),
+        (WrongCalls("mixed", fresh=False), "mixed", ""),
     ],
 )
-def test_a_race_is_no_matter_of_turns(seen: WrongTurns, again: str, cause: str) -> None:
+def test_a_race_is_no_matter_of_turns(seen: WrongCalls, again: str, cause: str) -> None:
     """Two processes have to agree on which calls are wrong."""
     assert cause == cause_of(seen, dataclasses.replace(seen, which=again, fresh=True))  # type: ignore[arg-type]
 

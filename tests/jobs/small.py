@@ -49,5 +49,5 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
     made, command = maker(tmp_path)
-    monkeypatch.setattr(executor, "TIED", command)
+    monkeypatch.setattr(executor, "COMMAND_DYING_WITH_PARENT", command)
     return made

@@ -10,5 +10,5 @@ COMMAND = "LOOP_SMALL_COMMAND"
 
 def run_small(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     """Runs what stands for `loop`."""
-    executor.TIED = tuple(shlex.split(os.environ[COMMAND]))
+    executor.COMMAND_DYING_WITH_PARENT = tuple(shlex.split(os.environ[COMMAND]))
     return ray.run_there(version, id_, packed, gpu=gpu)

@@ -67,11 +67,12 @@ def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, tmp_path: Path) -> None:
     """Nobody says how it ended. It is begun three times; after that it is not begun again."""
     job = make("sleep")
-    runs = "executor.TIED = tuple(sys.argv[2:]); executor.run(executor.JobFolder(Path(sys.argv[1])))"
+    runs = "executor.COMMAND_DYING_WITH_PARENT = tuple(sys.argv[2:]); "
+    runs += "executor.run(executor.JobFolder(Path(sys.argv[1])))"
     code = f"import sys; from pathlib import Path; from loop.jobs import executor; {runs}"
     for _ in range(jobs.MOST_TRIES):
         (job.path / "stdout").unlink(missing_ok=True)
-        runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *executor.TIED])
+        runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *executor.COMMAND_DYING_WITH_PARENT])
         while not jobs.read_text(job.path / "stdout"):
             assert runner.poll() is None
             time.sleep(0.01)

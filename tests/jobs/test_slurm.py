@@ -27,7 +27,8 @@ needs_slurm = pytest.mark.skipif(
 
 def runs(command: tuple[str, ...]) -> tuple[str, ...]:
     """What a task runs before its job's folder, where a small command stands for `loop`."""
-    code = f"import sys; from pathlib import Path; from loop.jobs import executor; executor.TIED = {command!r}; "
+    code = "import sys; from pathlib import Path; from loop.jobs import executor; "
+    code += f"executor.COMMAND_DYING_WITH_PARENT = {command!r}; "
     return sys.executable, "-c", f"{code}executor.run(executor.JobFolder(Path(sys.argv[1])))"
 
 

@@ -1,6 +1,6 @@
 """Concrete sentences from records, and a next step with a command that can be pasted."""
 
-from loop.learning.learnings import learnings, where_to_begin
+from loop.learning.learnings import failure_location, learnings
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
 
 AGAIN = "loop run session baseline --variant cpu --device cpu --threads 8 --seed 7"
@@ -19,6 +19,6 @@ def test_where_to_look_is_said_with_the_file() -> None:
     """File, message, first failing workload."""
     output = make_verify(make_check("b", right=False))
     finished = [make_finished(status="failed", output=output)]
-    assert "Look in cpu.cpp: 3 of 4096 elements wrong on b" == where_to_begin(finished, "cpu", ["cpu.cpp"])
-    assert "" == where_to_begin(finished, "other", [])
-    assert "" == where_to_begin([make_finished(output=make_verify())], "cpu", [])
+    assert "Look in cpu.cpp: 3 of 4096 elements wrong on b" == failure_location(finished, "cpu", ["cpu.cpp"])
+    assert "" == failure_location(finished, "other", [])
+    assert "" == failure_location([make_finished(output=make_verify())], "cpu", [])

@@ -1,6 +1,6 @@
 """What to do next: what is wrong before what was not measured, and that before speed."""
 
-from loop.learning.next_plan import Idea, Present, benefit, ideas
+from loop.learning.next_plan import Idea, TargetState, benefit, ideas
 from loop.model.change import KeptChange
 from loop.model.index import Judgement, SessionRow, StepRun
 from loop.model.profile import Promise, Promised
@@ -15,10 +15,10 @@ def row(number: int = 0, **fields: object) -> SessionRow:
     return make_row(number, **{"plan": "baseline", "ground": "files", **fields})
 
 
-def present(**fields: object) -> Present:
+def present(**fields: object) -> TargetState:
     """A target of which every variant has one workload."""
     base = {"ground": "files", "compiled": COMPILED, "tunable": ("b",), "declared": DECLARED}
-    return Present(**{**base, **fields})  # type: ignore[arg-type]
+    return TargetState(**{**base, **fields})  # type: ignore[arg-type]
 
 
 def first(*rows: SessionRow, lost: dict[str, int] | None = None, **now: object) -> Idea:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loop.learning.next_plan import ALL_JUDGED, Idea, Present, ideas
+from loop.learning.next_plan import ALL_JUDGED, Idea, TargetState, ideas
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
@@ -60,9 +60,9 @@ class Project:
         return " ".join(source.build for source in self.sources.values())
 
     @property
-    def present(self) -> Present:
+    def present(self) -> TargetState:
         """The target as it is."""
-        return Present(ground=self.ground, declared=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
+        return TargetState(ground=self.ground, declared=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
 
     def edit(self) -> None:
         """A variant becomes another: right, or wrong in some way; or what it was once."""
@@ -202,7 +202,7 @@ def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() 
     project = Project(random.Random(0))
     project.sources["fast"] = Source("b", frozenset({"S65"}))
     project.run(("fast",), ("edges",), 1, 1, "edges")
-    gone = Present(ground="new", declared={"fast": {"quick": SETS["quick"]}})
+    gone = TargetState(ground="new", declared={"fast": {"quick": SETS["quick"]}})
     project.run(("fast",), ("quick",), 1, 1, "quick")
     assert gone.wrong(project.rows)
     project.sources["fast"] = Source("c")

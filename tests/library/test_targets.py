@@ -9,7 +9,7 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.library.definitions import read_file
-from loop.library.targets import ground, target
+from loop.library.targets import sources_hash, target
 from loop.model.target import Target
 from tests.own_targets import write_own
 from tests.tasks import write_task
@@ -77,12 +77,12 @@ def own(tmp_path: Path) -> Path:
 
 def test_an_edit_of_a_source_is_other_ground(own: Path) -> None:
     """And so is one of the manifest, or a new pattern."""
-    before = ground(project(own, own))
+    before = sources_hash(project(own, own))
     (own / "patterns").mkdir()
     (own / "patterns" / "mine.yaml").write_text("format: 1\n")
-    with_pattern = ground(project(own, own))
+    with_pattern = sources_hash(project(own, own))
     (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
-    assert 3 == len({before, with_pattern, ground(project(own, own))})
+    assert 3 == len({before, with_pattern, sources_hash(project(own, own))})
 
 
 OLD: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.nvml import MUCH_BYTES, Company, User, other_users
+from loop.machine.nvml import MUCH_BYTES, OtherUse, User, other_users
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
@@ -24,14 +24,17 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
 @pytest.mark.parametrize(
     ("company", "said"),
     [
-        (Company(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
-        (Company(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
-        (Company(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
-        (Company(loose_bytes=MUCH_BYTES + 2**20), "2049 MiB of it are taken, by nobody who can be seen from here"),
-        (Company(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
+        (OtherUse(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
+        (OtherUse(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
+        (OtherUse(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
+        (
+            OtherUse(loose_bytes=MUCH_BYTES + 2**20),
+            "2049 MiB of it are taken, by nobody who can be seen from here",
+        ),
+        (OtherUse(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
     ],
 )
-def test_company_is_told_in_words(company: Company, said: str) -> None:
+def test_company_is_told_in_words(company: OtherUse, said: str) -> None:
     """What was seen, what follows from it, and what to do."""
     found = company.warning("NVIDIA L4")
     assert f"NVIDIA L4 is not ours alone: {said}: numbers will be noisy; end it, or" in found
@@ -40,5 +43,5 @@ def test_company_is_told_in_words(company: Company, said: str) -> None:
 
 def test_a_quiet_gpu_is_no_news() -> None:
     """Nobody else, memory that the driver reserves, a desktop's share of the time."""
-    assert "" == Company(loose_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
-    assert "" == Company().warning("NVIDIA L4")
+    assert "" == OtherUse(loose_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
+    assert "" == OtherUse().warning("NVIDIA L4")

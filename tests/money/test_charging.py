@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from loop.model.money import AiUse, Bill, MachineRate, RateCard
-from loop.money.bill import Used, gpu_rate, make_bill
+from loop.money.bill import Used, make_bill, rate_for_gpu
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)
@@ -55,7 +55,7 @@ def test_another_gpu_than_the_priced_one_has_no_price() -> None:
 )
 def test_a_rate_is_for_the_gpu_that_it_names(expected: bool, gpu: str | None) -> None:
     """Whole words: an L40S is no L4."""
-    assert expected == (gpu_rate(card(), gpu) is not None)
+    assert expected == (rate_for_gpu(card(), gpu) is not None)
 
 
 def test_measured_ai_goes_before_the_card_s_hours() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import INSTEAD, Taken, handed_over
+from loop.optimize.edits import INSTEAD, Taken, apply_proposal
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git
@@ -73,12 +73,12 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
     assert {} == tree.changed()
     proposal = Proposal(number=1, ended="edited", patch=str(patch))
-    assert "edited" == handed_over(tree, proposal, set()).ended
+    assert "edited" == apply_proposal(tree, proposal, set()).ended
     assert "THREE" in (tree.target / "scale.c").read_text()
     tree.revert()
     (tree.target / "scale.c").write_text("other\n")
     tree.commit("kept meanwhile")
-    assert "conflict" == handed_over(tree, proposal, set()).ended
+    assert "conflict" == apply_proposal(tree, proposal, set()).ended
     assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
 
 
@@ -95,7 +95,7 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     kept = tree.commit("kept meanwhile")
     proposal = Proposal(number=2, ended="edited", patch=str(patch))
     for _ in range(2):
-        put = handed_over(tree, proposal, set(), start)
+        put = apply_proposal(tree, proposal, set(), start)
         assert ("edited", INSTEAD) == (put.ended, put.said)
         assert kept == tree.head
         assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
@@ -104,7 +104,7 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
         assert "other\n" == (tree.target / "scale.c").read_text()
         assert (tree.target / "scale_more.c").exists()
     (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
-    assert "conflict" == handed_over(tree, proposal, set(), start).ended
+    assert "conflict" == apply_proposal(tree, proposal, set(), start).ended
     assert ({}, kept) == (tree.changed(), tree.head)
 
 

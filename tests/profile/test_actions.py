@@ -19,7 +19,7 @@ from loop.model.workloads import expand
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.profile.profile import TIME
-from loop.profile.roof import Reach
+from loop.profile.roof import PeakRates
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
 from tests import tiny_cuda
@@ -101,7 +101,7 @@ def reaching(**rates: float) -> Any:
 
     def measured(*_: Any) -> Any:
         yield from ()
-        return Reach(**rates, source="measured here")
+        return PeakRates(**rates, source="measured here")
 
     return measured
 

@@ -5,10 +5,10 @@ import pytest
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
 from loop.profile.bottleneck import Notes, first_match, outcomes, profile
-from loop.profile.roof import Reach
+from loop.profile.roof import PeakRates
 from tests.makers import NOON, make_measurement
 
-REACH = Reach(flops_per_s=100e9, bytes_per_s=10e9)
+REACH = PeakRates(flops_per_s=100e9, bytes_per_s=10e9)
 
 
 def leaf(when: str, bottleneck: str = "it") -> TreeRule:
@@ -32,12 +32,12 @@ def facts(**known: Fact) -> dict[str, Fact]:
         (None, 1.0, REACH, {"flops", "intensity", "flops_share", "roof"}),
         (1.0, None, REACH, {"bytes", "intensity", "bandwidth_share", "roof"}),
         (1.0, 0.0, REACH, {"intensity", "roof"}),
-        (1.0, 1.0, Reach(None, 1.0), {"flops_share", "roof"}),
-        (1.0, 1.0, Reach(1.0, None), {"bandwidth_share", "roof"}),
+        (1.0, 1.0, PeakRates(None, 1.0), {"flops_share", "roof"}),
+        (1.0, 1.0, PeakRates(1.0, None), {"bandwidth_share", "roof"}),
     ],
 )
 def test_what_rests_on_something_unknown_is_unknown(
-    flops: float | None, moved: float | None, reach: Reach, unknown: set[str]
+    flops: float | None, moved: float | None, reach: PeakRates, unknown: set[str]
 ) -> None:
     """Not zero: a rule must not take it for little."""
     found = reach.facts(flops, moved, 1.0)

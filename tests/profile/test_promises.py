@@ -12,7 +12,7 @@ from loop.model.target import ResourceBudget
 from loop.profile.inspection import runs_on
 from loop.profile.model import PromisesOutput
 from loop.profile.promises import instances, must_not_compile
-from loop.profile.resource_actions import held_to_budgets
+from loop.profile.resource_actions import check_budgets
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
 from tests.makers import make_kernel, make_library, make_placement
@@ -127,7 +127,7 @@ def budget(kernel: str = "rows", **fields: Any) -> ResourceBudget:
 def said(*budgets: ResourceBudget, library: CompiledLibrary | None = None, **placed: Any) -> list[str]:
     """What is said of a library with one launch of its first kernel."""
     placements = [make_placement(ROWS, **placed)] if placed else []
-    return held_to_budgets(library or make_library(ROWS), budgets, placements)[1]
+    return check_budgets(library or make_library(ROWS), budgets, placements)[1]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_spill_needs_no_budget_to_be_wrong() -> None:
     """Every byte counts, unless a budget allows it."""
     library = make_library(ROWS, SPILLS)
     says = f"{SPILLS.short} spills 144 bytes"
-    assert [says] == held_to_budgets(library, [], [])[0]
-    assert [f"{says}, budget 143"] == held_to_budgets(library, [budget("crowded", spill_bytes=143)], [])[0]
-    assert [] == held_to_budgets(library, [budget("crowded", spill_bytes=144)], [])[0]
+    assert [says] == check_budgets(library, [], [])[0]
+    assert [f"{says}, budget 143"] == check_budgets(library, [budget("crowded", spill_bytes=143)], [])[0]
+    assert [] == check_budgets(library, [budget("crowded", spill_bytes=144)], [])[0]
 
 
 def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:

@@ -121,7 +121,7 @@ def test_each_control_of_a_python_variant_is_killed_for_the_right_reason(python_
 def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> None:
     """The variant itself, also by way of the controls' arrays: what rejects the others is their mistake."""
     honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
-    way = table.WAY.name
+    way = table.HONEST_COPY.name
     assert [("honest", "verify", False), (way, "verify", False)] == honest
 
 

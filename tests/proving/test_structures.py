@@ -11,7 +11,7 @@ import torch
 from loop.base.processes import run_to_end
 from loop.mistakes import functions
 from loop.proving.actions import ProofTerms, prove_gate
-from loop.proving.prove import GateOutput, of_structure
+from loop.proving.prove import GateOutput, controls_by_shape
 from loop.workers.bench import Bench
 from tests.session.mix import make_context
 from tests.targets import open_bench
@@ -72,7 +72,7 @@ def test_what_no_control_is_made_of_is_said(
 
 def test_shapes_decide_which_controls_can_show() -> None:
     """A tail of one element is all of it; an input is given back only where it has the output's shape."""
-    shown = {one.name: shows for one, shows in of_structure([[4, 1], [3]], [4, 1])}
+    shown = {one.name: shows for one, shows in controls_by_shape([[4, 1], [3]], [4, 1])}
     assert (True, False) == (shown["answers in input0"], shown["zeros in tail of axis1"])
     assert "answers in input1" not in shown
     assert {"zeros", "stale output", "writes to input1"} <= set(shown)

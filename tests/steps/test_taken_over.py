@@ -10,7 +10,7 @@ import pytest
 from loop.model.index import SessionRow
 from loop.proving.prove import GateOutput
 from loop.steps.context import Context
-from loop.steps.taken_over import Lasting, rests_on, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, take_over
 from loop.store.rows import session_row
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.targets import compiled, make_context, open_bench, write_target
@@ -38,7 +38,7 @@ def context(folder: Path, *variants: str, device: str = "cpu", **fields: Any) ->
 def ground(folder: Path, *more: str, **fields: Any) -> str:
     """What a step of such a session rests on."""
     (folder / "scratch").rmdir() if (folder / "scratch").exists() else None
-    return rests_on(context(folder, **fields), "kernel.prove_gate", *more)
+    return dependency_hash(context(folder, **fields), "kernel.prove_gate", *more)
 
 
 def found(

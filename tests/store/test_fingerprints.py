@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.output import CommandOutput
 from loop.model.record import Finished
-from loop.store.fingerprints import failures_of, fingerprint, of_step, telling_line
+from loop.store.fingerprints import failures_of, fingerprint, fingerprints_of_step, telling_line
 from tests.makers import make_check, make_finished, make_verify
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
@@ -118,7 +118,7 @@ def test_a_wrong_variant_is_known_by_its_kind_of_failure_not_by_numbers() -> Non
     """On whatever workload, with however many wrong elements."""
     one = make_verify(make_check(right=False, wrong=3))
     other = make_verify(make_check("B2 H2 S128 D64 float32", right=False, wrong=900))
-    (first,), (second,) = (of_step(failed("verify", output=output)) for output in (one, other))
+    (first,), (second,) = (fingerprints_of_step(failed("verify", output=output)) for output in (one, other))
     assert ("cpu wrong", "cpu") == (first.text, first.subject)
     assert first.key == second.key
 
@@ -127,10 +127,12 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
     """Else by how it ended and the last thing it said."""
     text = "building\nx.c:3:1: error: broken thing\nmake: *** [x] Error 1"
     output = CommandOutput(ok=False, message="exit 2: make", code=2, seconds=1.0, output=text)
-    (named,) = of_step(failed("s1", action="command.run", message=output.message, output=output))
+    (named,) = fingerprints_of_step(failed("s1", action="command.run", message=output.message, output=output))
     assert "broken thing" == named.text
     silent = output.model_copy(update={"code": 3, "output": "gave up at 17:03"})
-    (last,) = of_step(failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent))
+    (last,) = fingerprints_of_step(
+        failed("s1", action="command.run", message="exit 3: gave up at 17:03", output=silent)
+    )
     assert last.text.startswith("exit 3: gave up at N")
 
 

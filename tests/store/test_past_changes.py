@@ -6,7 +6,7 @@ from typing import Any
 
 from loop.model.change import BriefOutput, DecisionOutput, TriedChange
 from loop.model.record import Event, Finished
-from loop.store.past_changes import lost_ideas, searches, tries
+from loop.store.past_changes import earlier_tries, lost_ideas, past_searches
 from tests.debug.test_lost_points import trial
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
@@ -66,7 +66,7 @@ def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> 
     make_session(
         tmp_path, session, make_finished("tune", action="change.tune", output=tuned), lost, started=BEFORE
     )
-    (one,) = searches(tmp_path, NOW)
+    (one,) = past_searches(tmp_path, NOW)
     assert (session, "g", "slower", 1) == (one.session, one.ground, one.taken_back, len(one.trials))
     assert ["d3"] == [idea.digest for idea in lost_ideas(tmp_path, NOW)]
 
@@ -83,7 +83,7 @@ def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
     """With its build, what was thought, and what came of it; sessions that failed count as well."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(False), status="failed", hypothesis="sums", ground="g")
     make_session(tmp_path, "2026-11-20-090000-a", verified(True))
-    first, second = tries(tmp_path, DEBUGGED)
+    first, second = earlier_tries(tmp_path, DEBUGGED)
     assert ("2026-11-19-090000-a", "cpu", "abcdef0123456789") == (first.session, first.variant, first.build_id)
     assert ("sums", "g", False) == (first.hypothesis, first.ground, first.right)
     assert first.message.startswith("3 of 4096 elements wrong")

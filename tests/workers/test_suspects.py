@@ -107,8 +107,10 @@ class Case:
 
     def suspects(self) -> list[suspects.Suspect]:
         """All that its signature allows, and what they come to here."""
-        of_call = suspects.of_call(self.asked, self.call, self.inputs, self.signature, self.right, plain=True)
-        every = (*of_call, *suspects.of_results(self.right, whole=False))
+        of_call = suspects.faults_of_call(
+            self.asked, self.call, self.inputs, self.signature, self.right, plain=True
+        )
+        every = (*of_call, *suspects.faults_of_result(self.right, whole=False))
         return [(as_if, ask) for as_if, ask in every if not NEAR.search(as_if)]
 
     def asked(self, inputs: Sequence[Tensor], call: Call) -> Tensor:
@@ -178,4 +180,4 @@ def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> No
     """When the judge begins, not when something is wrong."""
     expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
     with pytest.raises(Refused, match=expected):
-        suspects.functions({"the rows were lost": PythonFunction(python="tests.makers:lost")})
+        suspects.load_faults({"the rows were lost": PythonFunction(python="tests.makers:lost")})
