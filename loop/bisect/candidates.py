@@ -101,7 +101,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
 
 
 def lines_from(folder: Path, commits: Iterable[str | None], bad: str | None = None) -> tuple[list[Line], str]:
-    """Lines from the first few of these commits that can be good ends; else why one cannot."""
+    """Lines of history to `bad` from the first commits that can be good ends; and why another cannot."""
     lines, why = list[Line](), ""
     for commit in dict.fromkeys(filter(None, commits)):
         try:

@@ -255,7 +255,7 @@ class Arena:
         """Names of inputs that differ from the judge's values, except those a call may update."""
         names = []
         for n, pool in enumerate(self.pools):
-            data, turned = pool.values.data, pool.turned
+            data, turned = pool.values.data, pool.turned  # Rotated, so that each call sees other values.
             now = self.memory[pool.offset : pool.offset + len(data)]
             if n not in self.updated and now != data[turned:] + data[:turned]:
                 names.append(pool.tensor.name)

@@ -169,7 +169,9 @@ class FailureProber:
         return single(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, cached. `inputs`: layout, None: the failure's.
+        """The gate's answer on a workload, cached. `other` is added to the seed.
+
+        `inputs`: the layout; None: that of the failure.
 
         Raises SearchSpent if the budget is used up.
         """

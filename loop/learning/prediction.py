@@ -245,7 +245,7 @@ def gather_statistics(project: Project, patterns: Mapping[str, Read[Pattern]]) -
 
 
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
-    """Statistics of patterns. `rows`: sessions, oldest first."""
+    """Statistics of patterns. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
     weights = [weight_of_environment(row.environment, rows[-1].environment) for row in rows]
     statistics = {}
     for name, pattern in patterns.items():

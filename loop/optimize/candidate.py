@@ -162,7 +162,10 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
 
 
 def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
-    """The actual gain on the brief's workload against its promise; None if either is unknown."""
+    """The measured gain over the known-good build on the brief's workload, with the gain promised there.
+
+    None if either is unknown.
+    """
     brief, against = at_hand.brief.brief, at_hand.found(CompareOutput)
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or against is None:

@@ -110,7 +110,7 @@ def runs_on(code: str, device: str) -> bool:
 
 
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
-    """The session's variants that nvcc compiles, also those emulated here; flags unexpanded."""
+    """The session's variants that nvcc compiles, also those emulated here. Placeholders in flags stay."""
     variants = context.bench.target.variants
     chosen = {
         name: variant for name in variant_names(context) if isinstance(variant := variants[name], CAbiVariant)

@@ -113,20 +113,21 @@ def manifest(
 ) -> str:
     """The text of target.yaml.
 
-    `facts`: see `facts_of`; `variant`: its line; `names`: role of each Python file to its module name.
+    `facts`: see `facts_of`; `variant`: the YAML line of the first variant; `names`: role of each Python file to
+    its module name.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
     own, function = f"{names['inputs']}:make", facts["function"]
     edges = facts["workloads"]["edges"]
     checked = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
     none = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
-    above, values = set(facts["positive"]), []  # Kinds of values of a target without a generator.
+    positive, values = set(facts["positive"]), []  # Inputs that must be positive; lines of `values:`.
     inputs = [] if facts["generated"] else [name for name, _, _ in facts["inputs"]]
-    if above and inputs:
-        values.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in above})}\n")
+    if positive and inputs:
+        values.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in positive})}\n")
     for drawn in ("negative", "far") if inputs else ():
         if any(entry.get("drawn") == drawn for entry in edges):
-            shifted = {name: SHIFT["positive" if name in above else drawn] for name in inputs}
+            shifted = {name: SHIFT["positive" if name in positive else drawn] for name in inputs}
             values.append(f"  {drawn}: {_flow(shifted)}\n")
     allowed, types = facts["tolerance"], {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
     least = {"float32": allowed, **FLOATS, **({"float64": allowed} if "float64" in types else {})}

@@ -173,7 +173,7 @@ def started_target(terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """The result to write as JSON: files and facts, or `lacks`, `hint` and `like` of a failure."""
+    """The result as JSON: files and facts; of a failure what it `lacks`, a `hint`, and names `like` it."""
     sys.path.insert(0, terms["folder"])
     torch_side.use_threads(1)
     try:

@@ -257,7 +257,8 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
 def defers_work(segments: Sequence[Segment]) -> str:
     """Why a side seems to compute only when its result is read; empty if it does not.
 
-    More than half of its rounds have to show it, because the system may interrupt a single one.
+    More than half of its segments have to show it, because the system may interrupt a single one.
+    `left_s`: from the return of a call until its result is there.
     """
     timed = [segment for segment in segments if segment.seconds]
     if not timed:

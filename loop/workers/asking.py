@@ -201,8 +201,10 @@ class Asking:
         return Inputs(call, list(first.tensors), (note,) if note else ())
 
     def _others(self, request: Expect, first: Apart) -> tuple[list[Apart], str]:
-        """Draw inputs of other seeds, and a note on what a single draw cannot test. Empty list if
-        the draws need too much memory, differ in shape, or do not depend on the seed."""
+        """Inputs of other seeds than that of `first`, and a note on what stays untested.
+
+        No inputs if they need too much memory, differ in shape, or do not depend on the seed.
+        """
         what = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         size = sum(tensor.nbytes for tensor in first.tensors)
         if size * request.draws > MOST_DRAWN:

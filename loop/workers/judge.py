@@ -278,7 +278,11 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _rounded(self, answer: Answer, n: int) -> Truth:
-        """Widen output `n`'s allowed error by what any sound summation and exponential may lose."""
+        """Widen output `n`'s allowed error by what any sound summation and exponential may lose.
+
+        `tail` of the result counts elements that may err further: those explained by rounded inputs, and those
+        by which the reference errs in the call's own types. That run stands in for `plain` where there is none.
+        """
         inputs, right = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.asking.sizes(inputs.call)
         if self.asking.is_plain(call) and sizes and not finds_outputs(self.signature):
@@ -297,14 +301,14 @@ class Judge:
         factor = truth.roundings(dtype, terms)
         each = each.mul_(factor)  # In place: the tensor may have gigabytes.
         tail = truth.tail_of(each[each > 0])
-        lost = 0.0 if self.plain else MAX_SLACK * right.plain_max
+        plain_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
         own = None if self.plain or answer.in_own_types else self._own_type(inputs, right, n)
         if own is not None:
-            lost = MAX_SLACK * truth.largest_and_mean_error(own, right.reference)[0]
+            plain_error = MAX_SLACK * truth.largest_and_mean_error(own, right.reference)[0]
             tail += truth.tail_beyond(right.tolerance, right.reference, own, MAX_SLACK)
         if right.tail is not None:
             tail += right.tail
-        largest = min(max(largest * factor, lost), IMPLAUSIBLE * truth.largest_of(right.reference))
+        largest = min(max(largest * factor, plain_error), IMPLAUSIBLE * truth.largest_of(right.reference))
         most = (max(right.most[0], largest), max(right.most[1], mean * factor))
         return replace(right, rounded=True, most=most, allowed=right.allowed.clamp(min=largest), tail=tail)
 
