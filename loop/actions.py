@@ -36,7 +36,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
-    "kernel.theirs": Action(theirs.theirs, theirs.section),
+    "kernel.theirs": Action(theirs.theirs, theirs.evaluator_section),
     "kernel.check": Action(checking.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),

@@ -234,8 +234,8 @@ class LatencyProbe(KernelProbe):
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
             raise Untestable(error.message) from error
-        if timings.wrong:
-            side, check = timings.wrong[0]
+        if timings.wrong_outputs:
+            side, check = timings.wrong_outputs[0]
             raise Untestable(f"{side} gave a wrong answer while it was timed: {check.message}")
         return timings
 
@@ -253,7 +253,7 @@ def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:
     """One log(time of the tried side / time of the other) a pair of processes."""
-    return [-value for value in samples.log_ratios(timings.of(workload.name), OTHER, TRIED)]
+    return [-value for value in samples.log_ratios(timings.segments_of(workload.name), OTHER, TRIED)]
 
 
 def ruling_of_blocks(logs: Logs) -> tuple[SearchEnd | None, tuple[str, ...], str]:

@@ -38,7 +38,15 @@ from loop.model.target import PythonVariant
 from loop.model.workloads import as_words, entry_of, expand
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing.theirs import HEADS, Both, EvaluatorTerms, reasons, two_verdicts, verdict_of, verdict_row
+from loop.timing.theirs import (
+    HEADS,
+    EvaluatorTerms,
+    VerdictPair,
+    pair_verdicts,
+    reason_lines,
+    verdict_of,
+    verdict_row,
+)
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import memory_bounds
 
@@ -77,7 +85,7 @@ class TaskRequest:
         )
 
 
-class JudgedAnswer(Both):
+class JudgedAnswer(VerdictPair):
     """Both verdicts on one answer."""
 
     agree: bool | None
@@ -98,7 +106,7 @@ class TwoVerdicts(Printed):
         screen.table(HEADS, map(verdict_row, self.verdicts))
         for text in self.not_exercised:
             screen.data(f"not exercised: {text}")
-        for text in reasons(self.verdicts):
+        for text in reason_lines(self.verdicts):
             screen.prose(text)
 
 
@@ -114,7 +122,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        verdicts = two_verdicts(task, name, finished, run_to_end(verdict_of(task, Path(answer), request.terms)))
+        verdicts = pair_verdicts(task, name, finished, run_to_end(verdict_of(task, Path(answer), request.terms)))
         both.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
     missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
     judged = TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(both), not_exercised=missing)

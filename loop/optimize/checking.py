@@ -179,7 +179,7 @@ def _speed(
     workload = (*worst, accepted[-1])[0]
     terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
-    logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
+    logs = samples.log_ratios(timings.segments_of(workload.name), rival.name, side.name)
     if len(logs) < MIN_ROUNDS:
         return []
     ratio, low, high = ratio_interval(logs)

@@ -92,12 +92,12 @@ def _one(
     (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()
-    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least=arguments.least)
+    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least_rounds=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
         room = fitting_workloads(bench, accepted, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
-    every = {w.name: samples.log_ratios(timings.of(w.name), "start", "now") for w in (*timed, *unseen)}
+    every = {w.name: samples.log_ratios(timings.segments_of(w.name), "start", "now") for w in (*timed, *unseen)}
     logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}
     by_workload = [logs[workload.name] for workload in timed if workload.name in logs]
     if not by_workload:  # No workload has enough valid rounds.

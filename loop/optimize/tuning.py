@@ -175,11 +175,13 @@ class PointSearch:
                 else:
                     waiting = [[label] for label in few] + waiting
                 continue
-            for label, check in timings.wrong:
+            for label, check in timings.wrong_outputs:
                 if label in few and label in self.sides:
                     self.drop(self.sides[label][0], "wrong", f"while it was timed: {check.message}")
             for label in (label for label in few if label in self.sides):
-                logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in self.workloads]
+                logs = [
+                    samples.log_ratios(timings.segments_of(load.name), INCUMBENT, label) for load in self.workloads
+                ]
                 ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
                 known = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
                 reason = "" if ratios else "no round of it was sound"

@@ -180,7 +180,7 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read, patterns = fitted_plan(read, setting), dict(setting.patterns)
     if request.theirs is not None:
-        last = theirs.pattern(request.theirs)
+        last = theirs.evaluator_pattern(request.theirs)
         patterns[last.name] = definitions.Read(last, Document(last.name), read.path)
         more = {"patterns": (*read.value.patterns, last.name)}
         read = replace(read, value=read.value.model_copy(update=more))

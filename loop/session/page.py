@@ -32,7 +32,7 @@ from loop.session import course
 from loop.session.course import RULE, View
 from loop.session.first_screen import first_screen, not_exercised
 from loop.session.objective import goal_section
-from loop.timing.against_baseline import how_called, sensor_lines
+from loop.timing.against_baseline import call_lines, sensor_lines
 
 LONGEST_GRADE = 20
 """Most characters of a grade that are printed; loop gives one."""
@@ -90,7 +90,7 @@ def speed(view: View) -> Iterator[Section]:
     if not timed:
         timed = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     yield from timed
-    called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output))
+    called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
     if called:
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
         yield Section(note=note, lines=called)

@@ -13,7 +13,7 @@ from loop.model.sanitizing import SanitizeOutput
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput
-from loop.timing.against_baseline import how_called
+from loop.timing.against_baseline import call_lines
 
 MOST_FAILURES = 6
 """Most failed checks of a variant that are printed."""
@@ -90,7 +90,7 @@ def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]
     if rows:
         heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
         screen.table(heads, rows, wrap=1)
-    yield from how_called(output)
+    yield from call_lines(output)
 
 
 def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:

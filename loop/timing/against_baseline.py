@@ -20,12 +20,12 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready_variants, warnings, with_warnings
-from loop.timing.samples import EMPTY, Pair, Terms, log_ratios
+from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms, log_ratios
 from loop.timing.verdicts import by_interval, confidence, measurements, noise_between_rounds, tally_words
 from loop.workers.bench import fitting_workloads
 
 
-def how_called(output: MeasureOutput) -> Iterator[str]:
+def call_lines(output: MeasureOutput) -> Iterator[str]:
     """Report lines: how each side is called, and how long empty calls take."""
     if output.called:
         yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
@@ -67,10 +67,10 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
     return tuple(lines)
 
 
-IN_ROUNDS = 0.95
+ROUNDS_SHARE = 0.95
 """Share of the step's time for the rounds; the rest is for the checks in `doubts`."""
 
-ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
+DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """Default rounds by device. On a GPU, starting a process takes longer than several rounds."""
 
 
@@ -84,56 +84,58 @@ class MeasureTerms(Model):
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
     """Time the baseline and every verified variant, alternating, in fresh processes."""
     state = yield from ready_variants(context)
-    skipped = tuple(
+    unmeasured = tuple(
         f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
     )
     if state.builds is None:
         message = f"nothing to measure: {state.why_not}"
-        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped))
+        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=unmeasured))
     bench = context.bench
     sides = [bench.side(name, state.builds.get(name)) for name in state.right]
-    rounds, baseline = arguments.rounds or ROUNDS[bench.device], bench.side(BASELINE)
-    terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed)
+    rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.side(BASELINE)
+    terms = Terms(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
     with ExitStack() as stack:
         shared = yield from hold_device(bench, stack)
-        every = [baseline, *sides]
-        room = fitting_workloads(bench, workloads(context, context.task.plan.workloads), every, wide=True)
+        all_sides = [baseline, *sides]
+        fitting = fitting_workloads(bench, workloads(context, context.task.plan.workloads), all_sides, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-        timings = yield from schedule.measure(bench, every, room.workloads, terms)
-        warned = warnings(bench, shared, timings)
-        level = confidence(max(1, len(pairs) * len(room.workloads)))
-        measured = measurements(bench.target, pairs, room.workloads, timings, level)
+        timings = yield from schedule.measure(bench, all_sides, fitting.workloads, terms)
+        warning_texts = warnings(bench, shared, timings)
+        confidence_level = confidence(max(1, len(pairs) * len(fitting.workloads)))
+        all_measurements = measurements(bench.target, pairs, fitting.workloads, timings, confidence_level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
-        distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
+        doubt_verdicts = yield from doubts(bench, timings, all_measurements, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
-    doubted = {verdict.variant for verdict in distrusted}
-    sound = [measurement for measurement in measured if not doubted & {measurement.variant, BASELINE}]
-    verdicts: tuple[Verdict, ...] = (*distrusted, *map(by_interval, sound))
+    doubted_variants = {verdict.variant for verdict in doubt_verdicts}
+    trusted_measurements = [
+        measurement for measurement in all_measurements if not doubted_variants & {measurement.variant, BASELINE}
+    ]
+    verdicts: tuple[Verdict, ...] = (*doubt_verdicts, *map(by_interval, trusted_measurements))
     floors = timings.floors.call_s if timings.floors else {}
     output = MeasureOutput(
-        ok=bool(room.workloads) and not distrusted,
-        message=with_warnings(room.said_after(_describe(verdicts)), warned),
+        ok=bool(fitting.workloads) and not doubt_verdicts,
+        message=with_warnings(fitting.said_after(_describe(verdicts)), warning_texts),
         verdicts=verdicts,
         not_exercised=(
-            *skipped,
-            *(f"speed on {text}" for text in room.left_out),
+            *unmeasured,
+            *(f"speed on {text}" for text in fitting.left_out),
             *(
                 f"speed of {side.name} on {text}"
                 for side in sides
-                for text in untaken_workloads(side, room.workloads)
+                for text in untaken_workloads(side, fitting.workloads)
             ),
             *bench.notes,
         ),
-        measurements=measured,
+        measurements=all_measurements,
         rounds=timings.rounds,
-        called=timings.ways,
-        empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
-        outputs=timings.outputs,
+        called=timings.call_descriptions,
+        empty_us={EMPTY_CALL_NAMES[way]: seconds * 1e6 for way, seconds in floors.items()},
+        outputs=timings.checked_outputs,
         threads=bench.threads,
         block_sd=noise_between_rounds(
-            log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads
+            log_ratios(timings.segments_of(w.name), *p.side_names) for p in pairs for w in fitting.workloads
         ),
-        warnings=warned,
+        warnings=warning_texts,
         sensors=sensed_clocks(timings.segments),
     )
     return Result(output, samples={"measure": timings.segments})

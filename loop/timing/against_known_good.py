@@ -52,11 +52,11 @@ class CompareOutput(Output):
     """What disturbed the timing, such as other programs on the same GPU."""
 
 
-HOPEFUL = math.log1p(verdicts.MARGIN) / 2
+HOPEFUL_LOG_RATIO = math.log1p(verdicts.MARGIN) / 2
 """Mean log ratio above which an undecided candidate may still beat the margin."""
 SLOWDOWN = 0.05
 """Share by which the positive control is slower than the variant."""
-IN_ROUNDS = 0.95
+ROUNDS_SHARE = 0.95
 """Share of the step's time for rounds; the rest is for the verdicts."""
 
 
@@ -68,23 +68,25 @@ class Rival:
     workloads: Sequence[Workload]
 
 
-def itself(candidate: Side, workloads: Sequence[Workload]) -> Rival:
+def null_rival(candidate: Side, workloads: Sequence[Workload]) -> Rival:
     """The null control: the same binary under another name."""
     return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
 
 
-def slowed_down(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
+def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
     return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
 
 
-def is_hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -> bool:
+def is_hopeful(
+    verdict_words: Collection[verdicts.Word], log_ratios_by_workload: Sequence[Sequence[float]]
+) -> bool:
     """Whether more blocks may lead to keeping a candidate: nowhere clear yet, faster in the mean.
 
     `words`: the verdict so far on each workload; `logs`: log ratios of the blocks on each.
     """
-    means = [winsorised(values).mean for values in logs if values]
-    return {"inconclusive"} <= {*words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL
+    means = [winsorised(values).mean for values in log_ratios_by_workload if values]
+    return {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL_LOG_RATIO
 
 
 @dataclass
@@ -94,11 +96,11 @@ class Contest:
     candidate: Side
     rivals: Sequence[Rival]
     """The known-good build, or empty if there is none."""
-    number: int = 0
+    candidate_number: int = 0
     """Number of the candidate within its campaign, from 1; 0 outside a campaign."""
     controls: Sequence[Rival] = ()
     """Null control and positive control, in this order; empty if another contest's count."""
-    most: int = verdicts.MAX_BLOCKS
+    most_blocks: int = verdicts.MAX_BLOCKS
     """Blocks after which an undecided pair becomes `inconclusive`."""
 
     @property
@@ -112,60 +114,60 @@ class Contest:
         rivals = (*self.controls, *self.rivals)
         return list({workload.name: workload for rival in rivals for workload in rival.workloads}.values())
 
-    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
+    def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload."""
         pending: dict[str, list[str]] = {}
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
-                if self._by_evidence(timings, workload, rival, self.most) is None:
+                if self._decide(timings, workload, rival, self.most_blocks) is None:
                     pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return pending
 
-    def promising(self, timings: Timings) -> bool:
+    def is_promising(self, timings: Timings) -> bool:
         """Whether more blocks may lead to keeping the candidate, and its null control is clean."""
         pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
-        words = [self.decision(timings, *pair).verdict for pair in pairs]
-        failed = any(self.told_apart(timings, rival) for rival in self.controls[:1])
-        return not failed and is_hopeful(words, [self.logs(timings, *pair) for pair in pairs])
+        words = [self.decide_now(timings, *pair).verdict for pair in pairs]
+        failed = any(self.differing_workloads(timings, rival) for rival in self.controls[:1])
+        return not failed and is_hopeful(words, [self.log_ratios(timings, *pair) for pair in pairs])
 
-    def _sides(self, rival: Rival) -> tuple[str, str]:
+    def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
         """Names of reference and candidate; a slowed copy is the candidate, any other rival not."""
         names = (rival.side.name, self.candidate.name)
         return (names[1], names[0]) if rival.side.slow else names
 
-    def logs(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
+    def log_ratios(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """Log ratios of the blocks, one a block."""
-        return samples.log_ratios(timings.of(workload.name), *self._sides(rival))
+        return samples.log_ratios(timings.segments_of(workload.name), *self._reference_and_candidate(rival))
 
-    def _by_evidence(
-        self, timings: Timings, workload: Workload, rival: Rival, most: int
-    ) -> verdicts.Decision | None:
-        shared = samples.process_variance(timings.of(workload.name), *self._sides(rival))
-        logs, allowed = self.logs(timings, workload, rival), verdicts.allowance(shared)
-        return verdicts.by_evidence(logs, len(self.workloads), allowed, self.number, most)
+    def _decide(self, timings: Timings, workload: Workload, rival: Rival, most: int) -> verdicts.Decision | None:
+        shared = samples.process_variance(
+            timings.segments_of(workload.name), *self._reference_and_candidate(rival)
+        )
+        logs, allowed = self.log_ratios(timings, workload, rival), verdicts.allowance(shared)
+        return verdicts.by_evidence(logs, len(self.workloads), allowed, self.candidate_number, most)
 
-    def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
+    def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far; `inconclusive` if the evidence does not suffice."""
-        decision = self._by_evidence(timings, workload, rival, 0)
+        decision = self._decide(timings, workload, rival, 0)
         assert decision is not None
         return decision
 
-    def told_apart(self, timings: Timings, rival: Rival) -> dict[str, str]:
+    def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Workloads on which rival and candidate differ, each with `faster` or `slower`."""
-        words = {w.name: self.decision(timings, w, rival).verdict for w in rival.workloads}
+        words = {w.name: self.decide_now(timings, w, rival).verdict for w in rival.workloads}
         return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
         rival = self.controls[0]
-        words = [self.decision(timings, workload, rival).verdict for workload in rival.workloads]
-        logs = [self.logs(timings, workload, rival) for workload in rival.workloads]
+        words = [self.decide_now(timings, workload, rival).verdict for workload in rival.workloads]
+        logs = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
         return NullControl(
             variant=self.candidate.name,
             comparisons=len(words),
             same=words.count("same"),
             inconclusive=words.count("inconclusive"),
-            false=tuple(f"{word} on {place}" for place, word in self.told_apart(timings, rival).items()),
+            false=tuple(f"{word} on {place}" for place, word in self.differing_workloads(timings, rival).items()),
             blocks=max(map(len, logs), default=0),
             block_sd=noise_between_rounds(logs),
         )
@@ -174,23 +176,23 @@ class Contest:
         """Whether timing detected the deliberate slowdown, on the one workload that tries it."""
         rival = self.controls[1]
         workload = rival.workloads[0]
-        decision = self.decision(timings, workload, rival)
+        decision = self.decide_now(timings, workload, rival)
         return PositiveControl(
             variant=self.candidate.name,
             workload=workload.name,
             slowdown=rival.side.slow,
             verdict=decision.verdict,
             e_value=decision.e_value,
-            blocks=len(self.logs(timings, workload, rival)),
+            blocks=len(self.log_ratios(timings, workload, rival)),
             reason=decision.reason,
         )
 
 
-def pending_of_all(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
+def pending_of_contests(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
     """What all contests still have to time, by workload; each gets its share of each round."""
     pending: dict[str, list[str]] = {}
     for contest in contests:
-        for workload, names in contest.pending(timings).items():
+        for workload, names in contest.pending_sides(timings).items():
             pending.setdefault(workload, []).extend(names)
     return pending
 
@@ -229,7 +231,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     contests = yield from _contests(context, right, arguments, missing)
     timings, warned = Timings(), tuple[str, ...]()
     if contests:
-        limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun))
+        limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - begun))
         timings, warned = yield from _time(context, contests, arguments, limit_s)
     measured, judged, texts = list[Measurement](), list[Verdict](), list[str]()
     for contest in contests:
@@ -248,7 +250,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         null_controls=tuple(contest.null_control(timings) for contest in controlled),
         positive_controls=tuple(contest.positive_control(timings) for contest in controlled),
         rounds=timings.rounds,
-        outputs=timings.outputs,
+        outputs=timings.checked_outputs,
         not_exercised=tuple(missing),
     )
     return Result(output, samples={"compare": timings.segments})
@@ -291,7 +293,7 @@ def _contests(
             missing.append(f"{name} against its known good: {gone}")
         if candidate in controlled:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(operations, bench.target))
-            controls = [itself(candidate, accepted), slowed_down(candidate, SLOWDOWN, [longest])]
+            controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
     return contests
@@ -310,7 +312,7 @@ def _time(
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
-    terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least=least)
+    terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least_rounds=least)
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
@@ -321,8 +323,10 @@ def _time(
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
             if arguments.more_s and (late or timings.rounds >= arguments.rounds):
-                return pending_of_all([contest for contest in contests if contest.promising(timings)], timings)
-            return pending_of_all(essential if late else contests, timings)
+                return pending_of_contests(
+                    [contest for contest in contests if contest.is_promising(timings)], timings
+                )
+            return pending_of_contests(essential if late else contests, timings)
 
         timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending)
     return timings, warnings(context.bench, shared, timings)
@@ -339,7 +343,7 @@ def _judge(
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
     judged: list[Verdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
     places = {workload.name for workload in contest.workloads}
-    for place, apart in controlled.told_apart(timings, null).items():
+    for place, apart in controlled.differing_workloads(timings, null).items():
         if place in places:
             what = f"against itself {controlled.candidate.name} came out {apart} on {place}"
             reason = f"{what}: timing cannot be trusted on this machine now"
@@ -348,7 +352,7 @@ def _judge(
         return measured, judged
     positive = controlled.positive_control(timings)
     for measurement in (each for each in measured if each.against == "known_good"):
-        decision = contest.decision(timings, measurement.workload, contest.rivals[0])
+        decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         word, reason = decision.verdict, decision.reason
         if word == "same" and not positive.seen:
             word = "inconclusive"

@@ -168,11 +168,14 @@ def every_doubt(
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """A verdict for each doubt: wrong output, cached result, clock, impossible speed, throttling."""
     lying: dict[str, str] = {}
-    if any(map(clock_lies, timings.clocks.values())):  # Measure this GPU's own lag before accusing.
+    if any(map(clock_lies, timings.clock_pairs.values())):  # Measure this GPU's own lag before accusing.
         usual_s = yield from bench.lag()
-        lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clocks.items()}
+        lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clock_pairs.items()}
     against, names = pairs[0].against, {pair.candidate.name: pair.variant for pair in pairs}
-    verdicts = [*wrong_while_timed(timings.wrong, against, names), *_noticed(timings, against, names, lying)]
+    verdicts = [
+        *wrong_while_timed(timings.wrong_outputs, against, names),
+        *_noticed(timings, against, names, lying),
+    ]
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
         key = (measurement.variant, measurement.against)
@@ -180,10 +183,10 @@ def every_doubt(
             place = measurement.workload.name
             verdicts.append(invalid_verdict(measurement.variant, place, measurement.against, "impossible", reason))
     for name in dict.fromkeys(segment.workload for segment in timings.segments):
-        segments = timings.of(name)
+        segments = timings.segments_of(name)
         for pair in pairs:
-            why = samples.held_back(segments, *pair.sides)
-            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
+            why = samples.explain_gpu_slowdown(segments, *pair.side_names)
+            if why and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
                 verdicts.append(invalid_verdict(pair.variant, name, pair.against, "held back", why))
     return verdicts
 
@@ -192,7 +195,7 @@ def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
     """Doubts of each side. `names`: side to its variant; `lying`: side to its clock's fault."""
-    remembering = {place: remembers_results(probes) for place, probes in timings.probes.items()}
+    remembering = {place: remembers_results(probes) for place, probes in timings.memory_probes.items()}
     for (side, workload), reason in remembering.items():
         # If the baseline shows it too, the machine is the cause.
         if reason and side in names and (side == BASELINE or not remembering.get((BASELINE, workload))):
@@ -202,13 +205,15 @@ def _noticed(
         if places and lying.get(side):
             yield invalid_verdict(variant, places[0], against, "clock", lying[side])
         for workload in places:
-            own = [segment for segment in timings.of(workload) if segment.side == side]
+            own = [segment for segment in timings.segments_of(workload) if segment.side == side]
             if reason := defers_work(own):
                 yield invalid_verdict(variant, workload, against, "defers", reason)
             # The variant is stopped while other sides are timed. So if they are disturbed, the machine is busy,
             # and slow verified calls prove nothing.
-            busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
-            if not busy and (reason := unproven(timings.unproven(side, workload))):
+            busy = samples.warn_of_other_programs(
+                segment for segment in timings.segments_of(workload) if segment.side != side
+            )
+            if not busy and (reason := unproven(timings.unproven_times_s(side, workload))):
                 yield invalid_verdict(variant, workload, against, "foresees", reason)
 
 
@@ -220,8 +225,8 @@ def remembers_results(probes: Sequence[MemoryProbe]) -> str:
     """
     if not probes:
         return ""
-    clean = [probe for probe in probes if probe.clean]
-    by_gain = sorted(clean or probes, key=lambda probe: probe.fresh_s / max(probe.again_s, 1e-9))
+    clean = [probe for probe in probes if probe.is_undisturbed]
+    by_gain = sorted(clean or probes, key=lambda probe: probe.new_values_s / max(probe.repeated_values_s, 1e-9))
     fresh_s, again_s, _ = by_gain[(len(clean) - 1) // 2 if clean else 0]
     if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
         return ""

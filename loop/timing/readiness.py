@@ -86,7 +86,7 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
     """What disturbed the device. `before`: the text from `hold_device`."""
-    return tuple(filter(None, (before or warn_after(bench), samples.warning(timings.segments))))
+    return tuple(filter(None, (before or warn_after(bench), samples.warn_of_other_programs(timings.segments))))
 
 
 def with_warnings(message: str, warned: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from loop.model.verdict import Against
 from loop.workers.bench import Side
 from loop.workers.judge_process import Floors, Way
 
-EMPTY: dict[Way, str] = {
+EMPTY_CALL_NAMES: dict[Way, str] = {
     "c_abi": "C",
     "python": "Python",
     "torch": "PyTorch that only allocates",
@@ -34,25 +34,25 @@ EMPTY: dict[Way, str] = {
 """Calls that do nothing, by the way they are called."""
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
-PROVES_FACTOR, VOUCHES_S = 3.0, 20e-6
+PROVES_FACTOR, PROVES_S = 3.0, 20e-6
 """A verified call also proves calls up to this many times faster, or samples this much shorter."""
-CLEAN = 0.02
+CLEAN_WAIT_SHARE = 0.02
 """Share of its time that a sample may wait for a core and still count."""
-ENOUGH = 3
+FEWEST_SAMPLES = 3
 """Samples that a median needs."""
-APART = 0.1
+MOST_CORE_LOG_RATIO = 0.1
 """Allowed log difference between the shares of core time that the two sides of a round got."""
-LEAST = 0.1
+LEAST_CORE_SHARE = 0.1
 """Smallest share of core time that a side needs for its round to count."""
-NOTEWORTHY = 0.1
+WARN_SHARE = 0.1
 """Share of disturbed samples above which a warning is given."""
-CLOCKS_APART = 0.01
+MOST_CLOCK_DIFFERENCE = 0.01
 """Median SM clocks of the two sides may differ by this share of the higher clock."""
-PROCESS_SD, PROCESS_SETS = 0.006, 3
+PROCESS_SD, PROCESS_PRIOR_SETS = 0.006, 3
 """Expected standard deviation of a ratio between sets of processes on a GPU, and its weight in
 measured sets. The driver gives each process different memory. On H200s, identical binaries differed
 by 0.30 % (rms; 1.1 % at most): 216 sets of five sessions, calls of 2 to 50 us."""
-COPIES, COPIES_S = 1.25, 1e-6
+COPY_SLACK, COPY_SLACK_S = 1.25, 1e-6
 """Returning a result may take this many times the baseline's, plus this; the rest is work."""
 SEGMENT_S = 4e-3
 """Length of a segment of a short workload. More rounds help more than longer segments: 10 ms would
@@ -71,16 +71,16 @@ class Terms:
     """Seed of the order of sides, and of the values."""
     segment_s: float = SEGMENT_S
     """Length of one segment."""
-    least: int = MIN_ROUNDS
+    least_rounds: int = MIN_ROUNDS
     """Rounds that are timed even if they exceed `limit_s`."""
 
 
 class MemoryProbe(NamedTuple):
     """Seconds of a call on new values, and on the same again; `clean`: no wait for a core."""
 
-    fresh_s: float
-    again_s: float
-    clean: bool = True
+    new_values_s: float
+    repeated_values_s: float
+    is_undisturbed: bool = True
 
 
 class JudgedSample(NamedTuple):
@@ -95,47 +95,47 @@ class Timings:
     """Raw samples, and what was observed while they were taken."""
 
     segments: list[Segment] = field(default_factory=list)
-    peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    peak_bytes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """Side and workload to the peak bytes of the first call, one entry a round."""
     floors: Floors | None = None
     """How long empty calls take on this machine."""
-    own_clock: set[str] = field(default_factory=set)
+    self_timed_sides: set[str] = field(default_factory=set)
     """Sides that reported their own times."""
     rounds: int = 0
-    seconds: float = 0.0
+    rounds_s: float = 0.0
     """Duration of all rounds, without starting processes."""
-    wrong: list[tuple[str, Check]] = field(default_factory=list)
+    wrong_outputs: list[tuple[str, Check]] = field(default_factory=list)
     """Timed outputs that were wrong: side and check."""
-    outputs: int = 0
+    checked_outputs: int = 0
     """Timed outputs that were checked against the reference."""
-    probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
+    memory_probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
     """Side and workload to its tests for cached results, one a process."""
-    clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    clock_pairs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """On a GPU: side to seconds of each sample by our clock and by the device's."""
-    handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    return_times_s: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
     """Side, workload and round to the seconds per call that returning the result took."""
-    ways: dict[str, str] = field(default_factory=dict)
+    call_descriptions: dict[str, str] = field(default_factory=dict)
     """Side to how it is called, in words."""
-    proofs: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
+    judged_samples: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
     """Side and workload to the samples with a verified call, one a set of processes."""
 
-    def of(self, workload: str) -> list[Segment]:
+    def segments_of(self, workload: str) -> list[Segment]:
         """The segments of one workload."""
         return [segment for segment in self.segments if segment.workload == workload]
 
-    def unproven(self, side: str, workload: str) -> tuple[float, float] | None:
+    def unproven_times_s(self, side: str, workload: str) -> tuple[float, float] | None:
         """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
 
         A correct result proves the time of its own call only, so nothing shows that the others
         computed. None if at least one verified call was as fast as they are.
         """
-        own = [segment for segment in self.of(workload) if segment.side == side]
-        proofs = self.proofs.get((side, workload), ())
+        own = [segment for segment in self.segments_of(workload) if segment.side == side]
+        proofs = self.judged_samples.get((side, workload), ())
         if not own or not proofs:
             return None
         usual_s = math.exp(log_time(own))
         for proof in proofs:
-            if proof.seconds < PROVES_FACTOR * usual_s or (proof.seconds - usual_s) * proof.calls < VOUCHES_S:
+            if proof.seconds < PROVES_FACTOR * usual_s or (proof.seconds - usual_s) * proof.calls < PROVES_S:
                 return None
         return usual_s, min(proof.seconds for proof in proofs)
 
@@ -156,12 +156,12 @@ class Pair:
     against: Against
 
     @property
-    def sides(self) -> tuple[str, str]:
+    def side_names(self) -> tuple[str, str]:
         """Names of reference and candidate."""
         return self.reference, self.candidate.name
 
 
-def how_called(side: Side, device: Device, *, captured: bool) -> str:
+def describe_calls(side: Side, device: Device, *, captured: bool) -> str:
     """How a side is called, in words; `captured`: a CUDA graph replays its calls."""
     kind = side.kind
     if kind == "command":
@@ -177,15 +177,15 @@ class Sample(NamedTuple):
     """Seconds of one call, and the share of this time that the call waited for a core."""
 
     seconds: float
-    share: float
+    waited_share: float
 
 
-def is_disturbed(whole: float, waited: float | None) -> bool:
+def is_disturbed(seconds: float, waited_s: float | None) -> bool:
     """Whether a sample waited too long for a core to count; `whole` and `waited` in seconds."""
-    return waited is not None and waited > CLEAN * whole
+    return waited_s is not None and waited_s > CLEAN_WAIT_SHARE * seconds
 
 
-def samples(segment: Segment) -> list[Sample]:
+def samples_of_segment(segment: Segment) -> list[Sample]:
     """The samples of a segment; the wait is 0 if the system does not report it."""
     waited = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
     pairs = zip(segment.seconds, waited, strict=True)
@@ -199,15 +199,15 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
     together, filled up to three with the least disturbed.
     """
     chosen = list(segments)
-    every = [samples(segment) for segment in chosen]
+    every = [samples_of_segment(segment) for segment in chosen]
     if not any(segment.waited for segment in chosen):
         return every
-    clean = [[sample for sample in group if sample.share <= CLEAN] for group in every]
-    enough = [group for group in clean if len(group) >= ENOUGH]
+    clean = [[sample for sample in group if sample.waited_share <= CLEAN_WAIT_SHARE] for group in every]
+    enough = [group for group in clean if len(group) >= FEWEST_SAMPLES]
     if enough:
         return enough
-    calmest = sorted((sample for group in every for sample in group), key=lambda sample: sample.share)
-    return [calmest[: max(sum(map(len, clean)), ENOUGH)]]
+    calmest = sorted((sample for group in every for sample in group), key=lambda sample: sample.waited_share)
+    return [calmest[: max(sum(map(len, clean)), FEWEST_SAMPLES)]]
 
 
 def log_time(segments: Iterable[Segment]) -> float:
@@ -217,7 +217,7 @@ def log_time(segments: Iterable[Segment]) -> float:
     )
 
 
-def rounds_of(
+def rounds_with_both(
     segments: Iterable[Segment], reference: str, candidate: str
 ) -> list[tuple[list[Segment], list[Segment]]]:
     """Segments of reference and candidate, for each round that has both, in order."""
@@ -236,13 +236,15 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
     A round in which one side only was slowed does not count. If other programs leave fewer than two
     rounds, all theirs count: a busy machine gets a vague answer rather than none.
     """
-    return [log for _, log in _counting(segments, reference, candidate)]
+    return [log for _, log in _counted_rounds(segments, reference, candidate)]
 
 
-def _counting(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
+def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
     """For each round that counts: its set of processes (None if fresh), and its log ratio."""
-    fair = [sides for sides in rounds_of(segments, reference, candidate) if spoilt_by_gpu(*sides) is None]
-    calm = [sides for sides in fair if not spoilt_by_others(*sides)]
+    fair = [
+        sides for sides in rounds_with_both(segments, reference, candidate) if find_gpu_slowdown(*sides) is None
+    ]
+    calm = [sides for sides in fair if not is_unevenly_disturbed(*sides)]
     counting = calm if len(calm) > 1 else fair
     return [(after[0].processes, log_time(before) - log_time(after)) for before, after in counting]
 
@@ -253,39 +255,39 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
     Estimated from the means of the sets, with a prior (`PROCESS_SD`), because two sets say little.
     """
     sets: dict[int, list[float]] = {}
-    for number, log in _counting(segments, reference, candidate):
+    for number, log in _counted_rounds(segments, reference, candidate):
         if number is not None:
             sets.setdefault(number, []).append(log)
     if not sets:
         return 0.0
     means = [statistics.fmean(logs) for logs in sets.values()]
     middle = statistics.fmean(means)
-    squares = PROCESS_SETS * PROCESS_SD**2 + sum((mean - middle) ** 2 for mean in means)
-    return squares / (PROCESS_SETS + len(means) - 1) / len(means)
+    squares = PROCESS_PRIOR_SETS * PROCESS_SD**2 + sum((mean - middle) ** 2 for mean in means)
+    return squares / (PROCESS_PRIOR_SETS + len(means) - 1) / len(means)
 
 
-def spoilt_by_others(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
+def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
     """Whether a round does not count: other programs slowed one side more than the other."""
     left = []
     for side in (reference, candidate):
         chosen = [sample for group in counted_samples(side) for sample in group]
         seconds = max(sum(sample.seconds for sample in chosen), 1e-12)
-        left.append(max(1 - sum(sample.share * sample.seconds for sample in chosen) / seconds, 1e-3))
-    return min(left) < LEAST or abs(math.log(left[0] / left[1])) > APART
+        left.append(max(1 - sum(sample.waited_share * sample.seconds for sample in chosen) / seconds, 1e-3))
+    return min(left) < LEAST_CORE_SHARE or abs(math.log(left[0] / left[1])) > MOST_CORE_LOG_RATIO
 
 
-def warning(segments: Iterable[Segment]) -> str:
+def warn_of_other_programs(segments: Iterable[Segment]) -> str:
     """A warning about other programs, for all segments; empty if they hardly disturbed them."""
-    shares = [sample.share for segment in segments for sample in samples(segment)]
-    disturbed = sum(share > CLEAN for share in shares) / max(len(shares), 1)
-    if disturbed < NOTEWORTHY:
+    shares = [sample.waited_share for segment in segments for sample in samples_of_segment(segment)]
+    disturbed = sum(share > CLEAN_WAIT_SHARE for share in shares) / max(len(shares), 1)
+    if disturbed < WARN_SHARE:
         return ""
     return (
         f"other programs took the core during {disturbed:.0%} of the samples: those were left out where possible"
     )
 
 
-def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
+def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
     """The side that the GPU slowed, and why; None if its sensors show no such thing."""
     names, reasons, clocks = ("reference", "candidate"), list[str](), list[list[int]]()
     for side in (reference, candidate):
@@ -301,16 +303,16 @@ def spoilt_by_gpu(reference: Sequence[Segment], candidate: Sequence[Segment]) ->
         return None
     before, after = statistics.median(clocks[0]), statistics.median(clocks[1])
     apart = abs(before - after) / max(before, after, 1.0)
-    if apart <= CLOCKS_APART:
+    if apart <= MOST_CLOCK_DIFFERENCE:
         return None
     both = f"{before:.0f} MHz for the reference, {after:.0f} MHz for the candidate"
     return names[before > after], f"median SM clocks differ by {apart:.1%}: {both}"
 
 
-def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
+def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
     """A sentence if the GPU slowed one side in more than half of the rounds, else None."""
-    rounds = rounds_of(segments, reference, candidate)
-    drops = [drop for sides in rounds if (drop := spoilt_by_gpu(*sides)) is not None]
+    rounds = rounds_with_both(segments, reference, candidate)
+    drops = [drop for sides in rounds if (drop := find_gpu_slowdown(*sides)) is not None]
     for side, dropped in Counter(side for side, _ in drops).items():
         if 2 * dropped > len(rounds):
             reason = statistics.mode(reason for name, reason in drops if name == side)
@@ -318,8 +320,8 @@ def held_back(segments: Iterable[Segment], reference: str, candidate: str) -> st
     return None
 
 
-def charge_left_work(
-    segments: Sequence[Segment], handed: Mapping[tuple[str, str, int], Sequence[float]], number: int
+def charge_deferred_work(
+    segments: Sequence[Segment], return_times_s: Mapping[tuple[str, str, int], Sequence[float]], round_number: int
 ) -> list[Segment]:
     """The segments of one round (`number`) and workload, with deferred work added to each sample.
 
@@ -328,11 +330,13 @@ def charge_left_work(
     """
     workload = segments[0].workload if segments else ""
     names = {segment.side for segment in segments}
-    copies = {name: median(seconds) for name in names if (seconds := handed.get((name, workload, number)))}
+    copies = {
+        name: median(seconds) for name in names if (seconds := return_times_s.get((name, workload, round_number)))
+    }
     usual_s = copies.get(BASELINE, min(copies.values(), default=0.0))
     charged = []
     for segment in segments:
-        left_s = copies.get(segment.side, 0.0) - COPIES * usual_s - COPIES_S
+        left_s = copies.get(segment.side, 0.0) - COPY_SLACK * usual_s - COPY_SLACK_S
         if left_s > 0:
             seconds = tuple(sample_s + left_s for sample_s in segment.seconds)
             segment = segment.model_copy(update={"seconds": seconds, "left_s": left_s})

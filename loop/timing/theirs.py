@@ -38,7 +38,7 @@ class EvaluatorTerms(Model):
     """Number of the task's cases to judge, in FlashInfer Trace; None: all."""
 
 
-class Both(Model):
+class VerdictPair(Model):
     """Our verdict and the evaluator's on one answer."""
 
     answer: str
@@ -65,7 +65,7 @@ class TheirsOutput(Output):
 
     actions = ("kernel.theirs",)
 
-    both: tuple[Both, ...] = ()
+    both: tuple[VerdictPair, ...] = ()
     """One entry for each answer."""
 
 
@@ -82,7 +82,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
             verdict = Verdict(status="not available", why="it is the task's own reference")
             if name in answers:
                 verdict = yield from verdict_of(task, answers[name], arguments)
-            both.append(two_verdicts(task, name, context.finished, verdict))
+            both.append(pair_verdicts(task, name, context.finished, verdict))
     words = {True: "both say the same", False: "they differ"}
     texts, missing = [], []
     for each in both:
@@ -106,12 +106,12 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Genera
     return (yield from run_evaluator(asked, evaluator))
 
 
-def two_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
+def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:
     """Our verdict, from the session's finished steps, together with the evaluator's."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
     own = gate_verdict_on(name, finished)
-    return Both(
+    return VerdictPair(
         answer=name,
         ours=own.verdict,
         ours_why=own.why,
@@ -124,7 +124,7 @@ def two_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], ver
 HEADS = ("answer", "ours", "theirs", "agree")
 
 
-def verdict_row(both: Both) -> tuple[str, ...]:
+def verdict_row(both: VerdictPair) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
     ratio = f", {times(both.ratio)}" if both.ratio is not None else ""
     speedup = f", {times(both.theirs.speedup)}" if both.theirs.speedup is not None else ""
@@ -132,25 +132,25 @@ def verdict_row(both: Both) -> tuple[str, ...]:
     return both.answer, both.ours + ratio, both.theirs.status + speedup, same
 
 
-def reasons(every: Sequence[Both]) -> Iterator[str]:
+def reason_lines(pairs: Sequence[VerdictPair]) -> Iterator[str]:
     """Lines below the table: the reason for each verdict, and possible causes of disagreement."""
     whys: dict[tuple[str, str], list[str]] = {}
-    for both in every:
+    for both in pairs:
         for side, why in (("ours", both.ours_why), ("theirs", both.theirs.why)):
             if why:
                 whys.setdefault((side, why), []).append(both.answer)
     for (side, why), names in whys.items():
-        yield f"{'all' if len(names) == len(every) > 1 else ', '.join(names)}: {side}: {why}"
-    yield from (f"{both.answer}: may be behind it: {cause}" for both in every for cause in both.causes)
+        yield f"{'all' if len(names) == len(pairs) > 1 else ', '.join(names)}: {side}: {why}"
+    yield from (f"{both.answer}: may be behind it: {cause}" for both in pairs for cause in both.causes)
 
 
-def section(output: TheirsOutput) -> Section:
+def evaluator_section(output: TheirsOutput) -> Section:
     """Both verdicts as a table, with the reasons of each."""
     table = Table(tuple(map(Column, HEADS)), tuple(map(verdict_row, output.both)))
-    return Section("Their verdict", tuple(reasons(output.both)), table, screen=True)
+    return Section("Their verdict", tuple(reason_lines(output.both)), table, screen=True)
 
 
-def pattern(terms: EvaluatorTerms) -> Pattern:
+def evaluator_pattern(terms: EvaluatorTerms) -> Pattern:
     """The evaluator step as a pattern, for the end of a session."""
     read = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
     (step,) = read.steps

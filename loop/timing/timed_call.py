@@ -449,7 +449,7 @@ class TimedCall:
         finally:
             waits.close()
         yield from self.orders.end()
-        some = [probe for probe in drawn[1:] if probe.clean] or drawn[1:]
+        some = [probe for probe in drawn[1:] if probe.is_undisturbed] or drawn[1:]
         return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
     def _own(self, whole: float) -> float:

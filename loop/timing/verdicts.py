@@ -81,7 +81,7 @@ def measurements(
     measurements = []
     for pair in pairs:
         for workload in timed:
-            if len(log_ratios(timings.of(workload.name), *pair.sides)) >= MIN_ROUNDS:
+            if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
                 flops, moved = counted_work(target.flops, workload), counted_work(target.bytes, workload)
                 measurement = measure_pair(
                     timings, pair, workload, flops=flops, moved=moved, confidence=confidence
@@ -100,9 +100,9 @@ def measure_pair(
     confidence: float = CONFIDENCE,
 ) -> Measurement:
     """The measurement of a pair on a workload; `flops`, `moved`: operations and bytes of a call."""
-    segments = timings.of(workload.name)
-    logs = log_ratios(segments, *pair.sides)
-    ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.sides))
+    segments = timings.segments_of(workload.name)
+    logs = log_ratios(segments, *pair.side_names)
+    ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.side_names))
     ranged = is_vague((low, high))
     if ranged:
         ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
@@ -113,7 +113,7 @@ def measure_pair(
         return math.exp(winsorised(logs).mean)
 
     def peak(side: str) -> int | None:
-        peaks = timings.peaks.get((side, workload.name))
+        peaks = timings.peak_bytes.get((side, workload.name))
         return int(median(peaks)) if peaks else None
 
     candidate_s = latency_s(pair.candidate.name)
@@ -130,11 +130,11 @@ def measure_pair(
         candidate_us=candidate_s * 1e6,
         reference_peak_bytes=peak(pair.reference),
         candidate_peak_bytes=peak(pair.candidate.name),
-        timed_by="itself" if pair.candidate.name in timings.own_clock else "loop",
+        timed_by="itself" if pair.candidate.name in timings.self_timed_sides else "loop",
         flops_per_s=flops / candidate_s if flops else None,
         bytes_per_s=moved / candidate_s if moved else None,
-        dropped=len(samples.rounds_of(segments, *pair.sides)) - len(logs),
-        held_back=samples.held_back(segments, *pair.sides),
+        dropped=len(samples.rounds_with_both(segments, *pair.side_names)) - len(logs),
+        held_back=samples.explain_gpu_slowdown(segments, *pair.side_names),
     )
 
 

@@ -28,7 +28,7 @@ from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import samples, schedule, verdicts
-from loop.timing.against_known_good import Contest, Rival, itself, slowed_down
+from loop.timing.against_known_good import Contest, Rival, null_rival, slowed_rival
 from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
@@ -62,7 +62,7 @@ def record(rounds: int) -> None:
     began: list[float] = []
 
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
-        sides = [side, itself(side, [workload]).side, slowed_down(side, SLOWER, [workload]).side]
+        sides = [side, null_rival(side, [workload]).side, slowed_rival(side, SLOWER, [workload]).side]
         open_ = {workload.name: [one.name for one in sides]}
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
@@ -105,12 +105,12 @@ def _short(segment: Segment) -> list[Any]:
 
     The median alone where three are clean; else those that waited least.
     """
-    every = samples.samples(segment)
-    clean = [one for one in every if one.share <= samples.CLEAN]
-    if len(clean) >= samples.ENOUGH:
+    every = samples.samples_of_segment(segment)
+    clean = [one for one in every if one.waited_share <= samples.CLEAN_WAIT_SHARE]
+    if len(clean) >= samples.FEWEST_SAMPLES:
         return [_us(median([one.seconds for one in clean]))]
-    least = sorted(every, key=lambda one: one.share)[: samples.ENOUGH]
-    return [[_us(one.seconds), round(one.share, 3)] for one in least]
+    least = sorted(every, key=lambda one: one.waited_share)[: samples.FEWEST_SAMPLES]
+    return [[_us(one.seconds), round(one.waited_share, 3)] for one in least]
 
 
 def _us(seconds: float) -> float:
@@ -120,7 +120,7 @@ def _us(seconds: float) -> float:
 def _long(told: Sequence[Any]) -> list[tuple[float, float]]:
     """Seconds and share of waiting of three samples, as `_short` has them."""
     if len(told) == 1 and not isinstance(told[0], list):
-        return [(told[0] * 1e-6, 0.0)] * samples.ENOUGH
+        return [(told[0] * 1e-6, 0.0)] * samples.FEWEST_SAMPLES
     return [(us * 1e-6, share) for us, share in told]
 
 
@@ -161,12 +161,12 @@ def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdict
     contest = Contest(candidate, [Rival(candidate.renamed(rival), [workload])])
     timings, used_s = Timings(), 0.0
     for spent_s, segments in replay(recorded, rival, seed):
-        if not contest.pending(timings) or used_s + spent_s > VERDICT_S:
+        if not contest.pending_sides(timings) or used_s + spent_s > VERDICT_S:
             break
         used_s += spent_s
         timings.segments += segments
         timings.rounds += 1
-    return contest.decision(timings, workload, contest.rivals[0]), timings.rounds
+    return contest.decide_now(timings, workload, contest.rivals[0]), timings.rounds
 
 
 def measured(recorded: Mapping[str, Any], rival: str, seed: int) -> str:
@@ -237,12 +237,12 @@ def live(count: int) -> list[str]:
 
     def measure(bench: Bench, side: Side, workload: Workload) -> None:
         for number in range(count):
-            contest = Contest(side, [slowed_down(side, SLOWER, [workload])])
+            contest = Contest(side, [slowed_rival(side, SLOWER, [workload])])
             terms = Terms(verdicts.MAX_BLOCKS, VERDICT_S, int(time.time()))
-            found = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending))
+            found = run_to_end(schedule.measure(bench, contest.sides, [workload], terms, contest.pending_sides))
             assert isinstance(found, Timings)
             # A slowed side counts as the candidate in a contest: it is slower where ours is faster.
-            said = contest.decision(found, workload, contest.rivals[0]).verdict
+            said = contest.decide_now(found, workload, contest.rivals[0]).verdict
             words.append({"slower": "faster", "faster": "slower"}.get(said, said))
             rounds.append(found.rounds)
             sys.stderr.write(f"\r{number + 1} of {count}: {dict(Counter(words))}")

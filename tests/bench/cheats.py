@@ -61,7 +61,7 @@ def timed(bench: Bench, name: str, rounds: int) -> Outcome:
     honest = honest_like(name)
     sides = make_sides(bench, honest, name)
     try:
-        timings = run_to_end(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least=rounds)))
+        timings = run_to_end(measure(bench, sides, [BIG], Terms(rounds, 60.0, 1, least_rounds=rounds)))
     except Untimed as error:
         return Outcome(name, "not timed" if name in str(error) else "GAINS", str(error))
     doubts = run_to_end(every_doubt(bench, timings, (), [Pair(side, side.name, honest, "self") for side in sides]))

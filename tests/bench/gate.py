@@ -25,7 +25,7 @@ from loop.machine.machine import machine
 from loop.model.dtypes import Device
 from loop.model.workloads import expand
 from loop.timing import schedule, verdicts
-from loop.timing.against_known_good import Contest, itself, slowed_down
+from loop.timing.against_known_good import Contest, null_rival, slowed_rival
 from loop.timing.samples import Terms, Timings
 from loop.timing.verdicts import noise_between_rounds
 from loop.workers.bench import Bench, Side
@@ -67,13 +67,15 @@ def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str
     long = long_enough(bench, side, workloads)
     for number in range(times):
         begun = time.perf_counter()
-        rivals = [itself(side, workloads), *(slowed_down(side, share, long) for share in SLOWDOWNS)]
+        rivals = [null_rival(side, workloads), *(slowed_rival(side, share, long) for share in SLOWDOWNS)]
         contest = Contest(side, rivals)
         terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, seed + number)
-        timings = run_to_end(schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending))
+        timings = run_to_end(
+            schedule.measure(bench, contest.sides, contest.workloads, terms, contest.pending_sides)
+        )
         assert isinstance(timings, Timings)
-        if timings.wrong:
-            sys.exit(f"a timed output was wrong: {timings.wrong[0]}")
+        if timings.wrong_outputs:
+            sys.exit(f"a timed output was wrong: {timings.wrong_outputs[0]}")
         count(tallies, contest, timings)
         sys.stderr.write(f"{number + 1} of {times}: {time.perf_counter() - begun:.1f} s, {words(tallies)}\n")
     return tallies
@@ -89,18 +91,18 @@ def long_enough(bench: Bench, side: Side, workloads: Sequence[Any]) -> list[Any]
     terms = Terms(2, 10.0, 1)
     timings = run_to_end(schedule.measure(bench, [side], workloads, terms))
     assert isinstance(timings, Timings)
-    calls = {w.name: median(s for one in timings.of(w.name) for s in one.seconds) for w in workloads}
+    calls = {w.name: median(s for one in timings.segments_of(w.name) for s in one.seconds) for w in workloads}
     return [w for w in workloads if bench.device == "cuda" or calls[w.name] >= MIN_CALL_S]
 
 
 def count(tallies: dict[str, Tally], contest: Contest, timings: Timings) -> None:
     """Add what a contest decided. `Alone`: what its blocks would take without the others, processes included."""
-    spent = timings.seconds
+    spent = timings.rounds_s
     a_block = spent / max(timings.rounds, 1) / len(contest.sides) / len(contest.workloads)
     for tally, rival in zip(tallies.values(), contest.rivals, strict=True):
         for workload in rival.workloads:
-            logs = contest.logs(timings, workload, rival)
-            tally.words[contest.decision(timings, workload, rival).verdict] += 1
+            logs = contest.log_ratios(timings, workload, rival)
+            tally.words[contest.decide_now(timings, workload, rival).verdict] += 1
             tally.blocks.append(len(logs))
             tally.seconds.append(len(logs) * (2 * a_block + START_S))
             tally.noise.append(noise_between_rounds([logs]) or 0.0)

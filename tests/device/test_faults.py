@@ -14,7 +14,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.samples import Terms
-from loop.timing.schedule import TimingRound
+from loop.timing.schedule import ProcessSet
 from loop.workers.bench import Bench, Side
 from loop.workers.program import Worker
 from tests.device.fakes import FakeMachine, fake_bench
@@ -73,16 +73,16 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
 def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each holds memory from its first call on. One set serves two of the three rounds."""
     living: list[int] = []
-    one_round = TimingRound.time
+    one_round = ProcessSet.time_workloads
 
-    def counted(self: TimingRound, *arguments: object) -> object:
+    def counted(self: ProcessSet, *arguments: object) -> object:
         living.append(sum(worker.child.code is None for worker in opened))
         return one_round(self, *arguments)  # type: ignore[arg-type]
 
     opened: list[Worker] = []
     start = Bench.open
     monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
-    monkeypatch.setattr(TimingRound, "time", counted)
+    monkeypatch.setattr(ProcessSet, "time", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
     run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))

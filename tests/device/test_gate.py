@@ -10,7 +10,7 @@ from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.against_known_good import Contest, itself, slowed_down
+from loop.timing.against_known_good import Contest, null_rival, slowed_rival
 from loop.timing.samples import Terms, Timings
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
@@ -84,11 +84,11 @@ def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name:
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:
     """A variant against itself, and against itself with every twentieth call made twice: nothing false is said."""
     chosen, timed = side(bench, "right"), some(bench, "timed")
-    contest = Contest(chosen, [itself(chosen, timed), slowed_down(chosen, 0.05, timed)])
+    contest = Contest(chosen, [null_rival(chosen, timed), slowed_rival(chosen, 0.05, timed)])
     terms = Terms(60, 60.0, 1)
-    timings = run_to_end(schedule.measure(bench, contest.sides, timed, terms, contest.pending))
+    timings = run_to_end(schedule.measure(bench, contest.sides, timed, terms, contest.pending_sides))
     assert isinstance(timings, Timings)
-    alike, slow = ([contest.decision(timings, w, rival).verdict for w in timed] for rival in contest.rivals)
+    alike, slow = ([contest.decide_now(timings, w, rival).verdict for w in timed] for rival in contest.rivals)
     print(alike, slow, timings.rounds)
     assert not {"faster", "slower"} & set(alike)
     assert not {"faster", "same"} & set(slow)

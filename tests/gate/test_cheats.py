@@ -34,7 +34,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def timings(bench: Bench) -> Timings:
     """All those that do nothing to others, timed in one round."""
     sides = make_sides(bench, "honest", "c_honest", "quick", "c_quick", *LATER, *BEFORE, *SELECTED, *CLOCKS)
-    found: Timings = run_to_end(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least=1)))
+    found: Timings = run_to_end(measure(bench, sides, [BIG], Terms(1, 120.0, 1, least_rounds=1)))
     return found
 
 
@@ -53,7 +53,7 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
 def test_no_clock_or_draw_of_its_own_changes_a_time(timings: Timings, name: str) -> None:
     """The judge's clock is in another process, and no word of the control page stands for it."""
     assert seconds(timings, name) > 0.9 * WORK_S
-    assert name not in {side for side, _ in timings.wrong}
+    assert name not in {side for side, _ in timings.wrong_outputs}
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
     def measure(
         bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms, pending: Any
     ) -> Generator[Tick, None, Timings]:
-        draw, timings = random.Random(3), Timings(rounds=ROUNDS, outputs=99)
+        draw, timings = random.Random(3), Timings(rounds=ROUNDS, checked_outputs=99)
         for number in range(ROUNDS):
             for workload in workloads:
                 for side in sides:
@@ -106,7 +106,7 @@ def test_all_variants_share_every_round(compared: Compared) -> None:
 
     def watched(bench: Bench, sides: Sequence[Side], workloads: Any, terms: Terms, pending: Any) -> Any:
         held.append([side.name for side in sides])
-        assert verdicts.MIN_BLOCKS == terms.least
+        assert verdicts.MIN_BLOCKS == terms.least_rounds
         return (yield from measure(bench, sides, workloads, terms, pending))
 
     compared("strides", "right", timings=watched)
@@ -167,17 +167,17 @@ def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared
 
 def wrong_output(timings: Timings) -> None:
     """An output that was wrong while it was timed."""
-    timings.wrong.append(("right", make_check(LARGE, right=False)))
+    timings.wrong_outputs.append(("right", make_check(LARGE, right=False)))
 
 
 def slow_clock(timings: Timings) -> None:
     """Samples that took longer by our clock than by the device's."""
-    timings.clocks["right"] = [(0.1, 0.01)]
+    timings.clock_pairs["right"] = [(0.1, 0.01)]
 
 
 def good_memory(timings: Timings) -> None:
     """A call that was much quicker on values it had just seen."""
-    timings.probes["right", SMALL] = [MemoryProbe(1e-3, 1e-5)]
+    timings.memory_probes["right", SMALL] = [MemoryProbe(1e-3, 1e-5)]
 
 
 @pytest.mark.parametrize(

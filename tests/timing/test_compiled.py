@@ -35,5 +35,5 @@ def test_the_baseline_runs_under_compile(bench: Bench) -> None:
     sides = [bench.side(BASELINE), bench.side("mine")]
     workloads = expand(bench.target, bench.target.workloads, "float32")
     found: Timings = run_to_end(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
-    assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong)
+    assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong_outputs)
     assert any((bench.cache / "inductor").rglob("*.py"))

@@ -8,7 +8,7 @@ import pytest
 from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.timing.against_known_good import Contest, Rival, itself, slowed_down
+from loop.timing.against_known_good import Contest, Rival, null_rival, slowed_rival
 from loop.timing.samples import Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS
 from loop.workers.bench import Side
@@ -22,7 +22,9 @@ OLD = CANDIDATE.renamed("new known good", build_id="def")
 def make_contest() -> Contest:
     """Against itself and its known good on two workloads, and slowed by a twentieth on one of them."""
     both = [ONE, TWO]
-    return Contest(CANDIDATE, [itself(CANDIDATE, both), slowed_down(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)])
+    return Contest(
+        CANDIDATE, [null_rival(CANDIDATE, both), slowed_rival(CANDIDATE, 0.05, [TWO]), Rival(OLD, both)]
+    )
 
 
 def make_timings(
@@ -44,9 +46,9 @@ def make_timings(
 def test_what_is_decided_is_not_timed_any_more() -> None:
     """Beside whom it was decided: the rest goes on, and without a rival the candidate rests too."""
     contest = make_contest()
-    assert {} == contest.pending(make_timings(30, {}))
+    assert {} == contest.pending_sides(make_timings(30, {}))
     contest = make_contest()
-    found = contest.pending(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
+    found = contest.pending_sides(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
     assert found
     assert all({"new", "new known good"} == set(names) for names in found.values())
 
@@ -55,14 +57,18 @@ def test_a_pair_that_is_never_clear_ends_at_the_limit() -> None:
     """Noise that hides one per cent is not timed for ever."""
     contest = make_contest()
     noisy = make_timings(MAX_BLOCKS, {}, noise=0.2)
-    assert {} == contest.pending(noisy)
-    assert "inconclusive" == contest.decision(noisy, ONE, contest.rivals[0]).verdict
+    assert {} == contest.pending_sides(noisy)
+    assert "inconclusive" == contest.decide_now(noisy, ONE, contest.rivals[0]).verdict
 
 
 def of_a_campaign() -> Contest:
     """One whose candidate is timed further where that may keep it."""
     return Contest(
-        CANDIDATE, [Rival(OLD, [ONE, TWO])], 3, controls=[itself(CANDIDATE, [ONE, TWO])], most=MORE_BLOCKS
+        CANDIDATE,
+        [Rival(OLD, [ONE, TWO])],
+        3,
+        controls=[null_rival(CANDIDATE, [ONE, TWO])],
+        most_blocks=MORE_BLOCKS,
     )
 
 
@@ -73,7 +79,7 @@ def of_a_campaign() -> Contest:
 def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise: float, again: bool) -> None:
     """Where it seems to gain."""
     timings = make_timings(20, {"new known good": known_good}, noise)
-    assert again == of_a_campaign().promising(timings)
+    assert again == of_a_campaign().is_promising(timings)
 
 
 def test_processes_that_were_kept_move_the_margin() -> None:
@@ -82,4 +88,4 @@ def test_processes_that_were_kept_move_the_margin() -> None:
         for expected, first in ((fresh, None), (kept, 0)):
             contest, timings = make_contest(), make_timings(20, {"new known good": factor})
             timings.segments = [s.model_copy(update={"processes": first}) for s in timings.segments]
-            assert expected == contest.decision(timings, ONE, contest.rivals[2]).verdict
+            assert expected == contest.decide_now(timings, ONE, contest.rivals[2]).verdict

@@ -36,18 +36,18 @@ def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
 
 
 @pytest.mark.parametrize(
-    "others", [[], [MemoryProbe(20 * US, 19 * US, clean=False)]], ids=["alone", "one as quick"]
+    "others", [[], [MemoryProbe(20 * US, 19 * US, is_undisturbed=False)]], ids=["alone", "one as quick"]
 )
 def test_processes_that_waited_accuse_only_together(others: list[MemoryProbe]) -> None:
     """Where every process waited for a core, each has to show it."""
-    waited = [MemoryProbe(1880 * US, 624 * US, clean=False)] * 2
+    waited = [MemoryProbe(1880 * US, 624 * US, is_undisturbed=False)] * 2
     assert bool(others) != bool(remembers_results([*waited, *others]))
 
 
 def test_a_variant_is_not_accused_of_what_its_baseline_shows_too() -> None:
     """Then the machine is the cause, or the baseline; neither is the variant's."""
     quick = [MemoryProbe(900 * US, 20 * US)] * 3
-    timings = Timings(probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
+    timings = Timings(memory_probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
     found = doubts._noticed(timings, "baseline", {"new": "new"}, {})
     assert [("new", "other")] == [(one.variant, one.workload) for one in found]
 

@@ -40,8 +40,8 @@ def measure(
 ) -> Measurement:
     """The measurement of these samples: 100 bytes for the reference, 200 for the candidate."""
     side = Side(candidate, {"kind": "c_abi"}, ("float32",), deterministic=True, build_id=None)
-    timings = Timings(list(segments), peaks={("ref", "w"): [100], (candidate, "w"): [200]})
-    timings.own_clock = {candidate} if own_clock else set()
+    timings = Timings(list(segments), peak_bytes={("ref", "w"): [100], (candidate, "w"): [200]})
+    timings.self_timed_sides = {candidate} if own_clock else set()
     pair = Pair(side, "new", "ref", against)
     return measure_pair(timings, pair, WORKLOAD, flops=flops, confidence=confidence)
 

@@ -7,11 +7,11 @@ from loop.timing.doubts import _noticed, defers_work, unproven
 from loop.timing.samples import (
     JudgedSample,
     Timings,
-    charge_left_work,
+    charge_deferred_work,
     counted_samples,
-    held_back,
-    spoilt_by_gpu,
-    spoilt_by_others,
+    explain_gpu_slowdown,
+    find_gpu_slowdown,
+    is_unevenly_disturbed,
 )
 
 
@@ -42,7 +42,7 @@ def test_where_too_few_are_clean_the_least_disturbed_count() -> None:
 def test_a_round_counts_when_its_sides_were_disturbed_alike(theirs: float, ours: float, *, spoilt: bool) -> None:
     """Both by half is fair, one side alone is not, and of a side that hardly ran too little is left."""
     reference, candidate = (make_segment((1.0,) * 4, (share,) * 4) for share in (theirs, ours))
-    assert spoilt == spoilt_by_others([reference], [candidate])
+    assert spoilt == is_unevenly_disturbed([reference], [candidate])
 
 
 def make_spans(*clocks: int | None, throttle: tuple[str, ...] = ()) -> list[Segment]:
@@ -62,7 +62,7 @@ THROTTLED = make_spans(1980, 1980, throttle=("power cap",))
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
     """One reading of one segment is enough; the reason is told."""
-    found = spoilt_by_gpu(THROTTLED, QUIET) if side == "reference" else spoilt_by_gpu(QUIET, THROTTLED)
+    found = find_gpu_slowdown(THROTTLED, QUIET) if side == "reference" else find_gpu_slowdown(QUIET, THROTTLED)
     assert found is not None
     assert side == found[0]
     assert f"the {side} was throttled (power cap)" in found[1]
@@ -71,7 +71,7 @@ def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
 def test_clocks_more_than_one_per_cent_apart_drop_the_block() -> None:
     """The slower side is the one that was held back, and both clocks are told."""
     expected = "median SM clocks differ by 1.5%: 1950 MHz for the reference, 1980 MHz for the candidate"
-    assert ("reference", expected) == spoilt_by_gpu(make_spans(1950, 1950), QUIET)
+    assert ("reference", expected) == find_gpu_slowdown(make_spans(1950, 1950), QUIET)
 
 
 def make_rounds(*readings: tuple[DeviceReading, DeviceReading]) -> list[Segment]:
@@ -86,7 +86,7 @@ def make_rounds(*readings: tuple[DeviceReading, DeviceReading]) -> list[Segment]
 def test_a_side_dropped_in_most_rounds_is_a_result() -> None:
     """More than half, for the same side; the commonest reason stands for all."""
     quiet, hot, cap = (DeviceReading(sm_clock_mhz=1980, throttle=why) for why in ((), ("hot",), ("cap",)))
-    found = held_back(
+    found = explain_gpu_slowdown(
         make_rounds((hot, hot), (cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new"
     )
     expected = "the candidate was throttled (cap), the reference was not"
@@ -108,7 +108,9 @@ def handed(**by_side: float) -> dict[tuple[str, str, int], list[float]]:
 
 def test_work_that_was_left_is_added_to_every_sample() -> None:
     """Only to the side that left it; and how much it was is kept."""
-    base, late = charge_left_work([make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0)
+    base, late = charge_deferred_work(
+        [make_call("baseline"), make_call("x")], handed(baseline=4 * US, x=106 * US), 0
+    )
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
     assert 110 * US == pytest.approx(late.seconds[0])
     assert 100 * US == pytest.approx(late.left_s)
@@ -133,10 +135,10 @@ def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
     proofs: list[JudgedSample], found: tuple[float, float] | None
 ) -> None:
     """One quick call is enough, and a few microseconds are the clock's; who was never judged is not doubted."""
-    timings = Timings(segments=[make_segment((1e-6,) * 5)], proofs={("new", "w"): proofs})
-    assert timings.unproven("new", "w") == (pytest.approx(found) if found else None)
-    assert timings.unproven("new", "other") is None
-    assert ("nothing shows that it computes" in unproven(timings.unproven("new", "w"))) == bool(found)
+    timings = Timings(segments=[make_segment((1e-6,) * 5)], judged_samples={("new", "w"): proofs})
+    assert timings.unproven_times_s("new", "w") == (pytest.approx(found) if found else None)
+    assert timings.unproven_times_s("new", "other") is None
+    assert ("nothing shows that it computes" in unproven(timings.unproven_times_s("new", "w"))) == bool(found)
 
 
 @pytest.mark.parametrize(("waited", "accused"), [(0.0, True), (5e-7, False)], ids=["alone", "busy"])
@@ -144,6 +146,6 @@ def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: 
     """Where other programs disturb the baseline too, slow calls are the machine's."""
     library = make_segment((1e-6,) * 5, (waited,) * 5, side="baseline")
     timings = Timings(
-        segments=[library, make_segment((1e-6,) * 5)], proofs={("new", "w"): [JudgedSample(1e-3, 1)]}
+        segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [JudgedSample(1e-3, 1)]}
     )
     assert accused == any(one.cause == "foresees" for one in _noticed(timings, "baseline", {"new": "new"}, {}))

@@ -76,7 +76,7 @@ def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
 def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
     """Its own figure is taken, and whose clock it was is noted."""
     found = timed(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
-    assert {"program"} == found.own_clock
+    assert {"program"} == found.self_timed_sides
     assert {0.002} == {second for s in found.segments if s.side == "program" for second in s.seconds}
 
 
@@ -87,8 +87,8 @@ def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None
     jobs = [Job(side, workloads(bench)) for side in sides]
     assert [True, True] == [checks.right for checks in run_to_end(verify(bench, jobs))]
     found = timed(bench, sides, workloads(bench)[:1])
-    assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong}
-    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong[-1][1].message
+    assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong_outputs}
+    assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong_outputs[-1][1].message
 
 
 @pytest.mark.slow
@@ -111,10 +111,10 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
     found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)
-    assert "" == remembers_results(found.probes["right", "big float32"])
-    assert 3 == len(found.probes["by_value", "big float32"])
-    assert remembers_results(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
-    assert [] == found.wrong, "its outputs are right all the same"
+    assert "" == remembers_results(found.memory_probes["right", "big float32"])
+    assert 3 == len(found.memory_probes["by_value", "big float32"])
+    assert remembers_results(found.memory_probes["by_value", "big float32"]).startswith("it remembers results: ")
+    assert [] == found.wrong_outputs, "its outputs are right all the same"
 
 
 @pytest.mark.slow
@@ -151,7 +151,9 @@ def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.M
     found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
     assert (4, 2) == (found.rounds, len(opened))
     assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})
-    assert (2, []) == (found.outputs, found.wrong), "one output of each set: values that come twice would tell"
+    assert (2, []) == (found.checked_outputs, found.wrong_outputs), (
+        "one output of each set: values that come twice would tell"
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,4 +218,4 @@ def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: t
 def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:
     """The input is named, as in verification."""
     found = timed(bench, make_sides(bench, "greedy"), workloads(bench)[:1])
-    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong}
+    assert {"changed its input x on N2 M3 float32"} == {check.message for _, check in found.wrong_outputs}

@@ -14,7 +14,7 @@ from loop.formats.table import as_target
 from loop.formats.theirs import Verdict
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished
-from loop.timing.theirs import EvaluatorTerms, TheirsOutput, section, two_verdicts, verdict_row
+from loop.timing.theirs import EvaluatorTerms, TheirsOutput, evaluator_section, pair_verdicts, verdict_row
 from tests.formats import tasks
 from tests.formats.test_reading import task_of
 from tests.formats.test_translated import add_utils
@@ -52,10 +52,10 @@ def verified(**found: tuple[str, ...]) -> Finished:
 )
 def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
     """A disagreement has what may be behind it; without a verdict of ours there is none."""
-    both = two_verdicts(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
+    both = pair_verdicts(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
     assert ("a", ours, "right, 1.50x", same) == verdict_row(both)
     assert explained is bool(both.causes)
-    told = section(TheirsOutput(ok=True, message="m", both=(both,)))
+    told = evaluator_section(TheirsOutput(ok=True, message="m", both=(both,)))
     assert told is not None
     assert explained is any("may be behind it" in text for text in told.lines)
 
