@@ -22,36 +22,40 @@ from loop.base.screen import open_streams
 from loop.cli import commands
 from loop.cli.command import ALL, app, screen_for
 
-__all__ = ("ALL", "answered", "app", "commands", "main")
+__all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 WORKERS = "loop.workers.program"
 """The module that starts processes. Before its import, an interrupt has no process to end."""
 
 Answer = TypeVar("Answer")
-WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
+UsageErrorOfTyper: Any = typer.BadParameter.__mro__[2]
 """The exception class for unknown commands and options. typer does not export it by name."""
 
 
 def main() -> None:
     """Run the command line and exit. Expected errors, interrupts and bugs get their exit codes only here."""
     try:
-        answered(_called)
+        call_with_loop_errors(_run_command_line)
     except Stopped as stop:
-        if _for_programs():
-            _fail(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
+        if _json_options():
+            _print_error(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
         sys.exit(stop.exit_code)
-    except BrokenPipeError:
+    except BrokenPipeError:  # The reader of stdout is gone, as in `loop report | head`: no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.OK)
     except LoopError as error:
-        _fail(error)
+        _print_error(error)
         sys.exit(error.exit_code)
 
 
-def _called() -> None:
-    """Run the command that sys.argv names. A wrong word becomes UsageError if the caller asks for JSON."""
+def _run_command_line() -> None:
+    """Run the command that sys.argv names, and exit.
+
+    With `--json`, an unknown command or option becomes a UsageError; else typer prints it and exits.
+    """
     open_streams()
-    named = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
-    if not {"--help", "-h"} & set(sys.argv) and any("device" in command.takes for command in named):
+    is_help = "--help" in sys.argv or "-h" in sys.argv
+    same_first_word = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
+    if not is_help and any("device" in command.parameter_names for command in same_first_word):
         from loop.base.processes import leave_nothing_behind
 
         leave_nothing_behind()
@@ -63,45 +67,50 @@ def _called() -> None:
 
         gpus.ask_early()  # The GPU driver answers while we import.
     for name in SIGNALS:
-        signal.signal(name, _interrupted)
+        signal.signal(name, _stop_on_signal)
     try:
-        if not _for_programs():
+        if not _json_options():
             app()
         sys.exit(app(standalone_mode=False))
-    except WRONG_WORDS as error:
-        raise UsageError(error.format_message(), f"{_words()} --help") from error
+    except UsageErrorOfTyper as error:
+        raise UsageError(error.format_message(), f"{_command_text()} --help") from error
     finally:
         for name in SIGNALS:  # Else a signal kills Python while it exits.
             signal.signal(name, signal.SIG_IGN)
 
 
-def _for_programs() -> list[str]:
-    """Options in sys.argv that ask for JSON: `--json`, `--events`; empty without them."""
+def _json_options() -> list[str]:
+    """Options in sys.argv that ask for JSON: `--json`, `--events`; empty without them.
+
+    Words after `--` belong to a command that `loop` runs, and do not count.
+    """
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     return [word for word in words if word in ("--json", "--events")]
 
 
-def _words() -> str:
-    """The command that sys.argv names, for messages: `loop kernels verify`."""
-    known = (command.words.split() for command in ALL)
-    named = [words for words in known if words == sys.argv[1 : 1 + len(words)]]
-    return " ".join(["loop", *max(named, key=len, default=[])])
+def _command_text() -> str:
+    """The command that sys.argv names, for messages: `loop kernels verify`; `loop` if it names none."""
+    words_of_commands = [command.words.split() for command in ALL]
+    matches = [words for words in words_of_commands if words == sys.argv[1 : 1 + len(words)]]
+    return " ".join(["loop", *max(matches, key=len, default=[])])
 
 
-def _fail(error: LoopError) -> None:
+def _print_error(error: LoopError) -> None:
     """Print an error to stderr; with `--json` or `--events` also to stdout as JSON."""
-    if options := _for_programs():
+    if options := _json_options():
         import json
 
         from loop.base.documents import to_json
 
-        text = to_json(error.as_json(_words()))
+        text = to_json(error.as_json(_command_text()))
+        if options == ["--events"]:  # Each event is one line.
+            text = json.dumps(json.loads(text))
         with contextlib.suppress(MachineFailure):  # Stdout is closed; stderr still gets the error.
-            screen_for().data(json.dumps(json.loads(text)) if options == ["--events"] else text)
+            screen_for().data(text)
     screen_for().fail(error)
 
 
-def answered(work: Callable[[], Answer]) -> Answer:
+def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError.
 
     That is a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file.
@@ -115,22 +124,21 @@ def answered(work: Callable[[], Answer]) -> Answer:
 
         failure = failure_behind(error, Folders.of())
         if failure is not None:
-            raise (
-                failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
-            ) from error
+            is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
+            raise (failure if is_explained else failure.then("run the same command again")) from error
         if isinstance(error, LoopError):
             raise
-        if isinstance(error, FileNotFoundError) and error.filename is None:
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.
             try:
                 os.getcwd()
             except FileNotFoundError:
-                gone = "the folder in which this was called is gone"
-                raise UsageError(gone, "go to one that is there, with `cd`") from error
-        what = f"bug in loop: {type(error).__name__}: {error}"
-        raise LoopError(what, _log_bug(), exit_code=ExitCode.BUG) from error
+                message = "the folder in which this was called is gone"
+                raise UsageError(message, "go to one that is there, with `cd`") from error
+        message = f"bug in loop: {type(error).__name__}: {error}"
+        raise LoopError(message, _log_bug(), exit_code=ExitCode.BUG) from error
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
+def _stop_on_signal(number: int, frame: FrameType | None) -> None:
     """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception."""
     while frame is not None and WORKERS not in sys.modules:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

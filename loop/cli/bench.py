@@ -14,7 +14,7 @@ from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
 from loop.base.screen import Screen
-from loop.cli.requests import campaign
+from loop.cli.requests import make_campaign
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Printed
@@ -48,10 +48,13 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """The options of the command; see `loop kernels verify --help` and `loop run step --help`."""
+    """The options of the command; see `loop kernels verify --help` and `loop run step --help`.
 
-    what: str
-    """The command: verify, check, measure, prove-gate, resources, doctor or step."""
+    Fields have the names of the options, except the first and `first_failure_only`.
+    """
+
+    subcommand: str
+    """The command's last word: verify, check, measure, prove-gate, resources, doctor or step."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -59,7 +62,7 @@ class BenchRequest:
     threads: int | None = None
     seed: int = 0
     rounds: int = 3
-    enough: bool = False
+    first_failure_only: bool = False
     """Whether a variant's verification ends at its first failure."""
     emulate: bool = False
     sanitize: bool = False
@@ -76,17 +79,17 @@ class BenchRequest:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenVariants:
     """The device, the variants that run on it, and the variants that are emulated."""
 
     device: Device
     variants: tuple[str, ...]
     emulated: tuple[str, ...] = ()
 
-    def parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
+    def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
         """Values that the `when` of a step reads as `plan.*`: whether the step has anything to do."""
-        sanitized = request.sanitize and self.device == "cuda"
-        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
+        is_sanitized = request.sanitize and self.device == "cuda"
+        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": is_sanitized}
 
 
 class BenchAnswer(Printed):
@@ -99,24 +102,30 @@ class BenchAnswer(Printed):
     """Why and where variants are wrong, one entry per wrong variant."""
 
     @classmethod
-    def of(cls, steps: Sequence[Finished]) -> "BenchAnswer":
-        """The answer made of these steps."""
-        explained = outputs_of(steps, DebugOutput)
-        explanations = tuple(explanation for output in explained for explanation in output.explanations)
-        status = "failed" if any(record.status != "passed" for record in steps) else "passed"
+    def from_steps(cls, steps: Sequence[Finished]) -> "BenchAnswer":
+        """The answer made of the finished steps of a command."""
+        outputs = outputs_of(steps, DebugOutput)
+        explanations = tuple(explanation for output in outputs for explanation in output.explanations)
+        is_failed = any(record.status != "passed" for record in steps)
+        status = "failed" if is_failed else "passed"
         return cls.model_validate({"status": status, "steps": tuple(steps), "explanations": explanations})
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """`loop kernels ...`: run the steps and print their results. Returns the exit code."""
-    return shown(request, *walk_bench(request, screen), screen)
+    finished, code = run_bench_steps(request, screen)
+    print_steps(request, finished, screen)
+    return code
 
 
 def doctor(request: BenchRequest, screen: Screen) -> int:
     """`loop doctor`: run the environment pattern alone. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
-    return shown(request, *walk_alone(setting, pattern, choose(request, setting.target), request, screen), screen)
+    chosen = choose_device_and_variants(request, setting.target)
+    finished, code = run_pattern_alone(setting, pattern, chosen, request, screen)
+    print_steps(request, finished, screen)
+    return code
 
 
 def run_step(request: BenchRequest, screen: Screen) -> int:
@@ -133,125 +142,154 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
     setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
-    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
-    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    words = {"title": action, "problem": action, "use_when": (action,)}
-    minutes = TimeBudget(minutes=request.limit_s / 60)
-    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **words)
-    chosen, checks = choose(request, setting.target), tuple(request.checks)
-    return shown(request, *walk_alone(setting, pattern, chosen, request, screen, checks), screen)
+    step = Step(
+        id="step",
+        title=action,
+        action=action,
+        arguments=arguments,
+        budget_s=request.budget_s,
+        limit_s=request.limit_s,
+    )
+    pattern = Pattern(
+        format=1,
+        name="step",
+        number=1,
+        title=action,
+        problem=action,
+        use_when=(action,),
+        estimate=TimeBudget(minutes=request.limit_s / 60),
+        steps=(step,),
+    )
+    chosen = choose_device_and_variants(request, setting.target)
+    checks = tuple(request.checks)
+    finished, code = run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+    print_steps(request, finished, screen)
+    return code
 
 
-def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Run the steps of a `loop kernels` command. Returns the steps and the exit code."""
+def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+    """Run the steps of a `loop kernels` command without printing them. Returns the steps and the exit code."""
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
-    chosen = choose(request, setting.target)
+    chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
-        remark_once(
-            f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator"
-        )
+        reason = "they look at CUDA variants, on a GPU or under the emulator"
+        remark_once(f"not exercised: sanitizers of {names}: {reason}")
     pattern = bench_pattern(request, setting.target, chosen)
-    checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
-    return walk_alone(setting, pattern, chosen, request, screen, checks)
+    has_all_workloads = request.subcommand == "verify" and not request.workloads
+    checks = tuple(setting.target.workloads) if has_all_workloads else ()
+    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
 
 
-def choose(request: BenchRequest, target: Target) -> Chosen:
+def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenVariants:
     """Device and variants of a command. Raises LoopError when only emulated variants are to be timed."""
-    only = request.emulate or (
-        request.sanitize and choose_device(request.device, target, request.variants) == "cpu"
-    )
-    names = request.variants or (target.emulated if only else ())
-    device = choose_device("cpu" if only else request.device, target, names)
-    variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
-    if request.what in ("verify", "resources"):  # These also take what can only be emulated.
-        return Chosen(device, variants, emulated)
+    is_emulation = request.emulate
+    if request.sanitize:  # Without a GPU, sanitizers run under the emulator.
+        is_emulation |= choose_device(request.device, target, request.variants) == "cpu"
+    names = request.variants or (target.emulated if is_emulation else ())
+    device = choose_device("cpu" if is_emulation else request.device, target, names)
+    variants = choose_variants(names, target, device)
+    emulated = choose_emulated(names, target, device)
+    if request.subcommand in ("verify", "resources"):  # These also take what can only be emulated.
+        return ChosenVariants(device, variants, emulated)
     if not variants:
         names = ", ".join(emulated)
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
         raise UsageError(f"no GPU: {names} can only be emulated, and what is emulated is not timed", hint)
-    return Chosen(device, variants)
+    return ChosenVariants(device, variants)
 
 
-def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
-    """The shipped pattern of a command, without idle steps, with the user's options as arguments."""
-    pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    verify: dict[str, Any] = {"others_s": 0, **({"enough": True} if request.enough else {})}
-    if request.what == "verify":
-        verify["threads"] = request.threads
-    if request.what == "resources" and target.devices and request.gpu not in target.devices:
+def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
+    """The shipped pattern of a command, with the user's options as arguments of its steps.
+
+    Steps whose `when` is false, because they have nothing to do, are left out.
+    """
+    pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
+    verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
+    if request.first_failure_only:
+        verify_arguments["enough"] = True
+    if request.subcommand == "verify":
+        verify_arguments["threads"] = request.threads
+    if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:
         names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
         raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
-    asked = {"verify": verify, "measure": {"rounds": request.rounds}, "resources": {"device": request.gpu}}
-    known = {"plan": chosen.parameters(request), "passed": True, "session": {"wrong": True}}
-    steps = tuple(
-        step.model_copy(update={"arguments": {**step.arguments, **asked.get(step.id, {})}})
-        for step in pattern.steps
-        if step.when is None or Expression.parse(step.when).evaluate_bool(known)
-    )
-    title = f"{request.what} {' '.join(request.variants)}".strip()
-    return pattern.model_copy(update={"steps": steps, "title": title})
+    arguments_by_step = {
+        "verify": verify_arguments,
+        "measure": {"rounds": request.rounds},
+        "resources": {"device": request.gpu},
+    }
+    # What the results will be is not known yet: keep every step that may be needed.
+    names_in_when = {"plan": chosen.plan_parameters(request), "passed": True, "session": {"wrong": True}}
+    steps = []
+    for step in pattern.steps:
+        if step.when is None or Expression.parse(step.when).evaluate_bool(names_in_when):
+            arguments = {**step.arguments, **arguments_by_step.get(step.id, {})}
+            steps.append(step.model_copy(update={"arguments": arguments}))
+    title = f"{request.subcommand} {' '.join(request.variants)}".strip()
+    return pattern.model_copy(update={"steps": tuple(steps), "title": title})
 
 
-def walk_alone(
+def run_pattern_alone(
     setting: Setting,
     pattern: Pattern,
-    chosen: Chosen,
+    chosen: ChosenVariants,
     request: BenchRequest,
     screen: Screen,
     checks: tuple[str, ...] = (),
 ) -> tuple[Sequence[Finished], int]:
-    """Run one pattern without a session: steps and exit code. `checks`: sets verified but not timed."""
-    target, sets = setting.project.target, choose_sets(request.workloads, setting.target)
+    """Run one pattern without a session, and print its progress. Returns its steps and the exit code.
+
+    `checks`: workload sets that are verified but not timed.
+    """
+    folder = setting.project.target
     plan = Plan(
         format=1,
         name=pattern.name,
         title=pattern.title,
         patterns=(pattern.name,),
-        workloads=sets,
+        workloads=choose_sets(request.workloads, setting.target),
         checks=checks,
         budget=TimeBudget(minutes=pattern.estimate.minutes),
-        parameters=chosen.parameters(request),
+        parameters=chosen.plan_parameters(request),
     )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
 
-    def facts(finished: Sequence[Finished]) -> dict[str, object]:
+    def session_values(finished: Sequence[Finished]) -> dict[str, object]:
         """Values that expressions of the pattern read as `session.*`."""
-        verified = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
-        return {"wrong": any(variant.first_failure for variant in verified)}
+        variants = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
+        return {"wrong": any(variant.first_failure for variant in variants)}
 
     def store(event: Happening) -> Happening:
+        """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
         if request.samples is not None and isinstance(event, StepEnded):
             write_samples(request.samples, event.samples)
         return event
 
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
-        spread = campaign(executor=request.executor, width=request.width)
-        task = Task(plan, chosen.variants, machine(), request.seed, target, chosen.emulated, campaign=spread)
-        context = Context(bench, task)
-        if request.what not in ("doctor", "resources"):
+        job_options = make_campaign(executor=request.executor, width=request.width)
+        task = Task(plan, chosen.variants, machine(), request.seed, folder, chosen.emulated, campaign=job_options)
+        if request.subcommand not in ("doctor", "resources"):
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, facts, folders=Folders.of(target=target))
+        walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.of(target=folder))
         ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
-    failed = any(record.status != "passed" for record in finished)
-    return finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+    is_failed = any(record.status != "passed" for record in finished)
+    return finished, ending.exit_code or (ExitCode.GATE_FAILED if is_failed else ExitCode.OK)
 
 
-def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
-    """Print the steps' results and how to repeat them. Returns `code`."""
+def print_steps(request: BenchRequest, finished: Sequence[Finished], screen: Screen) -> None:
+    """Print the steps' results, and the command that repeats a failure; as JSON if asked."""
     if request.json:
-        screen.data(to_json(BenchAnswer.of(finished)))
-        return code
-    words = [word for name in request.workloads for word in ("--workloads", name)]
-    words += ["--device", request.device] if request.device != "auto" else []
-    words += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
-    words += ["--threads", str(request.threads)] if request.threads else []
-    words += ["--target", str(request.target)] if request.target else []
-    show_findings(finished, words, screen)
-    return code
+        screen.data(to_json(BenchAnswer.from_steps(finished)))
+        return
+    options = [word for name in request.workloads for word in ("--workloads", name)]
+    options += ["--device", request.device] if request.device != "auto" else []
+    options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
+    options += ["--threads", str(request.threads)] if request.threads else []
+    options += ["--target", str(request.target)] if request.target else []
+    show_findings(finished, options, screen)
 
 
 class VariantList(Printed):
@@ -262,14 +300,17 @@ class VariantList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in self.variants.items()]
+        rows = []
+        for name, variant in self.variants.items():
+            dtypes = ", ".join(variant.dtypes)
+            rows.append((name, variant.kind, variant.device, dtypes, variant.title))
         screen.table(("variant", "kind", "device", "types", "idea"), rows)
 
 
 def list_variants(target: Path | None) -> VariantList:
-    """The variants of a target."""
-    here = read_setting(target).target
-    return VariantList(target=here.name, variants=here.variants)
+    """The variants of the target in this folder; None: of the project here."""
+    definition = read_setting(target).target
+    return VariantList(target=definition.name, variants=definition.variants)
 
 
 class HeaderPath(Printed):

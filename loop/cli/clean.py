@@ -20,11 +20,12 @@ from loop.repository.worktree import KeptWorktree
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
-CACHED = {
+CACHE_FOLDERS = {
     "builds": "compiled kernels",
     "index": "index of sessions",
     "tasks": "targets made of tasks in other formats",
 }
+"""Folder below the cache folder to what it holds."""
 
 
 class LeftItem(Model):
@@ -48,8 +49,8 @@ class LeftBehind(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found]
-        screen.table(("what", "name", "", "would lose", "why"), cells)
+        rows = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in self.found]
+        screen.table(("what", "name", "", "would lose", "why"), rows)
 
 
 Removable = tuple[LeftItem, Callable[[], object]]
@@ -57,25 +58,33 @@ Removable = tuple[LeftItem, Callable[[], object]]
 
 
 def worktrees() -> Iterator[Removable]:
-    """All worktrees that loop made."""
+    """Yield all worktrees that loop made, each with its state and the function that removes it."""
     for tree in worktree.every_worktree(state_folder() / "worktrees"):
-        (state, why), loses = _state(tree), ""
+        state, reason = _state(tree)
+        edits_text = ""
+        # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
         edits = {} if state in ("in use", "waits") else tree.edits()
         if edits is None:
-            loses = "edits: not known" if any(tree.root.iterdir()) else ""
+            edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
         elif edits:
             files, lines = len(edits), sum(edits.values())
-            loses = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
-        name, path = tree.root.name, str(tree.root)
-        yield LeftItem(kind="worktree", name=name, path=path, state=state, why=why, loses=loses), tree.remove
+            edits_text = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
+        item = LeftItem(
+            kind="worktree", name=tree.root.name, path=str(tree.root), state=state, why=reason, loses=edits_text
+        )
+        yield item, tree.remove
 
 
 def _state(tree: KeptWorktree) -> tuple[State, str]:
-    """The state of a worktree, from the process or session that made it; and the reason."""
+    """The state of a worktree, from the process or session that made it; and the reason.
+
+    A bisection's worktree is named `bisect-PID-...`; any other belongs to a session, its owner.
+    """
     parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
-        alive = psutil.pid_exists(int(parts[1]))
-        return ("in use", f"process {parts[1]} bisects") if alive else ("left over", "its bisection was killed")
+        if psutil.pid_exists(int(parts[1])):
+            return "in use", f"process {parts[1]} bisects"
+        return "left over", "its bisection was killed"
     if tree.owner is None:
         return "unknown", "it does not say whose it is"
     session = SessionFolder(tree.owner)
@@ -85,7 +94,7 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
         return "in use", f"{session.id} runs"
     try:
         record = session.record()
-        if (record.status if record else None) in (None, *RESUMABLE):
+        if record is None or record.status in RESUMABLE:
             return "waits", session.head().resume_command
     except LoopError as error:
         return "unknown", error.message
@@ -94,12 +103,12 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
 
 def cached_items() -> Iterator[Removable]:
     """The folders of the cache, with their sizes. All can be made again."""
-    for part, what in CACHED.items():
-        path = cache_folder() / part
+    for name, content in CACHE_FOLDERS.items():
+        path = cache_folder() / name
         if path.is_dir():
-            size = sum(os.lstat(file).st_size for file in path.rglob("*") if file.is_file())
-            why = f"{what}: {size / 1e6:,.1f} MB"
-            item = LeftItem(kind="cache", name=part, path=str(path), state="left over", why=why)
+            size_bytes = sum(os.lstat(file).st_size for file in path.rglob("*") if file.is_file())
+            reason = f"{content}: {size_bytes / 1e6:,.1f} MB"
+            item = LeftItem(kind="cache", name=name, path=str(path), state="left over", why=reason)
             yield item, partial(shutil.rmtree, path, ignore_errors=True)
 
 
@@ -111,34 +120,38 @@ def clean(
     `names`: remove only these, with their edits; empty: all left over without edits. The code is 1 if
     some stay because of edits. Raises UsageError for an unknown or needed name.
     """
-    every = list(cached_items() if cache else worktrees())
-    by_name = {item.name: item for item, _ in every}
+    removables = list(cached_items() if cache else worktrees())
+    items = {item.name: item for item, _ in removables}
     for name in names:
-        if name not in by_name:
+        if name not in items:
             raise UsageError(f"loop made nothing that is called {name!r}", hint="loop clean")
-        if by_name[name].state == "in use":
-            raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
-        if by_name[name].state == "waits":
-            raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
-    left = [item for item in by_name.values() if item.state == "left over"]
-    go = [by_name[name] for name in dict.fromkeys(names)] if names else [item for item in left if not item.loses]
-    stay = [] if names else [item for item in left if item.loses]
-    counted, agreed = f"{'cache' if cache else 'worktree'}: {len(go)}", yes
-    if not as_json and by_name:
-        LeftBehind(found=tuple(by_name.values())).show(screen)
-        agreed = agreed or (bool(go) and screen.confirm(f"Remove {counted}?"))
-    for item, remove in every:
-        if agreed and item in go:
+        if items[name].state == "in use":
+            raise UsageError(f"{name} is in use: {items[name].why}", hint="wait for it to end")
+        if items[name].state == "waits":
+            raise UsageError(f"a session waits for {name}", hint=f"end it: {items[name].why} --decline")
+    left_over = [item for item in items.values() if item.state == "left over"]
+    chosen = [item for item in left_over if not item.loses]
+    with_edits = [item for item in left_over if item.loses]
+    if names:
+        chosen, with_edits = [items[name] for name in dict.fromkeys(names)], []
+    count = f"{'cache' if cache else 'worktree'}: {len(chosen)}"
+    is_agreed = yes
+    if not as_json and items:
+        LeftBehind(found=tuple(items.values())).show(screen)
+        is_agreed = yes or (bool(chosen) and screen.confirm(f"Remove {count}?"))
+    for item, remove in removables:
+        if is_agreed and item in chosen:
             remove()
     if as_json:
-        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in by_name.values())
-        screen.data(to_json(LeftBehind(found=rows)))
-    elif go:
-        screen.say(f"removed: {counted}" if agreed else "nothing was removed; to do it: add --yes")
-    elif not stay:
+        rows = [item.model_copy(update={"removed": is_agreed and item in chosen}) for item in items.values()]
+        screen.data(to_json(LeftBehind(found=tuple(rows))))
+    elif chosen:
+        screen.say(f"removed: {count}" if is_agreed else "nothing was removed; to do it: add --yes")
+    elif not with_edits:
         screen.say("nothing is left over")
-    if stay and not as_json:
-        for item in stay:
+    if with_edits and not as_json:
+        for item in with_edits:
             screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-        screen.say(f"look at them first; to lose them: loop clean {' '.join(item.name for item in stay)}")
-    return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
+        names_to_lose = " ".join(item.name for item in with_edits)
+        screen.say(f"look at them first; to lose them: loop clean {names_to_lose}")
+    return ExitCode.GATE_FAILED if with_edits and is_agreed else ExitCode.OK

@@ -33,7 +33,7 @@ ALL: list["Command"] = []
 """Every command, in the order of definition."""
 METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 """Type of an option to the placeholder of its value in help, if the option names none."""
-Agents = Literal["", "reads", "edits", "starts", "ends"]
+McpEffect = Literal["", "reads", "edits", "starts", "ends"]
 """What an MCP call of the command does; empty: no MCP tool. `starts`: begins work that may outlast the call."""
 JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Function = TypeVar("Function", bound=Callable[..., int | None])
@@ -49,11 +49,11 @@ class _Quick:
     help: str | None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; each converts its value only if one was given."""
+        """The parameters; each converts its value only if one was given. typer calls this several times."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
-            if not isinstance(parameter.process_value, partial):
-                parameter.process_value = partial(_converted, parameter.process_value, parameter)
+            if not isinstance(parameter.process_value, partial):  # Not wrapped by an earlier call.
+                parameter.process_value = partial(_convert_given, parameter.process_value, parameter)
                 if parameter.param_type_name == "argument":
                     parameter.display_type_rich = lambda ctx: ""
                     parameter.metavar = parameter.metavar or parameter.name.upper()
@@ -64,8 +64,8 @@ class _Quick:
         return (self.help or "").partition("\n")[0]
 
 
-def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
-    """Convert an option's value, but skip None, so that typer need not import pydantic."""
+def _convert_given(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
+    """An option's value, converted by typer's own `convert`; None stays, so that pydantic is not imported."""
     return value if value is None and not parameter.required else convert(context, value)
 
 
@@ -85,18 +85,19 @@ class RootGroup(QuickGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The first word of each command, in the order of definition."""
-        return list(dict.fromkeys(command.words.partition(" ")[0] for command in ALL))
+        return list(dict.fromkeys(command.first_word for command in ALL))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command or group named by a first word; None if there is none."""
+        """The typer command or group named by a first word; None if there is none."""
         if cmd_name not in self.commands:
-            own = [command for command in ALL if command.words.partition(" ")[0] == cmd_name]
+            members = [command for command in ALL if command.first_word == cmd_name]
+            if not members:  # Build all: typer suggests the nearest name.
+                for name in self.list_commands(ctx):
+                    self.get_command(ctx, name)
+                return None
             group = new_group(HELPS.get(cmd_name, ""))
-            for command in own:
+            for command in members:
                 command.add_to(group)
-            if not own:  # Build all: typer suggests the nearest name.
-                known = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-                return known.get(cmd_name)
             self.commands[cmd_name] = typer.main.get_command(group)
         return self.commands.get(cmd_name)
 
@@ -118,19 +119,26 @@ class Command:
     words: str
     """The words after `loop`: `kernels verify`."""
     function: Callable[..., Any]
+    """Its parameters are the command's options and arguments; its docstring is the help."""
     examples: tuple[str, ...] = ()
-    calls: str = ""
+    work: str = ""
     """`module:function` in loop that does the work, as `cli.bench:doctor`; empty: `function` itself."""
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
-    agents: Agents = ""
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    rest: bool = False
+    mcp: McpEffect = ""
+    fixed_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Further arguments of the work, which no option sets."""
+    options_first: bool = False
     """Whether all words after the first non-option are arguments, also those with dashes."""
     shared: Callable[..., None] | None = None
     """A function whose parameters come before the command's own: options that several commands share."""
-    json: bool = False
+    has_json: bool = False
     """Whether `--json` is added to the parameters."""
+
+    @property
+    def first_word(self) -> str:
+        """The group of the command, `kernels`; of a command of one word, that word."""
+        return self.words.partition(" ")[0]
 
     @property
     def help(self) -> str:
@@ -144,43 +152,46 @@ class Command:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """All parameters on the command line: shared ones, own ones, and `--json`."""
-        functions = filter(None, (self.shared, self.function))
-        every = [each for function in functions for each in inspect.signature(function).parameters.values()]
-        if self.json:
-            every.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON))
-        return tuple(each.replace(kind=Parameter.KEYWORD_ONLY) for each in every if each.name != "screen")
+        """All parameters on the command line, as keywords: shared ones, own ones, and `--json`."""
+        parameters: list[Parameter] = []
+        for function in filter(None, (self.shared, self.function)):
+            parameters += inspect.signature(function).parameters.values()
+        if self.has_json:
+            parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON))
+        return tuple(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters)
 
     @property
-    def takes(self) -> frozenset[str]:
+    def parameter_names(self) -> frozenset[str]:
         """The names of its parameters."""
         return frozenset(parameter.name for parameter in self.parameters)
 
     @property
-    def printed(self) -> Any:
+    def json_type(self) -> Any:
         """The type of the JSON that `--json` prints."""
-        module = self.calls.partition(":")[0]
         if self.result:
-            return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
-        kind = inspect.signature(_imported(self.calls)).return_annotation
-        return next(iter(get_args(kind)), kind)
+            module = self.work.partition(":")[0]
+            return import_object(self.result if ":" in self.result else f"{module}:{self.result}")
+        returned = inspect.signature(import_object(self.work)).return_annotation
+        return next(iter(get_args(returned)), returned)  # Of (result, exit code), the result.
 
     def add_to(self, group: typer.Typer) -> None:
         """Add the command to a typer group under its last word, or as the group's own callback."""
 
         def call(**values: Any) -> None:
+            """Run the command, unless this is a group's callback and a command of the group follows."""
             context = values.pop("context", None)
             if context is None or context.invoked_subcommand is None:
                 raise typer.Exit(self.call(values))
 
         title = "Example:" if len(self.examples) == 1 else "Examples:"
-        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {example}" for example in self.examples)))
+        examples = [f"  {example}" for example in self.examples]
+        call.__doc__ = "\n".join((self.help, "", "\b", title, *examples))  # \b keeps typer from wrapping.
         parameters = list(self.parameters)
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
             if isinstance(option, typer.models.OptionInfo) and option.metavar is None:
-                kind = parameter.annotation.__origin__  # `int` of `list[int] | None`.
-                for _ in range(2):
+                kind = parameter.annotation.__origin__
+                for _ in range(2):  # Unwrap `list[int] | None` to `int`.
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
                 option.metavar = METAVARS.get(kind)
         if self.words in HELPS:
@@ -188,25 +199,26 @@ class Command:
             group.info.no_args_is_help = False
             decorate = group.callback(invoke_without_command=True)
         else:
-            settings = HELP | ({"allow_interspersed_args": False} if self.rest else {})
-            decorate = group.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
+            settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})
+            last_word = self.words.rpartition(" ")[2]
+            decorate = group.command(last_word, cls=QuickCommand, context_settings=settings)
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         decorate(call)
 
-    def words_of(self, values: Mapping[str, Any]) -> list[str]:
-        """The command line after `loop` that gives these values to the parameters; defaults are left out."""
+    def command_line(self, values: Mapping[str, Any]) -> list[str]:
+        """The words after `loop` that give these values to the parameters; defaults are left out."""
         options: list[str] = []
-        places: list[str] = []
+        arguments: list[str] = []
         for parameter in self.parameters:
-            value, flag = values.get(parameter.name), flag_of(parameter)
+            value, flag = values.get(parameter.name), option_flag(parameter)
             if value is None or value == default_of(parameter):
                 continue
             items = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
             if flag:
                 options += [flag] if value is True else [f"{flag}={item}" for item in items]
             else:
-                places += items
-        return [*self.words.split(), *options, *(["--", *places] if places else [])]
+                arguments += items
+        return [*self.words.split(), *options, *(["--", *arguments] if arguments else [])]
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
         """Run the command with these values and return the exit code. `screen`: None is the process's own.
@@ -220,22 +232,23 @@ class Command:
         as_json, target = bool(values.get("json")), values.get("target")
         screen = screen or screen_for(bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_until"):
-            return int(_imported(ON_HOST)(self, values, screen))
+            return int(import_object(ON_HOST)(self, values, screen))
         refuse_unknown(self.parameters, values)
-        if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
+        may_be_bundled = "target" in values and target is None and not values.get("path")
+        if may_be_bundled and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
-        values = {**values, "screen": screen, "as_json": as_json, **self.fixed}
+        values = {**values, "screen": screen, "as_json": as_json, **self.fixed_values}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
-            values |= _as_target(target, values)
+            values |= _values_of_task(target, values)
         for parameter in self.parameters:
             if "list[" in str(parameter.annotation.__origin__):
                 values[parameter.name] = tuple(values[parameter.name] or ())
-        work = _imported(self.calls) if self.calls else self.function
-        wanted = inspect.signature(work).parameters
-        if "request" in wanted:
-            values["request"] = make_request(wanted["request"].annotation, values)
-        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in wanted.values()):
-            values = {name: values[name] for name in wanted if name in values}
+        work = import_object(self.work) if self.work else self.function
+        work_parameters = inspect.signature(work).parameters
+        if "request" in work_parameters:
+            values["request"] = make_request(work_parameters["request"].annotation, values)
+        if all(parameter.kind is not Parameter.VAR_KEYWORD for parameter in work_parameters.values()):
+            values = {name: values[name] for name in work_parameters if name in values}
         answer = work(**values)
         answer, code = answer if isinstance(answer, tuple) else (answer, 0)
         if answer is None or isinstance(answer, int):
@@ -251,44 +264,57 @@ class Command:
 
 def command(
     words: str,
-    calls: str,
+    work: str,
     *examples: str,
     result: str = "",
-    agents: Agents = "",
-    json: bool = True,
-    rest: bool = False,
+    mcp: McpEffect = "",
+    has_json: bool = True,
+    options_first: bool = False,
     shared: Callable[..., None] | None = None,
-    **fixed: Any,
+    **fixed_values: Any,
 ) -> Callable[[Function], Function]:
-    """Register a function as the command `words`; its docstring is the help. Other arguments: see `Command`."""
+    """Decorator that makes a function the command `words`. The arguments are fields of `Command`."""
 
     def define(function: Function) -> Function:
-        lines = examples or (f"loop {words}",)
-        ALL.append(Command(words, function, lines, calls, result, agents, fixed, rest, shared, json))
+        new = Command(
+            words,
+            function,
+            examples or (f"loop {words}",),
+            work,
+            result,
+            mcp,
+            fixed_values,
+            options_first,
+            shared,
+            has_json,
+        )
+        ALL.append(new)
         return function
 
     return define
 
 
-def _imported(place: str) -> Any:
-    """Import `module:name` from loop."""
+def import_object(place: str) -> Any:
+    """Import `module:name` from loop, as `cli.bench:doctor`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"loop.{module}"), name)
 
 
-def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
-    """A dataclass of type `kind`, filled with the values that match its fields, and `more`."""
-    names = {field.name for field in dataclasses.fields(kind)} - {*more}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in values.items() if name in names}, **more)
+def make_request(kind: Callable[..., Request], values: Mapping[str, Any], **others: Any) -> Request:
+    """A dataclass of type `kind`: of `values` those that are its fields, and the fields in `others`."""
+    names = {field.name for field in dataclasses.fields(kind)} - {*others}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names}, **others)
 
 
-def flag_of(parameter: Parameter) -> str:
+def option_flag(parameter: Parameter) -> str:
     """The flag of a parameter, `--seed`; empty for a positional argument."""
     option = parameter.annotation.__metadata__[0]
     if isinstance(option, typer.models.ArgumentInfo):
         return ""
-    words = (option.default, *(option.param_decls or ()))
-    return next((word for word in words if str(word).startswith("--")), f"--{parameter.name.replace('_', '-')}")
+    for word in (option.default, *(option.param_decls or ())):  # typer keeps the first flag in `default`.
+        if str(word).startswith("--"):
+            return str(word)
+    return f"--{parameter.name.replace('_', '-')}"
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -296,16 +322,22 @@ def default_of(parameter: Parameter) -> Any:
     return None if parameter.default is Parameter.empty else parameter.default
 
 
-def _as_target(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Target and variants made from a task in another format and its answers; empty if `path` is no task."""
+def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of target and variants, if `path` is a task in another format and they are its answers.
+
+    The task and its answers are converted to a target; empty if `path` is no task.
+    """
     from loop.formats import table
 
     if not table.is_foreign(path):
         return {}
-    field = "variant" if "variant" in values else "variants"
-    answers = values.get(field) or ()
-    target, names = table.as_target(path, [answers] if isinstance(answers, str) else answers)
-    return {"target": target, **({field: names[0] if isinstance(answers, str) else names} if answers else {})}
+    parameter = "variant" if "variant" in values else "variants"
+    answers = values.get(parameter) or ()
+    if not isinstance(answers, str):
+        target, names = table.as_target(path, answers)
+        return {"target": target, **({parameter: names} if answers else {})}
+    target, names = table.as_target(path, [answers])
+    return {"target": target, parameter: names[0]}
 
 
 def screen_for(as_json: bool = False) -> Any:
@@ -315,18 +347,18 @@ def screen_for(as_json: bool = False) -> Any:
     return Screen(quiet=as_json and not sys.stderr.isatty() and TALKS not in os.environ)
 
 
-def _version(wanted: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     """Print the version and exit, for `--version`."""
-    if wanted:
+    if is_asked:
         from loop import __version__
 
         typer.echo(f"loop {__version__}")
         raise typer.Exit
 
 
-def _root(
+def _describe_loop(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""
@@ -359,10 +391,10 @@ def new_group(text: str, **settings: Any) -> typer.Typer:
         rich_markup_mode=None,
         **{"cls": QuickGroup, "add_completion": False, **settings},
     )
-    if text:
+    if text:  # Without a callback, typer makes a group of one command that command.
         group.callback()(lambda: None)
     return group
 
 
 app = new_group("", cls=RootGroup, add_completion=True)
-app.callback()(_root)
+app.callback()(_describe_loop)

@@ -43,7 +43,7 @@ VARIANTS = "Names of variants. Default: all that run on the device."
 PYTHON = "Interpreter that has what it needs."
 
 
-def of_bench(
+def bench_options(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
     device: Device = "auto",
@@ -54,12 +54,12 @@ def of_bench(
 
 
 def bench(words: str, *examples: str, **options: Any) -> Callable[[Function], Function]:
-    """`@command` for a command of `cli.bench`; its last word (`verify`) becomes the request's `what`."""
-    what = words.partition(" ")[2]
-    return command(words, "cli.bench:run_bench", *examples, result="BenchAnswer", what=what, **options)
+    """`@command` for a command of `cli.bench`; its last word (`verify`) becomes the request's `subcommand`."""
+    subcommand = words.partition(" ")[2]
+    return command(words, "cli.bench:run_bench", *examples, result="BenchAnswer", subcommand=subcommand, **options)
 
 
-def of_session(
+def session_options(
     device: Device = "auto",
     variants: Variants = None,
     threads: Threads = None,
@@ -75,7 +75,7 @@ def of_session(
     """Shared parameters of commands that run a plan."""
 
 
-def of_task(
+def task_options(
     path: Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")],
     evaluator: Evaluator = None,
     evaluator_python: Annotated[
@@ -141,7 +141,7 @@ def init(
     "targets inspect",
     "formats.table:inspect",
     "loop targets inspect level1/23_Softmax.py",
-    agents="reads",
+    mcp="reads",
     result="formats.model:Inspected",
 )
 def targets_inspect(path: Annotated[Path, Argument(help="A task.")], form: Form = None) -> None:
@@ -157,7 +157,7 @@ def targets_inspect(path: Annotated[Path, Argument(help="A task.")], form: Form 
     "cli.tasks:judge",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-    shared=of_task,
+    shared=task_options,
 )
 def targets_judge(
     answers: Annotated[Words, Argument(metavar="ANSWER", help="Files of answers.")] = None,
@@ -172,7 +172,7 @@ def targets_judge(
 
 
 @command(
-    "targets audit", "cli.tasks:audit", "loop targets audit level1/23_Softmax.py --device cpu", shared=of_task
+    "targets audit", "cli.tasks:audit", "loop targets audit level1/23_Softmax.py --device cpu", shared=task_options
 )
 def targets_audit(
     controls: Annotated[
@@ -187,7 +187,7 @@ def targets_audit(
     """
 
 
-@command("kernels list", "cli.bench:list_variants", agents="reads")
+@command("kernels list", "cli.bench:list_variants", mcp="reads")
 def kernels_list(target: Target = None) -> None:
     """List the variants of the target; with --json, how each is built."""
 
@@ -197,7 +197,7 @@ def kernels_header() -> None:
     """Print the path of the C header that a kernel includes."""
 
 
-@command("mcp", "driving:serve", "loop mcp", "claude mcp add loop -- loop mcp", json=False)
+@command("mcp", "driving:serve", "loop mcp", "claude mcp add loop -- loop mcp", has_json=False)
 def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
@@ -231,9 +231,9 @@ def agents_install(
     "loop run session --budget-minutes 10 --max-usd 2",
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
     "loop run session optimize --variant cpu",
-    agents="starts",
+    mcp="starts",
     result="SessionAnswer",
-    shared=of_session,
+    shared=session_options,
 )
 def run_session(
     plan: Annotated[
@@ -286,7 +286,7 @@ def run_pattern(
     "cli.bench:run_step",
     "loop run step kernel.verify --variant cpu --json",
     result="BenchAnswer",
-    what="step",
+    subcommand="step",
 )
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
@@ -309,7 +309,12 @@ def run_step(
 
 
 @command(
-    "doctor", "cli.bench:doctor", "loop doctor --device cuda", agents="starts", result="BenchAnswer", what="doctor"
+    "doctor",
+    "cli.bench:doctor",
+    "loop doctor --device cuda",
+    mcp="starts",
+    result="BenchAnswer",
+    subcommand="doctor",
 )
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
@@ -320,8 +325,8 @@ def doctor(target: Target = None, device: Device = "auto") -> None:
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
-    agents="starts",
-    shared=of_bench,
+    mcp="starts",
+    shared=bench_options,
 )
 def kernels_verify(
     workloads: Sets = None,
@@ -345,7 +350,7 @@ def kernels_verify(
     """
 
 
-@bench("kernels check", "loop kernels check cpu", agents="starts", shared=of_bench)
+@bench("kernels check", "loop kernels check cpu", mcp="starts", shared=bench_options)
 def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
@@ -358,8 +363,8 @@ def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     "kernels measure",
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
-    agents="starts",
-    shared=of_bench,
+    mcp="starts",
+    shared=bench_options,
 )
 def kernels_measure(
     workloads: Sets = None,
@@ -368,7 +373,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@bench("kernels resources", "loop kernels resources --gpu sm_89", agents="starts")
+@bench("kernels resources", "loop kernels resources --gpu sm_89", mcp="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
@@ -380,7 +385,7 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@bench("kernels prove-gate", "loop kernels prove-gate cpu", shared=of_bench)
+@bench("kernels prove-gate", "loop kernels prove-gate cpu", shared=bench_options)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 
@@ -391,9 +396,9 @@ def kernels_prove_gate() -> None:
     "loop optimize --proposer claude --max-usd 5",
     "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
-    agents="starts",
+    mcp="starts",
     result="SessionAnswer",
-    shared=of_session,
+    shared=session_options,
 )
 def optimize(
     target: Annotated[
@@ -441,8 +446,8 @@ def optimize(
     "loop bisect --good v1.2 --variant cpu",
     "loop bisect --good HEAD~40 --metric correctness --workloads edges",
     "loop bisect --good HEAD~9 --probe exit -- make test",
-    agents="starts",
-    rest=True,
+    mcp="starts",
+    options_first=True,
     result="Bisected",
 )
 def bisect(
@@ -485,7 +490,7 @@ def bisect(
     """
 
 
-@command("status", "cli.status:gather", agents="reads")
+@command("status", "cli.status:gather", mcp="reads")
 def status(target: Target = None) -> None:
     """Show what runs, what waits, what it cost, what is next."""
 
@@ -513,9 +518,9 @@ def clean(
     "loop report last > report.md",
     "loop report last --format html --output report.html",
     'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
-    agents="reads",
+    mcp="reads",
     result="model.exported:ExportedSession",
-    json=False,
+    has_json=False,
 )
 def report(
     session_id: SessionName = "last",
@@ -540,7 +545,7 @@ def report(
     "cli.pattern_rows:list_patterns",
     "loop patterns list --json",
     'loop patterns list "link error"',
-    agents="reads",
+    mcp="reads",
     result="PatternList",
 )
 def patterns_list(
@@ -550,14 +555,12 @@ def patterns_list(
     """List all patterns; with words, only patterns that match a problem, the best first."""
 
 
-@command("patterns show", "cli.patterns:show_pattern", "loop patterns show baseline-first", agents="reads")
+@command("patterns show", "cli.patterns:show_pattern", "loop patterns show baseline-first", mcp="reads")
 def patterns_show(name: PatternName, target: Target = None) -> None:
     """Show one pattern in full."""
 
 
-@command(
-    "patterns check", "cli.patterns:check_definitions", "loop patterns check patterns/mine.yaml", agents="reads"
-)
+@command("patterns check", "cli.patterns:check_definitions", "loop patterns check patterns/mine.yaml", mcp="reads")
 def patterns_check(
     path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
     target: Target = None,
@@ -565,7 +568,9 @@ def patterns_check(
     """Check definitions without running anything."""
 
 
-@command("patterns schema", "cli.patterns:show_schema", "loop patterns schema target > target.json", json=False)
+@command(
+    "patterns schema", "cli.patterns:show_schema", "loop patterns schema target > target.json", has_json=False
+)
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
     write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
@@ -573,17 +578,17 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command("plan list", "cli.patterns:list_plans", agents="reads")
+@command("plan list", "cli.patterns:list_plans", mcp="reads")
 def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "cli.status:show_next", "loop plan next --json", agents="reads", result="NextSession")
+@command("plan next", "cli.status:show_next", "loop plan next --json", mcp="reads", result="NextSession")
 def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command("sessions list", "cli.sessions:list_sessions", agents="reads", result="SessionList")
+@command("sessions list", "cli.sessions:list_sessions", mcp="reads", result="SessionList")
 def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
@@ -592,7 +597,7 @@ def sessions_list(target: Target = None) -> None:
     "sessions show",
     "cli.sessions:show_session",
     "loop sessions show last",
-    agents="reads",
+    mcp="reads",
     result="session.recorded:AnySession",
 )
 def sessions_show(name: SessionName, target: Target = None) -> None:
@@ -614,7 +619,7 @@ def sessions_import(
     "sessions compare",
     "cli.comparing:compare_sessions",
     "loop sessions compare last~1 last",
-    agents="reads",
+    mcp="reads",
     result="learning.comparison:SessionComparison",
 )
 def sessions_compare(
@@ -644,7 +649,7 @@ def catalog_build(
     """
 
 
-@command("cost show", "money.command:show_costs", agents="reads", result="money.model:Ledger")
+@command("cost show", "money.command:show_costs", mcp="reads", result="money.model:Ledger")
 def cost_show(target: Target = None) -> None:
     """Show what sessions cost, and savings that were measured. `?`: not measured; `+`: in part."""
 
@@ -706,7 +711,7 @@ def cost_pivot(
     """
 
 
-@command("jobs", "cli.hosts:list_jobs", "loop jobs", "watch loop jobs", agents="reads")
+@command("jobs", "cli.hosts:list_jobs", "loop jobs", "watch loop jobs", mcp="reads")
 def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) -> None:
     """List jobs: what waits, runs and has ended, and where."""
 
@@ -717,7 +722,7 @@ def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) 
     "loop jobs follow",
     "loop jobs follow 20261123-120000-3fa9c1",
     "loop jobs follow last --cancel",
-    json=False,
+    has_json=False,
 )
 def jobs_follow(
     job: Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")] = "last",

@@ -20,16 +20,15 @@ MOST = len(LETTERS)
 
 def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Print a comparison of 2 to `MOST` sessions, in the order of `names`, as a table or as JSON."""
-    chosen = project(target, Path.cwd())
+    here = project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
         hint = "loop sessions compare last~1 last"
         raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST}", hint=hint)
-    compared = [_find(chosen.sessions, name) for name in names]
+    compared = [_find(here.sessions, name) for name in names]
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
-        raise UsageError(
-            f"a session is named twice: {', '.join(ids)}", hint="`loop sessions list` names the others"
-        )
+        message = f"a session is named twice: {', '.join(ids)}"
+        raise UsageError(message, hint="`loop sessions list` names the others")
     comparison = compare(compared)
     if as_json:
         screen.data(to_json(comparison))
@@ -39,10 +38,11 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
 
 def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
-    known = recorded.find(root, name)
-    if known is not None:
-        why = "on which workloads is not known, so it is compared with none"
-        raise UsageError(f"{known.id} was recorded elsewhere: {why}", hint=f"loop sessions show {known.id}")
+    imported = recorded.find(root, name)
+    if imported is not None:
+        reason = "on which workloads is not known, so it is compared with none"
+        hint = f"loop sessions show {imported.id}"
+        raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", hint=hint)
     folder = sessions.find_session(root, name)
     row, problem = row_of(folder.path)
     if row is None:
@@ -52,7 +52,10 @@ def _find(root: Path, name: str) -> ComparedSession:
     for verdict in record.verdicts if record else ():
         if verdict.against == "baseline":  # A wrong variant has only this verdict.
             verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
-    machine, gpu, commit = head.machine, head.device == "cuda", head.revision.commit
+    machine, uses_gpu, commit = head.machine, head.device == "cuda", head.revision.commit
+    if commit is not None:
+        commit = commit[:12] + (" + changes" if head.revision.dirty else "")
+    gpu = machine.gpus[0] if machine.gpus else None
     facts = {
         "machine": machine.name,
         "system": machine.system,
@@ -60,14 +63,14 @@ def _find(root: Path, name: str) -> ComparedSession:
         "cores": str(machine.cores),
         "memory": f"{machine.memory_gb:.0f} GiB",
         "threads": str(head.threads),
-        "GPU": (machine.gpus[0] if machine.gpus else None) if gpu else "not used",
-        "driver": machine.driver if gpu else "not used",
+        "GPU": gpu if uses_gpu else "not used",
+        "driver": machine.driver if uses_gpu else "not used",
         "torch": row.environment.torch,
         "nvcc": machine.nvcc or "none",
         "compiler": machine.compiler or "none",
         "Python": machine.python,
         "loop": head.loop_version,
-        "commit": commit and commit[:12] + (" + changes" if head.revision.dirty else ""),
+        "commit": commit,
     }
     return ComparedSession(
         started=head.started,

@@ -7,7 +7,7 @@ from loop.base.places import config_folder, project
 from loop.base.screen import Screen
 from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
 from loop.jobs import folder as folders
-from loop.jobs import hosts as known
+from loop.jobs import hosts as machines
 from loop.jobs import remote
 from loop.jobs import there as noted
 from loop.jobs.executor import run
@@ -59,13 +59,13 @@ class JobList(Printed):
 
 def list_jobs(limit: int) -> JobList:
     """The newest `limit` jobs. A damaged job is reported on stderr and left out."""
-    every = list[JobRun]()
+    jobs: list[JobRun] = []
     for folder in folders.every_job():
         try:
-            every.append(folder.ran)
+            jobs.append(folder.ran)
         except LoopError as error:
             remark_once(f"{error.message}; {error.hint}")
-    return JobList(jobs=tuple(every[-limit:]))
+    return JobList(jobs=tuple(jobs[-limit:]))
 
 
 class OneHost(Model):
@@ -82,7 +82,7 @@ class OneHost(Model):
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def of(cls, listed: Listed, lacks: tuple[str, ...] = ()) -> "OneHost":
+    def from_listed(cls, listed: Listed, lacks: tuple[str, ...] = ()) -> "OneHost":
         """A machine of hosts.yaml, with its jobs."""
         return cls(
             name=listed.name,
@@ -96,14 +96,14 @@ class OneHost(Model):
 
     @property
     def price(self) -> str:
-        """Dollars per hour, in words."""
+        """Dollars per hour, in words; `?` if the price is not known."""
         prices = self.usd_per_hour
         if prices is None:
             return "?"
         if prices.on_demand == prices.spot:
             return say.usd(prices.at(None)[0])
-        named = {"on demand": prices.on_demand, "spot": prices.spot}
-        return ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
+        usd_by_terms = {"on demand": prices.on_demand, "spot": prices.spot}
+        return ", ".join(f"{say.usd(usd)} {terms}" for terms, usd in usd_by_terms.items() if usd is not None)
 
 
 class HostList(Printed):
@@ -122,13 +122,17 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    return HostList(hosts=tuple(map(OneHost.of, known.hosts(hosts_folder(project(target, Path.cwd()))).values())))
+    listed = machines.hosts(hosts_folder(project(target, Path.cwd())))
+    return HostList(hosts=tuple(map(OneHost.from_listed, listed.values())))
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Install this `loop` on the machines with this name or label, and print what they lack."""
+    """Install this `loop` on the machines with this name or label, and print what they lack.
+
+    Raises UsageError for a machine on which a job runs: it uses the loop that would be replaced.
+    """
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(hosts_folder(here)), host)
+    hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal_text(here)
     ready = []
@@ -150,16 +154,16 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
             screen.say(f"{name}: ready, with {torch} and {gpus}")
             screen.say(f"  next: loop run session --on {name}")
-        ready.append(OneHost.of(listed, lacks))
+        ready.append(OneHost.from_listed(listed, lacks))
     return HostList(hosts=tuple(ready))
 
 
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
     here = project(target, Path.cwd())
-    hosts = known.choose(known.hosts(hosts_folder(here)), host)
+    hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
     for listed in hosts:
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
         stop_machine(listed, str(here.target), screen)
-    return HostList(hosts=tuple(map(OneHost.of, hosts)))
+    return HostList(hosts=tuple(map(OneHost.from_listed, hosts)))

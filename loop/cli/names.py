@@ -16,7 +16,7 @@ from loop.base.errors import LoopError, UsageError, one_of
 from loop.base.places import MANIFEST, Project, project, shipped
 
 Completion = Callable[[typer.Context, str], list[str]]
-REFUSED: dict[Completion, str] = {}
+KIND_BY_COMPLETION: dict[Completion, str] = {}
 """Completion function of a parameter to the kind of name it takes; unknown names are refused."""
 FOLDERS = {"pattern": ("patterns", "patterns"), "plan": ("sessions/plans", "plans")}
 """Kind of definition to its two folders: the one shipped with loop, and the project's own."""
@@ -24,17 +24,19 @@ FOLDERS = {"pattern": ("patterns", "patterns"), "plan": ("sessions/plans", "plan
 
 def known_names(kind: str, here: Project) -> list[str]:
     """The names of a kind in a project; empty if its manifest is unreadable (the command reports that)."""
-    if kind == "session":  # The newest first.
-        return ["last", *sorted((head.parent.name for head in here.sessions.glob("*/session.json")), reverse=True)]
+    if kind == "session":
+        ids = [head.parent.name for head in here.sessions.glob("*/session.json")]
+        return ["last", *sorted(ids, reverse=True)]  # An id begins with its date: the newest first.
     if kind in FOLDERS:
-        bundled, own = FOLDERS[kind]
-        folders = filter(None, (shipped(bundled), here.own(own)))
+        shipped_folder, own_folder = FOLDERS[kind]
+        folders = filter(None, (shipped(shipped_folder), here.own(own_folder)))
         return [path.stem for folder in folders for path in sorted(folder.glob("*.yaml"))]
     import yaml
 
     try:
-        read: Any = yaml.load(here.manifest.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return list(read["variants" if kind == "variant" else "workloads"])
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # Many times as fast, where libyaml is.
+        manifest: Any = yaml.load(here.manifest.read_text(), loader)
+        return list(manifest["variants" if kind == "variant" else "workloads"])
     except (yaml.YAMLError, KeyError, TypeError):
         return []
 
@@ -45,12 +47,12 @@ def _completion(kind: str) -> Completion:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         target = ctx.params.get("target")
         try:
-            known = known_names(kind, project(Path(target) if target else None, Path.cwd()))
+            names = known_names(kind, project(Path(target) if target else None, Path.cwd()))
         except (LoopError, OSError, ValueError):
             return []
-        return [name for name in known if name.startswith(incomplete)]
+        return [name for name in names if name.startswith(incomplete)]
 
-    REFUSED[complete] = kind
+    KIND_BY_COMPLETION[complete] = kind
     return complete
 
 
@@ -68,35 +70,46 @@ sessions = _completion("session")
 
 
 def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for an unknown target, variant, workload set, pattern, plan or session."""
+    """Raise UsageError for an unknown target, variant, workload set, pattern, plan or session.
+
+    A parameter takes a kind of name if that kind completes it. `values`: parameter name to its value.
+    """
     target = values.get("target")
     if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
         if not target.exists():
             project(target, Path.cwd())  # Raises. A task in another format is checked elsewhere.
         return
     for parameter in parameters:
-        value, completed = values.get(parameter.name), parameter.annotation.__metadata__[0].autocompletion
-        if not value or completed not in REFUSED:
+        value = values.get(parameter.name)
+        kind = KIND_BY_COMPLETION.get(parameter.annotation.__metadata__[0].autocompletion)
+        if not value or kind is None:
             continue
-        kind, here = REFUSED[completed], project(target, Path.cwd())
-        known = known_names(kind, here)
+        here = project(target, Path.cwd())
+        names = known_names(kind, here)
         for name in (value,) if isinstance(value, str) else value:
-            if known and name not in known and not _may_be(kind, name, known, here):
-                from loop.base.documents import did_you_mean
-
-                if kind == "session":
-                    newest = one_of(known[5:0:-1], "`loop run session` makes one")
-                    raise UsageError(f"{here.sessions}: no session {name}", hint=newest)
-                of = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
-                hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
-                raise UsageError(f"{of}no {kind} {name!r}", hint)
+            if names and name not in names and not _may_be_valid(kind, name, names, here):
+                raise _unknown_name(kind, name, names, here)
 
 
-def _may_be(kind: str, name: str, known: list[str], here: Project) -> bool:
+def _unknown_name(kind: str, name: str, names: list[str], here: Project) -> UsageError:
+    """The error for a name that is none of `names`."""
+    from loop.base.documents import did_you_mean
+
+    if kind == "session":
+        oldest_first = names[5:0:-1]  # The five newest ids: the first name is `last`.
+        hint = one_of(oldest_first, "`loop run session` makes one")
+        return UsageError(f"{here.sessions}: no session {name}", hint=hint)
+    owner = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
+    hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
+    return UsageError(f"{owner}no {kind} {name!r}", hint)
+
+
+def _may_be_valid(kind: str, name: str, names: list[str], here: Project) -> bool:
     """Whether an unlisted name may be valid: a workload given by sizes, or a prefix of a session's id."""
     if kind == "workload set":
         return not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":
         return False
-    imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # Imported ones are not listed in `known`.
-    return imported or any(session.startswith(name) or name.startswith("last") for session in known[1:])
+    if any(True for _ in here.sessions.glob("*/recorded.json")):  # Imported sessions are not in `names`.
+        return True
+    return any(session.startswith(name) or name.startswith("last") for session in names[1:])

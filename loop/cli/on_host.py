@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import re
 import shlex
 import shutil
 import time
@@ -19,7 +20,7 @@ from loop.base.places import PACKAGE, Project, project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.base.screen import Screen
 from loop.cli.command import Command
-from loop.jobs import hosts as known
+from loop.jobs import hosts as machines
 from loop.jobs import there as noted
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, prepare, read_text
 from loop.jobs.hosts import Listed
@@ -31,7 +32,7 @@ from loop.library.rates import rates
 from loop.library.trust import is_trusted, made_of
 from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
-from loop.money import decisions as keeping
+from loop.money import decisions
 from loop.repository import root_of
 from loop.repository.carried import carried_files, settings, take_branches
 from loop.steps.setting import allow_session, trusted_setting
@@ -39,7 +40,7 @@ from loop.store import index, sessions
 from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
 
-LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
+POLL_WAITS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Seconds between two polls of a job; the last is repeated. A poll takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
 """Seconds without an answer after which a machine is given up."""
@@ -48,13 +49,15 @@ COMMAND_S = 900.0
 TTL_S = 12 * 3600.0
 """Seconds after which a job without a budget is ended, because its user may never come back."""
 AFTER_BUDGET_S = 1800.0
+"""Seconds that a job may go on after its budget, to finish its report, before it is ended."""
 LARGEST_BYTES = 2 << 30
 """The largest project that is sent, in bytes."""
 SPARE_KB = 512 << 10
 """KiB of free disk that a job needs in addition to the files that are sent."""
-PAST = 20
+SENT_SESSIONS = 20
 """How many of the newest sessions are sent: the job predicts time and cost from them."""
 UNSENT = ("lock", ".reserve")
+"""Files of a session that mean something on this machine only."""
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 CHECK = "kernels check"
 """After this command the machine keeps running, because its user goes on editing."""
@@ -77,22 +80,23 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job (id, prefix, `last`) to its end; `cancel`: end it first. Raises UsageError for no match."""
     folders = {folder.id: folder for folder, _ in noted.jobs_sent_away()}
-    chosen = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
-    if len(chosen) != 1:
-        hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
-        raise UsageError(f"no job {job!r} is on another machine" if job != "last" else "no job is away", hint=hint)
-    return follow(folders[chosen[0]], screen, cancel=cancel)
+    matches = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
+    if len(matches) != 1:
+        message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
+        raise UsageError(message, hint=f"there are {', '.join(folders)}" if folders else "loop hosts")
+    return follow(folders[matches[0]], screen, cancel=cancel)
 
 
 def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, cancel: bool = False) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
 
     Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job first.
+    Raises UsageError for a job that runs here or was fetched already.
     """
     sent = noted.read_place(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
-    (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
+    (host, *_) = machines.choose(machines.hosts(Path(sent.project) if sent.project else None), sent.host)
     with ExitStack() as stack:
         if there is None:
             there = There(stack.enter_context(Connection(host)))
@@ -108,90 +112,101 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
         if folder.rc is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
-            last = _watched(folder, sent, there, screen)
+            last_state = _print_output(folder, sent, there, screen)
         except Stopped:
             price = host.host.prices
-            costs = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
-            screen.say(f"job {folder.id} still runs on {host.name}{costs}")
+            cost = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
+            screen.say(f"job {folder.id} still runs on {host.name}{cost}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
-        return _brought_back(folder, sent, host, there, last, screen)
+        return _bring_back(folder, sent, host, there, last_state, screen)
 
 
-def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
-    paths, begun = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}, {OUT: b"", STDERR: b""}
-    looks, failures, cut = 0, 0, 0.0
+def _print_output(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
+    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state.
+
+    The connection may be lost for `AWAY_S`; then Unreachable is raised.
+    """
+    paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
+    unfinished_line = {OUT: b"", STDERR: b""}  # Stream to the begin of a line whose end has not come.
+    polls, failures = 0, 0
+    lost_since: float | None = None
     while True:
+        sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
         try:
-            look = there.look(folder.id, *(path.stat().st_size if path.exists() else 0 for path in paths.values()))
+            state = there.look(folder.id, *sizes)
         except Unreachable as error:
-            cut = cut or time.time()
-            if time.time() - cut > AWAY_S:
+            lost_since = lost_since or time.time()
+            if time.time() - lost_since > AWAY_S:
                 raise
             if failures == 1:  # The first retry usually succeeds: report only the second.
                 screen.say(f"{error.message}; the job goes on there, and so does this command")
             time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
             continue
-        if cut:
+        if lost_since:
             screen.say(f"{there.name} answers again")
-        cut, failures = 0.0, 0
-        for name, data in ((STDERR, look.talk), (OUT, look.out)):
-            with paths[name].open("ab") as file:
+        lost_since, failures = None, 0
+        for stream, data in ((STDERR, state.talk), (OUT, state.out)):
+            with paths[stream].open("ab") as file:
                 file.write(data)
-            *lines, begun[name] = (begun[name] + data).split(b"\n")
-            if look.ended and begun[name]:
-                lines.append(begun[name])
+            *lines, unfinished_line[stream] = (unfinished_line[stream] + data).split(b"\n")
+            if state.ended and unfinished_line[stream]:
+                lines.append(unfinished_line[stream])
             for line in lines:
                 text = sent.here(line.decode(errors="replace"), folder.id)
-                (screen.data if name == OUT else screen.say)(text)
-        if look.ended:
-            return look
-        if not look.more:
-            time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
-            looks += 1
+                (screen.data if stream == OUT else screen.say)(text)
+        if state.ended:
+            return state
+        if not state.more:
+            time.sleep(POLL_WAITS_S[min(polls, len(POLL_WAITS_S) - 1)])
+            polls += 1
 
 
-def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
-    """Fetch an ended job's results, then keep or stop the machine. Raises MachineFailure for a lost job."""
+def _bring_back(
+    folder: JobFolder, sent: Sent, host: Listed, there: There, last_state: Seen, screen: Screen
+) -> int:
+    """Fetch an ended job's results, then keep or stop the machine. Returns the exit code of its command.
+
+    Raises MachineFailure for a lost job, and LoopError if the results cannot be fetched.
+    """
     sessions: list[Path] = []
     try:
-        if not last.gone:
-            sessions = _taken_in(folder, sent, there, last, screen)
+        if not last_state.gone:
+            sessions = _fetch_results(folder, sent, there, last_state, screen)
     except LoopError:  # Do not stop the machine: its disk may hold the only copy.
-        screen.say(
-            f"{sent.host} STILL RUNS AND COSTS: its results are not here; try again: loop jobs follow {folder.id}"
-        )
+        retry = f"its results are not here; try again: loop jobs follow {folder.id}"
+        screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
-    write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
+    code = last_state.code
+    write_atomic(folder.path / RC, str(ExitCode.PAUSED if code is None else code))
     there.forget(folder.id)
-    stuck = False
+    has_stop_failed = False
     if sent.last:
         try:
             keep_or_stop_machine(folder, sent, host, there, sessions, screen)
         except LoopError as error:  # The command's own result is printed already.
             screen.fail(error)
-            stuck = True
-    if last.code is None or last.code < 0:
+            has_stop_failed = True
+    if code is None or code < 0:  # Killed by a signal, or no exit code was written.
         heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
-        again = heads[0].resume_command if heads else "run the same command again"
-        gone = "its folder is not there any more" if last.gone else ""
-        why = gone or last.why or "it was killed, as for lack of memory, or the machine was started again"
-        raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {why}", hint=again)
-    return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
+        hint = heads[0].resume_command if heads else "run the same command again"
+        reason = "its folder is not there any more" if last_state.gone else last_state.why
+        reason = reason or "it was killed, as for lack of memory, or the machine was started again"
+        raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
+    return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
 
 
-def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
+def _fetch_results(folder: JobFolder, sent: Sent, there: There, last_state: Seen, screen: Screen) -> list[Path]:
     """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. Repeatable."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
-    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    patiently(lambda: there.collect(folder, BRANCHES, earlier=names), AWAY_S)
-    if last.state in ENDED:
-        folder.check(names)
+    earlier_sessions = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    patiently(lambda: there.collect(folder, BRANCHES, earlier=earlier_sessions), AWAY_S)
+    if last_state.state in ENDED:
+        folder.check(earlier_sessions)
     sessions = noted.take_in(folder, sent)
     for session in sessions:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
@@ -210,34 +225,42 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
 def keep_or_stop_machine(
     folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen
 ) -> None:
-    """Keep or stop the machine, and print the costs. Raises WorkFailed if `stop:` fails: it goes on costing."""
+    """Keep or stop the machine after a job, and print the costs. `sessions`: folders that the job brought.
+
+    It is kept if it works for another job, if the user asked to keep it, or if a restart would cost more
+    than idling. Raises WorkFailed if `stop:` fails: it goes on costing.
+    """
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    away = [job for job, _ in noted.jobs_sent_away(name) if job.id != folder.id]
-    coming = [job.id for job in away if there.look(job.id).state == "queued" or is_locked(job.path / LOCK)]
-    if others := [*there.running(), *coming]:
+    others = there.running()
+    for job, _ in noted.jobs_sent_away(name):
+        if job.id != folder.id and (there.look(job.id).state == "queued" or is_locked(job.path / LOCK)):
+            others.append(job.id)
+    if others:
         screen.say(f"{name} stays: {others[0]} runs there")
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
-    rate, used = prices.at(terms) if prices else (0.0, None)
-    planned = None  # (time of day until which the user needs it, hours until then)
+    rate_usd, rate_name = prices.at(terms) if prices else (0.0, None)
+    needed_until = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
-        planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
-    decision: Literal["keep", "stop"] = "keep" if planned else "stop"
-    if rate:
-        screen.say(
-            f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
-        )
+        needed_until = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
+    decision: Literal["keep", "stop"] = "keep" if needed_until else "stop"
+    if rate_usd:
+        rate_text = (rate_name or "unknown terms").replace("_", " ")
+        screen.say(f"{name} costs ${rate_usd:.2f} an hour ({rate_text}) while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
-        rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
         device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
-        here = [row for row in rows if row.device == device]
-        restart = keeping.restart_of(here, device)
+        rows = index.rows(Path(sent.sessions), last=index.LOOKED_BACK)
+        measured = [row for row in rows if not row.recorded and row.device == device]
+        restart = decisions.restart_of(measured, device)
         card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
-        stop = keeping.stop_cost(*restart, rate, *keeping.who_waits(card, None)) if restart else None
-        decision, lines = keeping.leave_options(rate, stop, keeping.gap_hours(here), planned)
+        stop_cost = None
+        if restart:
+            stop_cost = decisions.stop_cost(*restart, rate_usd, *decisions.who_waits(card, None))
+        idle_hours = decisions.gap_hours(measured)
+        decision, lines = decisions.leave_options(rate_usd, stop_cost, idle_hours, needed_until)
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
@@ -247,16 +270,19 @@ def keep_or_stop_machine(
 
 
 def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
-    """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted."""
+    """Run the machine's `stop:` command; without one, say that it goes on costing.
+
+    `target`: the project's folder; None for the bundled one. Raises WorkFailed if the command fails, or
+    comes from a project that is not trusted.
+    """
     stop = host.host.stop
     if stop is None:
         screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
         return
-    if target is not None and host.path.parent == Path(target):
-        here = project(Path(target), Path.cwd())
-        if not is_trusted(here):
-            mend = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
-            raise WorkFailed(still_costs(host, f"`{stop}` of a project has not been allowed"), mend)
+    is_of_project = target is not None and host.path.parent == Path(target)
+    if is_of_project and not is_trusted(project(host.path.parent, Path.cwd())):
+        hint = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
+        raise WorkFailed(still_costs(host, f"`{stop}` of a project has not been allowed"), hint)
     screen.say(f"stopping {host.name}: {stop}")
     try:
         run_here(stop, host)
@@ -276,95 +302,114 @@ def run_here(command: str, host: Listed) -> None:
     """Run a machine's `start:` or `stop:` command on this machine. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not completed.ok:
-        last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
-        raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")
+        lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
+        reason = lines[-1] if lines else completed.how
+        raise WorkFailed(f"{host.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
 
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code."""
+    """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
+
+    `values`: parameter of the command to its value. A job of this project whose results are still on that
+    machine is followed instead, if the command resumes its session; else Busy is raised.
+    """
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
-    deadline = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
+    keep_until = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(options.get("target"), screen)
-    here, root = setting.project, setting.project.sessions
+    here, session_root = setting.project, setting.project.sessions
     if made_of(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(hosts_folder(here)), str(values["on"]))
-    resumed = sessions.find_session(root, options["resume"]) if options.get("resume") else None
+    (host, *_) = machines.choose(machines.hosts(hosts_folder(here)), str(values["on"]))
+    resumed = sessions.find_session(session_root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # The other machine trusts what is allowed here.
         allow_session(resumed.path, resumed.head(), setting, screen)
-    sending = _Sending.of(here)
-    if folder := unfetched_job(host, root, sending.tree, resumed):
+    sending = _Sending.from_project(here)
+    if unfetched := unfetched_job(host, session_root, sending.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
-            raise Busy(host.name, folder.id)
-        screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
-        return follow(folder, screen)
-    with connected(host, screen) as there, ExitStack() as sends:
-        locks = state_folder() / "trees"
-        locks.mkdir(parents=True, exist_ok=True)
-        sends.enter_context(locked(locks / f"{host.name}-{sending.tree}"))
+            raise Busy(host.name, unfetched.id)
+        screen.say(f"job {unfetched.id} has not been brought back from {host.name} yet")
+        return follow(unfetched, screen)
+    with connected(host, screen) as there, ExitStack() as locks:
+        # Two commands must not send the same project to one machine at a time.
+        lock_folder = state_folder() / "trees"
+        lock_folder.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(locked(lock_folder / f"{host.name}-{sending.tree}"))
         ready = there.ready(sending.tree)
         needed_kb = sending.kilobytes + SPARE_KB
         if ready.free_kb < needed_kb:
-            why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-            raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
-        # Send the sessions that the new one learns from, and the one to resume.
-        going_on = resumed.id if resumed else ""
-        names = {
-            going_on,
-            *sessions_needed(root),
-            *(session.id for session in sessions.every_session(root)[-PAST:]),
-        }
-        past = sorted(name for name in names if noted.SESSION.fullmatch(name))
-        every = (path for name in past for path in (root / name).rglob("*"))
-        files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
-        title = shlex.join(["loop", *command.words_of({**options, "target": None})]).replace(" -- ", " ")
-        project = f"{ready.home}/{HOME}/trees/{sending.tree}"
+            message = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+            disk_usage = f"ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
+            raise UsageError(message, f"free some there: {disk_usage}")
+        resumed_id = resumed.id if resumed else ""
+        past, past_files = _sessions_to_send(session_root, resumed_id)
+        title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
+        project_there = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
-            options["target"] = f"{project}/{sending.target}"
+            options["target"] = f"{project_there}/{sending.target}"
         if resumed:
-            options["resume"] = resumed.id
+            options["resume"] = resumed_id
         minutes = options.get("budget_minutes") or options.get("max_minutes")
-        folder = prepare(
-            Job(
-                id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
-                words=tuple(command.words_of(options)),
-                title=title,
-                folder=f"{project}/{sending.cwd}",
-                ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
-            )
+        job = Job(
+            id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+            words=tuple(command.command_line(options)),
+            title=title,
+            folder=f"{project_there}/{sending.cwd}",
+            ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
         )
         sent = Sent(
             host=host.name,
             project=None if hosts_folder(here) is None else str(here.target),
-            sessions=str(root),
+            sessions=str(session_root),
             root=str(sending.root or ""),
             tree=sending.tree,
             home=ready.home,
-            resumed=going_on,
-            past=tuple(name for name in past if name != going_on),
+            resumed=resumed_id,
+            past=tuple(name for name in past if name != resumed_id),
             last=command.words != CHECK and not options.get("dry_run"),
-            keep_until=deadline,
+            keep_until=keep_until,
         )
-        variables = _variables(host, here, resumed)
-        sends.enter_context(locked(folder.path / LOCK))
+        variables = _job_variables(host, here, resumed)
+        folder = prepare(job)
+        locks.enter_context(locked(folder.path / LOCK))
         noted.note_place(folder, sent)
-        config = settings(sending.root) if sending.root else ""
+        git_config = settings(sending.root) if sending.root else ""
         try:
-            patiently(lambda: there.send_past(sending.tree, root, files, past))
-            patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
+            patiently(lambda: there.send_past(sending.tree, session_root, past_files, past))
+            root = sending.root or PACKAGE
+            patiently(lambda: there.send_tree(sending.tree, root, sending.names, git_config))
         except BaseException:  # Not submitted: forget the job.
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
-        sends.close()
+        locks.close()
         return follow(folder, screen, there)
 
 
+def _sessions_to_send(session_root: Path, resumed_id: str) -> tuple[list[str], list[str]]:
+    """Ids of the sessions that a job needs, and their files below `session_root`.
+
+    They are the one to resume (empty: none), the newest, and those whose results these build on.
+    """
+    newest = [session.id for session in sessions.every_session(session_root)[-SENT_SESSIONS:]]
+    ids = {resumed_id, *sessions_needed(session_root), *newest}
+    past = sorted(name for name in ids if noted.SESSION.fullmatch(name))
+    files = []
+    for name in past:
+        for path in (session_root / name).rglob("*"):
+            if path.name not in UNSENT:
+                files.append(path.relative_to(session_root).as_posix())
+    return past, files
+
+
 def unfetched_job(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job of this checkout or resumed session whose results must be fetched first; None if there is none."""
+    """A job on a machine whose results must be fetched first; None if there is none.
+
+    That is a job of this checkout (its name there: `tree`), or, to resume a session, any job that works
+    on the sessions below `root`.
+    """
     for folder, sent in noted.jobs_sent_away(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
@@ -396,33 +441,40 @@ class _Sending:
     """The files to send: the git checkout around a project, else its folder; none for the bundled target."""
 
     root: Path | None
+    """The checkout or folder; None: nothing is sent but loop itself."""
     target: str | None
     """The target's folder below `root`; None for the bundled target, which the other machine has."""
     cwd: str
     """The current folder below `root`."""
     names: tuple[str, ...]
+    """Paths of the files below `root`."""
     tree: str
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
     @classmethod
-    def of(cls, project: Project) -> "_Sending":
+    def from_project(cls, project: Project) -> "_Sending":
         """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
         here = Path.cwd().resolve()
-        checkout = _is_sent(project)
-        root = (root_of(project.target) or project.target).resolve() if checkout else root_of(here)
+        is_sent = _is_sent(project)
+        root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
         if root is None:
             return cls(None, None, ".", (), "none")
-        heads = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
-        names = tuple(name for name in carried_files(root) if not any(map((root / name).is_relative_to, heads)))
+        session_folders = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
+        names = []
+        for name in carried_files(root):
+            if not any(map((root / name).is_relative_to, session_folders)):  # Those are sent apart.
+                names.append(name)
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
-        target = project.target.resolve().relative_to(root).as_posix() if checkout else None
-        word = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in root.name)[:40]
+        target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
+        safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
         # Two machines that send to the same host use different folders there.
-        machine = next(filter(None, (read_text(Path(file)).strip() for file in MACHINE_IDS)), os.uname().nodename)
-        sending = cls(root, target, cwd, names, f"{word or 'root'}-{content_hash([machine, str(root)])[:12]}")
+        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
+        machine_id = next(filter(None, machine_ids), os.uname().nodename)
+        tree = f"{safe_name}-{content_hash([machine_id, str(root)])[:12]}"
+        sending = cls(root, target, cwd, tuple(names), tree)
         if sending.kilobytes << 10 > LARGEST_BYTES:
-            why = f"{root}: {sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
-            raise UsageError(why, hint="name what nobody needs there in .gitignore")
+            size = f"{sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+            raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
         return sending
 
     @property
@@ -436,17 +488,19 @@ def _is_sent(project: Project) -> bool:
     return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
 
 
-def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
+def _job_variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
     """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
-    trusted = [trust.definition_hash(project)] if _is_sent(project) else []
-    trusted += [trust.digest_of(trust.session_runs(resumed.head()))] if resumed else []
+    trusted_hashes = [trust.definition_hash(project)] if _is_sent(project) else []
+    if resumed:
+        trusted_hashes.append(trust.digest_of(trust.session_runs(resumed.head())))
     hosted = Hosted(
         name=host.name,
         target=None if project.bundled else str(project.target),
         prices=host.host.prices,
         as_of=datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date(),
-        trusted=tuple(trusted),
+        trusted=tuple(trusted_hashes),
     )
-    gpus = host.host.gpus
-    visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
-    return {VARIABLE: hosted.as_text(), **visible}
+    variables = {VARIABLE: hosted.as_text()}
+    if host.host.gpus is not None:
+        variables[VISIBLE] = ",".join(map(str, host.host.gpus))
+    return variables

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
-from loop.base.places import project, shipped
+from loop.base.places import Project, project, shipped
 from loop.base.screen import Screen
 
 LOOKED_BACK = 50
@@ -39,22 +39,23 @@ class PatternList(TypedDict):
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Print all patterns, or the matches of `words`, best first. Returns 1 if none matches."""
-    chosen = project(target, Path.cwd())
+    here = project(target, Path.cwd())
     if words:
-        rows = _search(" ".join(words), chosen, screen)
+        rows = _search(" ".join(words), here, screen)
         if not rows and not as_json:
             screen.say(f"no pattern mentions {' '.join(words)!r}; `loop patterns list` shows all")
             return ExitCode.GATE_FAILED
     else:
-        folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
+        folders = [folder for folder in (shipped("patterns"), here.own("patterns")) if folder]
         paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
         try:  # A project's own pattern replaces a bundled one of its name.
-            named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
-            rows = sorted(named.values(), key=lambda row: int(row["number"]))
-        except (KeyError, TypeError, AttributeError):
+            row_by_name = {row["name"]: row for row in (pattern_row(load_yaml(path).data) for path in paths)}
+            rows = sorted(row_by_name.values(), key=lambda row: int(row["number"]))
+        except (KeyError, TypeError, AttributeError):  # A file is wrong: read it again, to say where.
             from loop.library import definitions
 
-            rows = [summary(read.value.model_dump(mode="json")) for read in definitions.patterns(chosen).values()]
+            patterns = definitions.patterns(here).values()
+            rows = [pattern_row(read.value.model_dump(mode="json")) for read in patterns]
     if as_json:
         answer: PatternList = {"schema_version": 1, "patterns": rows}
         screen.data(to_json(answer))
@@ -65,21 +66,21 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
     return ExitCode.OK
 
 
-def _search(question: str, chosen: Any, screen: Screen) -> list[PatternRow]:
-    """Patterns that contain all words; if none does, those with most of them."""
+def _search(question: str, here: Project, screen: Screen) -> list[PatternRow]:
+    """Patterns that contain all words of a question; if none does, those with most of them, best first."""
     from loop.learning.searching import pattern_fields, search
     from loop.library import definitions
     from loop.store import index
 
-    patterns = definitions.patterns(chosen)
-    earlier = index.rows(chosen.sessions, last=LOOKED_BACK)
+    patterns = definitions.patterns(here)
+    earlier = index.rows(here.sessions, last=LOOKED_BACK)
     hits = search(question, [(name, pattern_fields(read.value, earlier)) for name, read in patterns.items()])
     if hits and hits[0].matched < hits[0].asked:
         screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
-    return [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
+    return [pattern_row(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
 
 
-def summary(pattern: Mapping[str, Any]) -> PatternRow:
+def pattern_row(pattern: Mapping[str, Any]) -> PatternRow:
     """The row of a pattern. `pattern`: its fields, as in the YAML file."""
     return {
         "name": pattern["name"],

@@ -68,8 +68,8 @@ def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern with its statistics. Raises LoopError for an unknown name."""
     here = project(target, Path.cwd())
     read = definitions.choose(definitions.patterns(here), name, "pattern")
-    known = gather_statistics(here, {name: read})[name]
-    return ShownPattern(file=str(read.path), statistics=known, **dict(read.value))
+    statistics = gather_statistics(here, {name: read})[name]
+    return ShownPattern(file=str(read.path), statistics=statistics, **dict(read.value))
 
 
 class PlanList(Printed):
@@ -105,12 +105,12 @@ class CheckedDefinitions(Printed):
 def check_definitions(path: Path | None, target: Path | None) -> tuple[CheckedDefinitions, int]:
     """Check one file or folder, or (None) everything that the project defines. Returns result and exit code."""
     try:
-        checked = _check_file(path, target) if path is not None else _check_project(target)
+        count = _check_project(target) if path is None else _check_file(path, target)
     except DefinitionError as error:
         complaints = tuple(str(complaint) for complaint in error.complaints)
         return CheckedDefinitions(ok=False, complaints=complaints), ExitCode.USAGE
     answer = CheckedDefinitions(ok=True, complaints=())
-    answer._checked = checked
+    answer._checked = count
     return answer, ExitCode.OK
 
 
@@ -119,12 +119,14 @@ def _check_project(target: Path | None) -> int:
     setting = read_setting(target)
     rates(setting.project)
     histories()
-    mistakes = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+    mistakes = []
+    for read in setting.patterns.values():
+        mistakes += check_pattern(read, setting.patterns, {})
     for plan in setting.plans.values():
         mistakes += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
     if mistakes:
         raise DefinitionError(mistakes)
-    return len(setting.patterns) + len(setting.plans) + 2
+    return len(setting.patterns) + len(setting.plans) + 2  # The target and the rate card.
 
 
 def _check_file(path: Path, target: Path | None) -> int:
@@ -138,19 +140,20 @@ def _check_file(path: Path, target: Path | None) -> int:
         if not files:
             raise UsageError(f"{path}: no .yaml file there")
         return sum(_check_file(file, target) for file in files)
-    around = path.resolve().parent.parent
-    target = target or (around if (around / "target.yaml").is_file() else None)
     if path.name == "target.yaml":
         targets.target(project(path, Path.cwd()))
         return 1
+    grandparent = path.resolve().parent.parent  # Of my-kernel/patterns/mine.yaml, my-kernel.
+    if target is None and (grandparent / "target.yaml").is_file():
+        target = grandparent
     if path.parent.name == "plans":
         plan, setting = definitions.read_file(path, Plan), read_setting(target)
-        plans = {*setting.plans, plan.value.name}
-        complaints = check_plan(plan, setting.patterns, plans, setting.target.variants)
+        plan_names = {*setting.plans, plan.value.name}
+        complaints = check_plan(plan, setting.patterns, plan_names, setting.target.variants)
     else:
-        read = definitions.read_file(path, Pattern)
-        known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
-        complaints = check_pattern(read, known, {})
+        pattern = definitions.read_file(path, Pattern)
+        patterns = {**definitions.patterns(project(target, Path.cwd())), pattern.value.name: pattern}
+        complaints = check_pattern(pattern, patterns, {})
     if complaints:
         raise DefinitionError(complaints)
     return 1
@@ -159,8 +162,9 @@ def _check_file(path: Path, target: Path | None) -> int:
 def schema_text(name: str) -> str:
     """One JSON Schema as text. `name`: one of `NAMES`."""
     if name == PRINTED:
-        printed: dict[str, Any] = {command.words: command.printed for command in ALL if "json" in command.takes}
-        schema = schema_of_all({**printed, "error": Failed})
+        types: dict[str, Any] = {"error": Failed}
+        types |= {command.words: command.json_type for command in ALL if "json" in command.parameter_names}
+        schema = schema_of_all(types)
     else:
         schema = schema_of(SCHEMAS[name])
     if name == "pattern":

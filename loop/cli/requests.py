@@ -55,8 +55,8 @@ def start_session(
         asked=SessionLimits(budget_minutes, max_usd, watched_cloud()),
         ai=parse_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
-        theirs=terms_of(evaluator, target),
-        campaign=campaign(usd=max_usd, executor=executor, width=width),
+        theirs=evaluator_terms(evaluator, target),
+        campaign=make_campaign(usd=max_usd, executor=executor, width=width),
     )
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
@@ -66,16 +66,20 @@ def start_session(
 def start_campaign(
     *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
-    """`loop optimize`: begin or resume a campaign. Returns the exit code."""
-    flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
-    limits = {field: values[flag] for field, flag in flags.items() if flag in values}
+    """`loop optimize`: begin or resume a campaign. Returns the exit code.
+
+    `values`: the other options by name. Those that limit a campaign become its fields.
+    """
+    options = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
+    limits = {field: values[option] for field, option in options.items() if option in values}
+    plan_name: str | None = "tune" if proposer == TUNER else plan
     request = make_request(
         SessionRequest,
         values,
         target=target,
-        plan=None if resume else "tune" if proposer == TUNER else plan,
+        plan=None if resume else plan_name,
         asked=SessionLimits(watch=watched_cloud()),
-        campaign=campaign(**limits, proposer=proposer),
+        campaign=make_campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
@@ -85,8 +89,11 @@ def watched_cloud() -> str:
     return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 
 
-def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets."""
+def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
+    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets.
+
+    It is named by `--evaluator`, or, for a task in another format, by its interpreter alone.
+    """
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and made_of(target) is not None
     if evaluator is None and not (python and is_task):
@@ -99,7 +106,7 @@ def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | No
     return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
 
 
-def campaign(**fields: Any) -> Campaign:
+def make_campaign(**fields: Any) -> Campaign:
     """A campaign from options; None means the default. Raises UsageError that names the wrong option."""
     if fields.get("executor"):
         executors.check(fields["executor"])
@@ -107,13 +114,13 @@ def campaign(**fields: Any) -> Campaign:
         return Campaign(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        field = str(first["loc"][0])
+        field, value = str(first["loc"][0]), first["input"]
         flag = f"--{FLAGS.get(field, field).replace('_', '-')}"
-        what, hint = f"{flag}: {first['msg'].lower()}", "loop optimize --help"
-        if isinstance(first["input"], int | float):
-            above = first.get("ctx", {}).get("gt", 0)
-            what, hint = f"{flag} {first['input']:g}: expected a number above {above:g}", f"{flag} 10"
-        raise UsageError(what, hint) from error
+        message, hint = f"{flag}: {first['msg'].lower()}", "loop optimize --help"
+        if isinstance(value, int | float):
+            minimum = first.get("ctx", {}).get("gt", 0)
+            message, hint = f"{flag} {value:g}: expected a number above {minimum:g}", f"{flag} 10"
+        raise UsageError(message, hint) from error
 
 
 class TrustGranted(Printed):
@@ -132,11 +139,14 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
-    """Print every command of a project or stored session, and trust it. Naming it is the consent."""
+    """Print every command of a project or stored session, and trust it. Naming it is the consent.
+
+    `variants`: answers, if the target is a task in another format.
+    """
     if target is not None and (target / sessions.HEAD).is_file():
-        folder = SessionFolder(target.resolve())
-        place, lines, note = folder.path, trust.session_runs(folder.head()), "allowed, for this session"
-        trust.grant_session(folder.path, folder.head())
+        session = SessionFolder(target.resolve())
+        place, lines, note = session.path, trust.session_runs(session.head()), "allowed, for this session"
+        trust.grant_session(session.path, session.head())
     else:
         setting = read_setting(target)
         if unknown := [name for name in variants if name not in setting.target.variants]:

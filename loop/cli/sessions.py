@@ -14,7 +14,7 @@ from loop.store.index import SessionListing
 
 LOCK = "lock"
 """Lock file of the process that writes a session."""
-SHOWN = 5
+MOST_NAMED = 5
 """Most damaged folders that are named below the list; `--json` has all."""
 
 
@@ -53,38 +53,41 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None
     if not rows:
         screen.say(f"no sessions in {root}; `loop run session` makes one")
         return
-    heads = ("session", "status", "", "device", "took", "usd", "fastest")
     cells = []
     for row in rows:
-        took = "-" if row["seconds"] is None else seconds_text(row["seconds"])
+        duration = "-" if row["seconds"] is None else seconds_text(row["seconds"])
         usd = f"{row['usd']:.4f}" if row["usd"] else "-"
-        words = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
-        cells.append((*words, took, usd, row["fastest"] or "-"))
-    screen.table(heads, cells, wrap=0)
-    bad = [session for session in listed if session.problem]
-    for session in bad[:SHOWN]:
+        texts = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
+        cells.append((*texts, duration, usd, row["fastest"] or "-"))
+    screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
+    damaged = [session for session in listed if session.problem]
+    for session in damaged[:MOST_NAMED]:
         screen.say(f"{session.folder}: {session.problem}")
-    if len(bad) > SHOWN:
-        screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
+    if len(damaged) > MOST_NAMED:
+        others = len(damaged) - MOST_NAMED
+        screen.say(f"{others} more folders have something wrong: loop sessions list --json")
 
 
 def _row(session: SessionListing, root: Path) -> SessionLine:
     """The row of one session folder. `root`: the folder of all sessions."""
-    ended = session.readable and (session.recorded or session.status is not None)
-    status = "damaged"
-    if session.readable:
-        now = "running" if is_locked(root / session.folder / LOCK) else "open"
-        status = "recorded" if session.recorded else session.status or now
+    has_ended = session.readable and (session.recorded or session.status is not None)
+    if not session.readable:
+        status = "damaged"
+    elif session.recorded:
+        status = "recorded"
+    else:
+        is_running = is_locked(root / session.folder / LOCK)
+        status = session.status or ("running" if is_running else "open")
     row: SessionLine = {
         "id": session.folder,
         "target": session.target,
         "plan": session.plan,
         "device": session.device,
         "status": status,
-        "grade": session.grade or None if ended else None,
-        "seconds": session.seconds if ended else None,
-        "usd": session.usd if ended else None,
-        "fastest": session.fastest if ended else None,
+        "grade": session.grade or None if has_ended else None,
+        "seconds": session.seconds if has_ended else None,
+        "usd": session.usd if has_ended else None,
+        "fastest": session.fastest if has_ended else None,
     }
     if session.readable and session.recorded:
         row["recorded"] = True
@@ -101,9 +104,9 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     from loop.store import sessions
 
     root = project(target, Path.cwd()).sessions
-    elsewhere = recorded.find(root, name)
-    if elsewhere is not None:
-        return recorded.show(elsewhere, screen, as_json=as_json)
+    imported = recorded.find(root, name)
+    if imported is not None:
+        return recorded.show(imported, screen, as_json=as_json)
     folder = sessions.find_session(root, name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
@@ -113,11 +116,11 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
     revision = head.revision
     commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
-    dirty = " with uncommitted changes" if revision.commit and revision.dirty else ""
-    screen.prose(f"revision {commit}{dirty}, loop {head.loop_version}, {head.machine.processor}\n\n")
-    rows = [
-        (f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message) for step in finished
-    ]
+    edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
+    screen.prose(f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n")
+    rows = []
+    for step in finished:
+        rows.append((f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message))
     screen.table(("step", "status", "took", "outcome"), rows)
     if record is None:
         screen.data(f"\nnot finished; go on with: {head.resume_command}")

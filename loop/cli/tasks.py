@@ -20,7 +20,7 @@ from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
-from loop.cli.bench import BenchRequest, walk_bench
+from loop.cli.bench import BenchRequest, run_bench_steps
 from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode import TESTS
@@ -56,7 +56,10 @@ TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.
 """Format to its stated number of input sets per case."""
 MOST_CASES = 8
 """Most cases on which controls are tried, by loop, the stated rule and FlashInfer Trace's evaluator."""
-CACHED = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
+CACHED_ANSWERS = (
+    "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
+)
+"""Finding on a format whose evaluator times that way."""
 
 
 @dataclass(frozen=True)
@@ -116,22 +119,27 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    command, where = "measure" if request.measure else "verify", (folder, request.device)
-    bench = BenchRequest(command, names, *where, threads=request.threads, seed=request.seed)
-    finished, code = _walked(bench, screen)
-    both = []
+    subcommand = "measure" if request.measure else "verify"
+    bench = BenchRequest(subcommand, names, folder, request.device, threads=request.threads, seed=request.seed)
+    finished, code = _run_steps(bench, screen)
+    judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        verdicts = pair_verdicts(task, name, finished, run_to_end(verdict_of(task, Path(answer), request.terms)))
-        both.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
-    missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
-    judged = TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(both), not_exercised=missing)
-    return judged, code
+        evaluator_verdict = run_to_end(verdict_of(task, Path(answer), request.terms))
+        verdicts = pair_verdicts(task, name, finished, evaluator_verdict)
+        judged.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
+    not_exercised: list[str] = []
+    for output in outputs_of(finished, MeasureOutput):
+        not_exercised += output.not_exercised
+    answer = TwoVerdicts(
+        task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=tuple(not_exercised)
+    )
+    return answer, code
 
 
-def _walked(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
     """Run steps of the bench. Returns them and the exit code. Raises Stopped on Ctrl-C."""
-    finished, code = walk_bench(bench, screen)
+    finished, code = run_bench_steps(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
     return finished, code
@@ -171,23 +179,26 @@ class Audited(Printed):
     def show(self, screen: Screen) -> None:
         """Print a row per control, then how many mistakes each judge accepts."""
         words, rows = {"right": "passes", "wrong": "found"}, []
-        for row in self.controls:
-            if row.kind != "idle":
+        for control in self.controls:
+            if control.kind != "idle":
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
-                why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
-                rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
+                our_reason = control.ours_why if control.ours not in VERDICTS else ""
+                reason = control.why or next(iter(control.causes), our_reason)
+                ours, theirs = (words.get(verdict, verdict) for verdict in (control.ours, control.theirs))
+                rows.append((control.control, ours, theirs, reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
-        wrong = [row for row in self.controls if row.kind == "mistake"]
-        for name in ("ours", "theirs"):
-            passed = [row.control for row in wrong if getattr(row, name) == "right"]
-            judged = sum(getattr(row, name) in VERDICTS for row in wrong)
-            listed = f": {', '.join(passed)}" if passed else ""
-            unjudged = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
-            screen.prose(f"{name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{listed}")
-        if any({row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"):
+        mistakes = [control for control in self.controls if control.kind == "mistake"]
+        for judge_name in ("ours", "theirs"):
+            passed = [control.control for control in mistakes if getattr(control, judge_name) == "right"]
+            judged = sum(getattr(control, judge_name) in VERDICTS for control in mistakes)
+            names = f": {', '.join(passed)}" if passed else ""
+            unjudged = f"; {len(mistakes) - judged} not judged" if judged < len(mistakes) else ""
+            screen.prose(f"{judge_name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}")
+        honest = [control for control in self.controls if control.kind == "honest"]
+        if any({control.ours, control.theirs} != {"right"} for control in honest):
             screen.prose("the honest control did not pass: what was found may not be the mistakes")
-        if idle := [row.control for row in self.controls if row.kind == "idle"]:
+        if idle := [control.control for control in self.controls if control.kind == "idle"]:
             screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
         for finding in self.findings:
             screen.prose(f"{finding['kind']}: {finding['what']}")
@@ -201,29 +212,33 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     folder, _ = as_target(request.path, (), request.form)
     trial = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
-    interface = trial.stated(())
+    interface = trial.apply_stated_rule(())
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    every = chosen_controls(interface["inputs"], interface["outputs"][0], trial.device)
-    rows, why = trial.judged(controls_named([*every], request.controls), screen)
+    controls = list(chosen_controls(interface["inputs"], interface["outputs"][0], trial.device))
+    rows, no_evaluator = trial.judge_controls(controls_named(controls, request.controls), screen)
     # FlashInfer's evaluator is slow, so it judges only some cases.
-    is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
-    cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
-    whose = f"the evaluator of {task.format}, unmodified{cut}"
-    if why:
-        whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
+    is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
+    part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
+    judge_text = f"the evaluator of {task.format}, unmodified{part}"
+    if no_evaluator:
+        judge_text = f"the rule that {task.format} states, applied by loop: not its evaluator ({no_evaluator})"
     findings = [*interface["findings"]]
     if task.timing.fresh_inputs is False and task.timing.checked is False:
-        findings.append({"kind": "timing", "what": CACHED})
+        findings.append({"kind": "timing", "what": CACHED_ANSWERS})
     findings += [{"kind": "text", "what": hint} for hint in task.hints]
-    return Audited(task=task.name, format=task.format, theirs=whose, findings=tuple(findings), controls=rows)
+    return Audited(task=task.name, format=task.format, theirs=judge_text, findings=tuple(findings), controls=rows)
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others."""
+    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others.
+
+    A known control that this task has no use for is no error: it is left out.
+    """
     makes = [control.make for control in chosen]
+    known_makes = {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}
     for name in names:
-        if name not in makes and name not in {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}:
+        if name not in makes and name not in known_makes:
             hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
             raise UsageError(f"no control {name!r} for this task", hint=hint)
     return [control for control in chosen if not names or control.make in names or control.theme == "honest"]
@@ -232,12 +247,15 @@ def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Cont
 def chosen_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
-    """One control of each kind that tensors of these shapes allow and loop's verification must reject."""
+    """One control of each kind that loop's verification must reject, and honest ones that it must accept.
+
+    `inputs`, `output`: shapes of the task's tensors, which decide what controls are possible.
+    """
     # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
     yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
-    for control, shows in controls_by_shape(inputs, output):
-        if shows and control.make not in makes:
+    for control, is_telling in controls_by_shape(inputs, output):
+        if is_telling and control.make not in makes:
             makes.add(control.make)
             yield control
 
@@ -265,41 +283,49 @@ class Audit:
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
             ending, text = evaluators.answer(self.task, control.mistake(target, target.dtypes["cpu"]))
-            files.append(place / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
+            stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
+            files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
         folder, names = as_target(self.request.path, [str(file) for file in files], self.request.form)
-        own = read_setting(folder)
+        with_answers = read_setting(folder)
+        settings = (with_answers, self.setting)
         # The first line of a manifest names the task's files.
-        firsts = [each.project.manifest.read_text().partition("\n")[0] for each in (own, self.setting)]
-        rests = [each.target.model_dump_json(exclude={"variants"}) for each in (own, self.setting)]
-        if firsts[0] != firsts[1] or rests[0] != rests[1]:
-            raise trust.refusal_text(own.project)
-        trust.grant(own.project, trust.definition_hash(own.project))
+        task_files = {setting.project.manifest.read_text().partition("\n")[0] for setting in settings}
+        definitions = {setting.target.model_dump_json(exclude={"variants"}) for setting in settings}
+        if len(task_files) > 1 or len(definitions) > 1:
+            raise trust.refusal_text(with_answers.project)
+        trust.grant(with_answers.project, trust.definition_hash(with_answers.project))
         pairs = zip(controls, files, strict=True)
-        return replace(self, setting=own), dict(zip(names, pairs, strict=True))
+        return replace(self, setting=with_answers), dict(zip(names, pairs, strict=True))
 
-    def judged(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
+    def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
         """Both verdicts on each control; and why the evaluator gave none, empty if it did."""
         trial, answers = self.with_answers(controls)
         screen.status("our verification")
-        own = trial.ours("verify", [*answers])
+        our_verdicts = trial.judge_by_loop("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
-        if passing := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
-            # A cheat that returns a cached output is wrong only in timed calls, where inputs change.
+        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].passes]
+        if cheats:  # One that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
-            own |= trial.ours("measure", passing)
-        others, why = trial.theirs({name: path for name, (_, path) in answers.items()}, screen)
+            our_verdicts |= trial.judge_by_loop("measure", cheats)
+        paths = {name: path for name, (_, path) in answers.items()}
+        their_verdicts, no_evaluator = trial.judge_by_evaluator(paths, screen)
         # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
         # loop accepted, whether they change any value.
-        names = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
+        names = [*answers]
+        if not no_evaluator:
+            names = [name for name in answers if themes[name] != "honest" and our_verdicts[name].passes]
         screen.status("the rule that its format states")
-        stated = trial.stated(names)["verdicts"] if names else {}
+        rule_verdicts = trial.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
-            verdict, rule = own[name], stated.get(name, {})
-            other = others[name] if others else Verdict(status=rule["status"], why=rule["why"])
+            ours, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
+            if their_verdicts:
+                theirs = their_verdicts[name]
+            else:
+                theirs = Verdict(status=by_rule["status"], why=by_rule["why"])
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
-            if kind == "mistake" and verdict.passes and rule.get("same", False):
+            if kind == "mistake" and ours.passes and by_rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
@@ -307,33 +333,43 @@ class Audit:
                     make=control.make,
                     file=str(path),
                     kind=kind,
-                    ours=verdict.verdict,
-                    theirs=other.status,
-                    why=other.why,
-                    ours_why=verdict.why,
-                    ours_cause=verdict.cause,
-                    causes=tuple(disagreement_causes(self.task, verdict, other)),
+                    ours=ours.verdict,
+                    theirs=theirs.status,
+                    why=theirs.why,
+                    ours_why=ours.why,
+                    ours_cause=ours.cause,
+                    causes=tuple(disagreement_causes(self.task, ours, theirs)),
                 )
             )
-        return tuple(rows), why
+        return tuple(rows), no_evaluator
 
-    def ours(self, command: str, names: Sequence[str]) -> dict[str, Ours]:
-        """loop's verdict on each answer. `command`: `verify` or `measure`. `names`: the answers' variants."""
+    def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, Ours]:
+        """loop's verdict on each answer. `subcommand`: `verify` or `measure`. `names`: the answers' variants.
+
+        Of a task with many workloads, `MOST_CASES` are judged.
+        """
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
-        every = expand(target, sets, target.dtypes[self.device])
-        chosen = (
-            evenly_spread(every, MOST_CASES)
-            if len(every) > MOST_CASES or len(sets) < len(target.workloads)
-            else []
+        workloads = expand(target, sets, target.dtypes[self.device])
+        texts: list[str] = []  # Empty: all workloads of the target.
+        if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
+            for workload in evenly_spread(workloads, MOST_CASES):
+                texts.append(as_words(entry_of(target.signature, workload)))
+        bench = BenchRequest(
+            subcommand,
+            names,
+            self.setting.project.target,
+            request.device,
+            texts,
+            request.threads,
+            request.seed,
+            rounds=ROUNDS,
+            first_failure_only=True,
         )
-        some = [as_words(entry_of(target.signature, workload)) for workload in chosen]
-        terms = self.setting.project.target, request.device, some, request.threads, request.seed
-        bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
-        finished, _ = _walked(bench, Screen(quiet=True))
+        finished, _ = _run_steps(bench, Screen(quiet=True))
         return {name: gate_verdict_on(name, finished) for name in names}
 
-    def theirs(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
+    def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, honest first; or none, and the reason."""
         task, evaluator = self.task, EVALUATORS[self.task.format]
         if evaluator.needs_cuda(task) and not gpus().usable:
@@ -344,52 +380,52 @@ class Audit:
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdicts[name] = run_to_end(verdict_of(task, path, terms))
-            if number == 1 and verdicts[name].status != "right":
-                return {}, f"it does not pass an honest answer: {verdicts[name].status} {verdicts[name].why}"
+            verdict = run_to_end(verdict_of(task, path, terms))
+            if number == 1 and verdict.status != "right":
+                return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
+            verdicts[name] = verdict
         return verdicts, ""
 
-    def stated(self, names: Sequence[str]) -> dict[str, Any]:
+    def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
         """Run `loop.workers.stated`, which applies the format's stated rule, and return its JSON.
 
         Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of answers:
         `verdicts` by name, each with `status`, `why` and `same` (no value differs from the reference's).
         Raises WorkFailed if the program gives no result.
         """
-        variants = {name: self.setting.target.variants[name] for name in names}
-        functions = {
-            name: f"{variant.module}:{variant.function}"
-            for name, variant in variants.items()
-            if isinstance(variant, PythonVariant)
-        }
+        functions = {}
+        for name in names:
+            variant = self.setting.target.variants[name]
+            if isinstance(variant, PythonVariant):
+                functions[name] = f"{variant.module}:{variant.function}"
         scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
         try:
             terms, result = scratch / "terms.json", scratch / "result.json"
-            terms.write_text(json.dumps(self._terms(functions)))
+            terms.write_text(json.dumps(self._rule_terms(functions)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {
+            environment = {
                 "PYTHONPATH": python_path(),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 **UNTIMED,
                 **memory_bounds(self.device),
             }
-            limit = self.request.terms.limit_s * max(len(names), 1)
-            completed = run_to_end(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            limit_s = self.request.terms.limit_s * max(len(names), 1)
+            completed = run_to_end(run(command, limit_s=limit_s, cwd=scratch, env=environment, note="stated rule"))
             if not result.is_file():
-                last = (completed.errors.strip().splitlines() or [completed.how])[-1]
-                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
+                last_line = (completed.errors.strip().splitlines() or [completed.how])[-1]
+                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last_line}")
             return json.loads(result.read_text())  # type: ignore[no-any-return]
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        """The input of `loop.workers.stated`. `answers`: name to `module:function`."""
+    def _rule_terms(self, functions: Mapping[str, str]) -> dict[str, Any]:
+        """The input of `loop.workers.stated`. `functions`: name of an answer to its `module:function`."""
         target, judging, task = self.setting.target, self.task.judging, self.task
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
         if task.format == gpumode.NAME:  # Each of its cases has its own seed.
-            able = [] if hindrances(task, len(gpus().usable)) else task.cases
-            checked = [case for case in evenly_spread(able, MOST_CASES) if "check" in case.use]
+            runnable = [] if hindrances(task, len(gpus().usable)) else task.cases
+            checked = [case for case in evenly_spread(runnable, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
             workloads = evenly_spread(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
@@ -413,5 +449,5 @@ class Audit:
             "finite": task.format in (flashinfer.SOL, flashinfer.TRACE),
             "nan": task.format == gpumode.NAME,
             "limit_s": self.request.terms.limit_s,
-            "answers": dict(answers),
+            "answers": dict(functions),
         }

@@ -30,14 +30,14 @@ OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "pat
 def skill() -> str:
     """The text of SKILL.md, for an agent that knows nothing of loop."""
     lines = []
-    for command in filter(lambda command: command.agents, ALL):
+    for command in filter(lambda command: command.mcp, ALL):
         needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
         lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     rows = {command.words: command for command in ALL}
 
     def examples(names: tuple[str, ...]) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
-        firsts = [(rows[name].examples[0], rows[name].agents) for name in names]
+        firsts = [(rows[name].examples[0], rows[name].mcp) for name in names]
         asked = (f"{text} --json" if is_tool and "--json" not in text else text for text, is_tool in firsts)
         return [Markdown(text) for text in asked]
 

@@ -15,7 +15,7 @@ from loop import __version__
 from loop.base.documents import did_you_mean
 from loop.base.documents.schemas import Untitled
 from loop.base.errors import LoopError, UsageError
-from loop.cli import answered
+from loop.cli import call_with_loop_errors
 from loop.driving import tools
 from loop.driving.tools import WAIT, Tool, begin, find_job, wait
 from loop.jobs.folder import JobFolder
@@ -41,8 +41,8 @@ class Calls:
         listed = []
         for tool in self.tools.values():
             hints = types.ToolAnnotations(
-                read_only_hint=tool.command.agents == "reads",
-                destructive_hint=tool.command.agents == "ends",
+                read_only_hint=tool.command.mcp == "reads",
+                destructive_hint=tool.command.mcp == "ends",
                 idempotent_hint=not tool.starts,
                 open_world_hint=False,
             )
@@ -79,12 +79,12 @@ class Calls:
     async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         if tool.starts:
             seconds, words = values.pop(WAIT), tool.words(values)
-            job = await run_sync(answered, lambda: begin(words, tool.name))
+            job = await run_sync(call_with_loop_errors, lambda: begin(words, tool.name))
             return await self._awaited(job, seconds, ctx)
         if tool.name == "job_wait":
             return await self._awaited(find_job(values["job"]), values["wait_s"], ctx)
         async with self.one_at_a_time:
-            return await run_sync(answered, lambda: tool.call(values))
+            return await run_sync(call_with_loop_errors, lambda: tool.call(values))
 
     async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
         """Wait up to `seconds` for a job, and report progress. Returns its state, with its error if any."""

@@ -264,11 +264,11 @@ HIDDEN = frozenset(
 WAIT = "wait_s"
 WAITED_S = 30.0
 OWN = (
-    Command("job status", job_status, agents="reads", json=True),
-    Command("job wait", job_wait, agents="reads", json=True),
-    Command("job cancel", job_cancel, agents="ends", json=True),
-    Command("change brief", change_brief, agents="reads", json=True),
-    Command("change edit", change_edit, agents="edits", json=True),
+    Command("job status", job_status, mcp="reads", has_json=True),
+    Command("job wait", job_wait, mcp="reads", has_json=True),
+    Command("job cancel", job_cancel, mcp="ends", has_json=True),
+    Command("change brief", change_brief, mcp="reads", has_json=True),
+    Command("change edit", change_edit, mcp="edits", has_json=True),
 )
 """Tools without a command: for jobs, and for editing without a shell."""
 
@@ -287,7 +287,7 @@ class Tool:
     @property
     def starts(self) -> bool:
         """Whether the tool starts a job that may outlast the call."""
-        return self.command.agents == "starts"
+        return self.command.mcp == "starts"
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -319,7 +319,7 @@ class Tool:
             name, known = str(first["loc"][0]), self.arguments.model_fields
             if name in known:
                 hint = f"{name}: {known[name].description}"
-            elif name in self.command.takes:
+            elif name in self.command.parameter_names:
                 hint = f"only a person gives that; a person runs: loop {self.command.words}"
             else:
                 hint = did_you_mean(name, list(known)) or f"it takes {', '.join(known) or 'none'}"
@@ -334,11 +334,11 @@ class Tool:
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """The words after `loop` on the command line that do the same."""
-        form = "events" if "events" in self.command.takes and not values.get("dry_run") else "json"
-        return self.command.words_of({**{name: values[name] for name in self.parameters}, form: True})
+        form = "events" if "events" in self.command.parameter_names and not values.get("dry_run") else "json"
+        return self.command.command_line({**{name: values[name] for name in self.parameters}, form: True})
 
 
 def tools() -> dict[str, Tool]:
     """All tools by name."""
-    rows = (Tool(command) for command in (*ALL, *OWN) if command.agents)
+    rows = (Tool(command) for command in (*ALL, *OWN) if command.mcp)
     return {row.name: row for row in rows}

@@ -17,7 +17,7 @@ ELSEWHERE = {"on", "keep_until"}
 
 def wanted(command: Command) -> dict[str, Parameter]:
     """Parameters of the function that does the work, those of its request in place of the request."""
-    module, _, name = command.calls.partition(":")
+    module, _, name = command.work.partition(":")
     parameters = dict(inspect.signature(getattr(importlib.import_module(f"loop.{module}"), name)).parameters)
     if "request" in parameters:
         kind = parameters.pop("request").annotation
@@ -26,21 +26,21 @@ def wanted(command: Command) -> dict[str, Parameter]:
     return parameters
 
 
-@pytest.mark.parametrize("command", [each for each in ALL if each.calls], ids=lambda command: command.words)
+@pytest.mark.parametrize("command", [each for each in ALL if each.work], ids=lambda command: command.words)
 def test_a_command_gives_its_function_what_it_takes(command: Command) -> None:
     """Each option reaches a parameter, and nothing that has to be given is missing."""
     parameters = wanted(command)
     options = {parameter.name for parameter in command.parameters} - ELSEWHERE
-    given = {*options, *command.fixed, "screen"} | ({"as_json"} if "json" in options else set())
+    given = {*options, *command.fixed_values, "screen"} | ({"as_json"} if "json" in options else set())
     rest = {name for name, each in parameters.items() if each.kind is Parameter.VAR_KEYWORD}
     needed = {name for name, each in parameters.items() if each.default is Parameter.empty} - rest
     assert set() == needed - given
-    assert set() == (set() if rest else {*options, *command.fixed} - {"json", *parameters})
+    assert set() == (set() if rest else {*options, *command.fixed_values} - {"json", *parameters})
 
 
 @pytest.mark.parametrize(
-    "command", [each for each in ALL if "json" in each.takes], ids=lambda command: command.words
+    "command", [each for each in ALL if "json" in each.parameter_names], ids=lambda command: command.words
 )
 def test_what_a_command_prints_as_json_has_a_type(command: Command) -> None:
     """`result` names it, or what the function returns is annotated with it."""
-    assert TypeAdapter(command.printed).json_schema()
+    assert TypeAdapter(command.json_type).json_schema()

@@ -37,7 +37,7 @@ def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
         return looks[len(shown) - 1]
 
     there = cast(There, SimpleNamespace(look=look))
-    assert looks[1] == on_host._watched(folder, make_sent(tmp_path), there, Screen(out, err))
+    assert looks[1] == on_host._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
     assert [(0, 0), (5, len(looks[0].talk))] == [sizes for *_, sizes in shown]

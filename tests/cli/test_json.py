@@ -107,6 +107,6 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     target = ["--target", str(project)] if takes_target else []
     asked = [*words.split(), *named, *target, "--json"]
     text = loop(*asked).stdout if words == "bisect" else CliRunner().invoke(app, asked).stdout
-    printed, kind = json.loads(text), TypeAdapter(command.printed)
+    printed, kind = json.loads(text), TypeAdapter(command.json_type)
     assert (words == "bisect") == (printed.pop("error", None) is not None)
     assert printed == kind.dump_python(kind.validate_python(printed), mode="json", by_alias=True)

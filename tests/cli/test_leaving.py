@@ -10,7 +10,7 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.on_host import _brought_back, keep_or_stop_machine, unfetched_job
+from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import there as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
@@ -77,7 +77,7 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     job = make(tmp_path, "gone")
     seen = Seen("lost", None, b"", b"", more=False, gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(quiet=True))
+        _bring_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(quiet=True))
     assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
     assert [] == [*noted.jobs_sent_away()]
 
@@ -98,7 +98,7 @@ def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     job, seen = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True)
     host = make_host(tmp_path)
     broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
-    assert 1 == _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
+    assert 1 == _bring_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
     assert ([], True) == (
         [*noted.jobs_sent_away()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
@@ -114,5 +114,5 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
 
     job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
     with pytest.raises(WorkFailed, match="too much"):
-        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
+        _bring_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
     assert (None, False) == (job.rc, (tmp_path / "stopped").exists())

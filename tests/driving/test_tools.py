@@ -34,7 +34,7 @@ def test_every_tool_says_what_it_takes_and_does() -> None:
         jsonschema.Draft202012Validator.check_schema(one.input_schema)
         assert "object" == one.input_schema["type"]
         assert [] == [key for key, field in one.input_schema["properties"].items() if not field.get("description")]
-        assert (every[name].command.agents == "reads") == one.annotations.read_only_hint, name
+        assert (every[name].command.mcp == "reads") == one.annotations.read_only_hint, name
         assert (name == "job_cancel") == one.annotations.destructive_hint
         assert one.description.startswith(every[name].command.help.partition("\n")[0])
 

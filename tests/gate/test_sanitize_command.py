@@ -2,14 +2,14 @@
 
 import pytest
 
-from loop.cli.bench import BenchRequest, Chosen, bench_pattern
+from loop.cli.bench import BenchRequest, ChosenVariants, bench_pattern
 from loop.steps.setting import read_setting
 
 
 def steps(device: str, *, sanitize: bool) -> list[str]:
     """What `verify` does of a compiled variant on that device."""
     on_gpu = device == "cuda"
-    chosen = Chosen("cuda", ("small",)) if on_gpu else Chosen("cpu", (), ("small",))
+    chosen = ChosenVariants("cuda", ("small",)) if on_gpu else ChosenVariants("cpu", (), ("small",))
     request = BenchRequest("verify", ("small",), sanitize=sanitize)
     return [step.id for step in bench_pattern(request, read_setting(None).target, chosen).steps]
 

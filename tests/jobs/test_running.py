@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.cli.requests import campaign
+from loop.cli.requests import make_campaign
 from loop.jobs import executor
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
@@ -120,7 +120,7 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
     monkeypatch.setattr("shutil.which", lambda program: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(UsageError, match=says):
-        campaign(executor=name, width=2)
+        make_campaign(executor=name, width=2)
 
 
 def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
