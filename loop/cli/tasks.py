@@ -131,10 +131,10 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     not_exercised: list[str] = []
     for output in outputs_of(finished, MeasureOutput):
         not_exercised += output.not_exercised
-    answer = TwoVerdicts(
+    printed = TwoVerdicts(
         task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=tuple(not_exercised)
     )
-    return answer, code
+    return printed, code
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
