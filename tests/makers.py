@@ -235,7 +235,13 @@ def make_launch(kernel: str = "_Zk", blocks: int = 58, **fields: Any) -> KernelL
 
 def make_placement(kernel: KernelResources, **fields: Any) -> Placement:
     """A shape of launch that fits four times."""
-    base = {"variant": "v", "kernel": kernel.short, "symbol": kernel.symbol, "threads": 128, "shared_bytes": 1024}
+    base = {
+        "variant": "v",
+        "kernel": kernel.short_name,
+        "symbol": kernel.symbol,
+        "threads": 128,
+        "shared_bytes": 1024,
+    }
     held = {"resident": 4, "limited_by": "registers", "workload": "w", "workloads": 2, "timed": True}
     return Placement.model_validate({**base, "registers": kernel.registers, **held, **fields})
 

@@ -88,7 +88,7 @@ def fill_places(command: str, places: Mapping[str, str]) -> str:
 
 def refuse_unready(campaign: Campaign) -> None:
     """Raises UsageError if a campaign cannot begin: no such program, or no budget that ends it."""
-    if not campaign.unattended:
+    if not campaign.is_unattended:
         return
     preset = preset_of(campaign.proposer)
     try:
@@ -380,7 +380,7 @@ def _of_claude(total: Mapping[str, Any], name: str) -> AiUse:
     if not models and _inner(total, "usage"):
         models = [ModelUse(model=name, calls=0, tokens=_tokens(_inner(total, "usage")), usd=float(usd))]
     use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
-    if usd == 0 and use.tokens:
+    if usd == 0 and use.total_tokens:
         names = tuple(model.model for model in models)
         return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
     return use

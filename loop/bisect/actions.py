@@ -16,7 +16,7 @@ from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import as_words, entry_of, operations
+from loop.model.workloads import count_operations, entry_of, format_entry
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
@@ -28,7 +28,7 @@ ANSWERS = ("culprit", "several", "range")
 def regressions(context: Context) -> tuple[Regression, ...]:
     """Variants that are wrong or slower now, by the finished steps; wrong ones first."""
     regressed: list[Regression] = []
-    size = partial(operations, context.bench.target)
+    size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
         latest = context.latest(action)
         for variant in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
@@ -65,7 +65,7 @@ def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
     bad = wrong_builds(past.sessions)
-    good = [row for row in past.sessions if was_good(row, regression) and not row.has_build(variant, bad)]
+    good = [row for row in past.sessions if was_good(row, regression) and not row.has_judged_build(variant, bad)]
     known = past.known_good.get(variant) if regression.metric == "latency" else None
     commits = [known.commit if known else None, *(row.commit or row.base for row in reversed(good))]
     ready, why = lines_from(context.task.folder, commits)
@@ -109,7 +109,7 @@ def _searched(
         if time.monotonic() - begun > context.budget_s:
             raise WorkFailed(
                 f"{regression.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                hint=f"it goes on with: {_command(context, regression, line.good.short)}",
+                hint=f"it goes on with: {_command(context, regression, line.good.short_commit)}",
             )
         return tick
 
@@ -122,7 +122,7 @@ def _searched(
     except LoopError as error:
         failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=missing)
         return Result(failed)
-    names = ", ".join(f"{commit.short} ({commit.subject})" for commit in (*answer.culprits, *answer.range))
+    names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
@@ -139,5 +139,5 @@ def _searched(
 def _command(context: Context, regression: Regression, good: str) -> str:
     signature = context.bench.target.signature
     words = ["--variant", regression.variant, "--metric", regression.metric]
-    words += [word for w in regression.workloads for word in ("--workloads", as_words(entry_of(signature, w)))]
+    words += [word for w in regression.workloads for word in ("--workloads", format_entry(entry_of(signature, w)))]
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)

@@ -214,14 +214,14 @@ class Builder:
         if not isinstance(variant, Buildable):
             raise Untestable(f"it has no variant {self.variant} that is built")
         if self.emulated:
-            if self.variant not in target.emulated:
+            if self.variant not in target.emulated_variants:
                 raise Untestable(f"its {self.variant} cannot be emulated")
-            return target.emulation(self.variant)
+            return target.emulated_variant(self.variant)
         if variant.device not in (self.bench.device, "any"):
             raise Untestable(f"its {self.variant} runs on {variant.device}")
         if isinstance(variant, PythonVariant):
             return variant
-        return target.compiled(self.variant, self.bench.architecture)
+        return target.compiled_variant(self.variant, self.bench.architecture)
 
     def recipe(self, line: Line, manifest: str) -> str:
         """The build's part of a manifest, given its git object; the object itself if unreadable."""

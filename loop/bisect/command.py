@@ -25,7 +25,7 @@ from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Metric
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
 from loop.steps.setting import (
     Setting,
@@ -79,7 +79,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         with signals_as_flags(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             count, good = len(hunt.line.candidates), hunt.line.good
-            screen.say(f"{say.count(count, 'commit')} after {good.short} ({good.subject})")
+            screen.say(f"{say.count(count, 'commit')} after {good.short_commit} ({good.subject})")
             answer = follow(hunt, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -95,14 +95,16 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for commit in (*answer.culprits, *answer.range):
         doubt = "one of: " if commit in answer.range else ""
-        screen.say(f"  {doubt}{commit.short} {commit.subject}{commit.origin}")
+        screen.say(f"  {doubt}{commit.short_commit} {commit.subject}{commit.origin_text}")
     for text in rests_on(answer):
         screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
     lines = answer.difference.splitlines()
     for text in lines[:SHOWN_LINES]:
         screen.say(f"    {text}")
     if len(lines) > SHOWN_LINES:
-        screen.say(f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short}")
+        screen.say(
+            f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short_commit}"
+        )
     if advice := next_step(answer, request, hunt.line):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
@@ -118,7 +120,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
     if answer.outcome == "inconclusive":
         return "the same command on a quieter machine; what was observed is kept"
     if answer.swapped:
-        good, bad = request.bad or "HEAD", request.good or line.good.short
+        good, bad = request.bad or "HEAD", request.good or line.good.short_commit
         return f"--good {good} --bad {bad}, if it was the other way round"
     if answer.outcome == "no_regression":
         return "loop doctor: compare the environment with the one in which it was seen"
@@ -141,13 +143,13 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     metric = "correctness" if emulated else cast(Metric, request.metric)
     sets = choose_sets(request.workloads or (tuple(target.workloads) if metric == "correctness" else ()), target)
     takes, dtype = target.variants[name], target.dtypes["cuda" if emulated else device]
-    chosen = expand(target, sets, dtype, request.seed)
-    judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
+    chosen = expand_sets(target, sets, dtype, request.seed)
+    judged = tuple(workload for workload in chosen if is_supported(takes, workload)) or chosen
     judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
     names, left_out = {workload.name for workload in judged}, []
     for other in target.workloads:  # Sets with accepted workloads that are not judged.
-        more = expand(target, [other], dtype, request.seed)
-        left_out += [other] if any(w.name not in names and accepts(takes, w) for w in more) else []
+        more = expand_sets(target, [other], dtype, request.seed)
+        left_out += [other] if any(w.name not in names and is_supported(takes, w) for w in more) else []
     regression = Regression(name, metric, judged, emulated=emulated)
     line = line_of(request, setting, regression)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))

@@ -114,7 +114,7 @@ class Hunt:
         Raises MachineFailure if the machine failed; not saved, since the commit is not at fault.
         """
         candidate, against = self.line.ends[attempt.commit], self.line.ends[attempt.against]
-        standing = f"probe {len(self.probes) + 1}, {candidate.short}: {attempt.why}"
+        standing = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {attempt.why}"
         gauge, begun = Gauge(Folders.of()), time.monotonic()
 
         def see(tick: Tick) -> Tick:
@@ -168,7 +168,7 @@ class Hunt:
         """The answer with a merge replaced by its branches' results; the last may name culprits."""
         last, every = branches[-1], (answer, *branches)
         culprits, run = last.culprits, last.range
-        why, ratio = f"{last.why}; it came with the merge {merge.short} ({merge.subject})", answer.ratio
+        why, ratio = f"{last.why}; it came with the merge {merge.short_commit} ({merge.subject})", answer.ratio
         if not culprits and not run:
             results = "; ".join(f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches)
             why = f"{answer.why}; on the branch that it merges: {results}"

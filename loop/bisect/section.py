@@ -34,15 +34,15 @@ def headline(answer: BisectAnswer) -> str:
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
     """A line for each culprit, or for each commit of the range that contains one."""
     commits = answer.culprits or answer.range
-    return tuple(f"`{commit.short}` {commit.subject}{commit.origin}" for commit in commits)
+    return tuple(f"`{commit.short_commit}` {commit.subject}{commit.origin_text}" for commit in commits)
 
 
 def rests_on(answer: BisectAnswer) -> Iterator[str]:
     """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
-    if answer.scope:
-        yield f"Judged on {answer.scope}"
+    if answer.scope_text:
+        yield f"Judged on {answer.scope_text}"
     observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
     yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())

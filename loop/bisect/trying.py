@@ -23,7 +23,7 @@ from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate, Metric, Probe
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import operations
+from loop.model.workloads import count_operations
 from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Pending, Terms, Timings
@@ -323,12 +323,12 @@ class CorrectnessProbe(KernelProbe):
             checks = yield from self.checks(side, passes, enough=passes > 0)
             failed = {check.workload.name: check.workload for check in checks.checks if not check.passed}
             if failed:
-                size = partial(operations, self.bench.target)
+                size = partial(count_operations, self.bench.target)
                 self.workloads = sorted(failed.values(), key=size)[:PLACES]
                 alone = yield from self.checks(side, passes + 1)
                 if alone.first_failure is None:  # It fails only after other calls in one process.
                     self.workloads = every
-            if failed or not checks.right:  # Not `right`: it accepts no workload.
+            if failed or not checks.is_right:  # Not `right`: it accepts no workload.
                 return None, ()
             passes += 1
         often = "once" if passes == 1 else f"{passes} times over"
@@ -400,12 +400,13 @@ class CommandProbe(Prober):
         """Run the command on the good end. Raises LoopError if it cannot run there."""
         limit_s = self.limit_s or FIRST_LIMIT_S
         done = yield from self._run(self.good, limit_s)
-        by_hand = f"git worktree add TRY {self.good.short}; cd TRY; {shlex.join(self.command)}"
+        by_hand = f"git worktree add TRY {self.good.short_commit}; cd TRY; {shlex.join(self.command)}"
         if done.code in (NOT_RUN, NOT_FOUND):
-            why = f"the command cannot be run at the good end, {self.good.short}: exit {done.code}{_last(done)}"
+            exit_text = f"exit {done.code}{_last(done)}"
+            why = f"the command cannot be run at the good end, {self.good.short_commit}: {exit_text}"
             raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
         if done.timed_out:
-            why = f"the command did not end at the good end, {self.good.short}: killed after {limit_s:g} s"
+            why = f"the command did not end at the good end, {self.good.short_commit}: killed after {limit_s:g} s"
             raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}")
         return done
 
@@ -415,7 +416,7 @@ class CommandProbe(Prober):
         folder = self.tree.target
         if not folder.is_dir():
             raise Untestable(f"it has no folder {folder.name}")
-        note = f"running the command on {candidate.short}"
+        note = f"running the command on {candidate.short_commit}"
         try:
             return (yield from run(self.command, cwd=folder, limit_s=limit_s, note=note))
         except CannotStart as error:

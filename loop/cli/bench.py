@@ -20,7 +20,7 @@ from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.debugging import DebugOutput, Explanation
 from loop.model.dtypes import Device
-from loop.model.output import Checked, outputs_of
+from loop.model.output import ChecksOutput, outputs_of
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
 from loop.model.record import Finished
 from loop.model.target import Target, Variant
@@ -186,7 +186,7 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
     is_emulation = request.emulate
     if request.sanitize:  # Without a GPU, sanitizers run under the emulator.
         is_emulation |= choose_device(request.device, target, request.variants) == "cpu"
-    names = request.variants or (target.emulated if is_emulation else ())
+    names = request.variants or (target.emulated_variants if is_emulation else ())
     device = choose_device("cpu" if is_emulation else request.device, target, names)
     variants = choose_variants(names, target, device)
     emulated = choose_emulated(names, target, device)
@@ -256,7 +256,7 @@ def run_pattern_alone(
 
     def session_values(finished: Sequence[Finished]) -> dict[str, object]:
         """Values that expressions of the pattern read as `session.*`."""
-        variants = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
+        variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
         return {"wrong": any(variant.first_failure for variant in variants)}
 
     def store(event: Happening) -> Happening:

@@ -101,7 +101,7 @@ class OneHost(Model):
         if prices is None:
             return "?"
         if prices.on_demand == prices.spot:
-            return say.usd(prices.at(None)[0])
+            return say.usd(prices.usd_and_terms(None)[0])
         usd_by_terms = {"on demand": prices.on_demand, "spot": prices.spot}
         return ", ".join(f"{say.usd(usd)} {terms}" for terms, usd in usd_by_terms.items() if usd is not None)
 

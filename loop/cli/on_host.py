@@ -115,7 +115,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
             last_state = _print_output(folder, sent, there, screen)
         except Stopped:
             price = host.host.prices
-            cost = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
+            cost = f", and {host.name} costs ${price.usd_and_terms(None)[0]:.2f} an hour" if price else ""
             screen.say(f"job {folder.id} still runs on {host.name}{cost}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
             screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
@@ -241,7 +241,7 @@ def keep_or_stop_machine(
         screen.say(f"{name} stays: {others[0]} runs there")
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
-    rate_usd, rate_name = prices.at(terms) if prices else (0.0, None)
+    rate_usd, rate_name = prices.usd_and_terms(terms) if prices else (0.0, None)
     needed_until = None  # (time of day until which the user needs it, hours until then)
     if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
@@ -294,7 +294,7 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 def still_costs(host: Listed, why: str) -> str:
     """The error message for a machine that should be stopped and still runs."""
     prices = host.host.prices
-    price = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
+    price = f" ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 

@@ -81,7 +81,7 @@ class Running:
             step_budget_s=step.budget_s if step else 0.0,
             note=note,
             done=len(latest_attempts(finished)),
-            of=sum(len(plan.find(name).pattern.steps) for name in plan.plan.patterns),
+            of=sum(len(plan.find_pattern(name).pattern.steps) for name in plan.plan.patterns),
             seconds=seconds,
             budget_s=plan.plan.budget.minutes * 60,
             usd=charges_so_far(seconds, card, head, hosts=hosts_of(finished)).usd,

@@ -32,10 +32,10 @@ from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.output import MeasureOutput, Ours, gate_verdict_on, outputs_of
+from loop.model.output import GateVerdict, MeasureOutput, gate_verdict_on, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
-from loop.model.workloads import as_words, entry_of, expand
+from loop.model.workloads import entry_of, expand_sets, format_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import (
@@ -304,7 +304,7 @@ class Audit:
         screen.status("our verification")
         our_verdicts = trial.judge_by_loop("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
-        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].passes]
+        cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].is_right]
         if cheats:  # One that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
             our_verdicts |= trial.judge_by_loop("measure", cheats)
@@ -314,7 +314,7 @@ class Audit:
         # loop accepted, whether they change any value.
         names = [*answers]
         if not no_evaluator:
-            names = [name for name in answers if themes[name] != "honest" and our_verdicts[name].passes]
+            names = [name for name in answers if themes[name] != "honest" and our_verdicts[name].is_right]
         screen.status("the rule that its format states")
         rule_verdicts = trial.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
@@ -325,7 +325,7 @@ class Audit:
             else:
                 theirs = Verdict(status=by_rule["status"], why=by_rule["why"])
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
-            if kind == "mistake" and ours.passes and by_rule.get("same", False):
+            if kind == "mistake" and ours.is_right and by_rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
@@ -343,14 +343,14 @@ class Audit:
             )
         return tuple(rows), no_evaluator
 
-    def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, Ours]:
+    def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
         """loop's verdict on each answer. `subcommand`: `verify` or `measure`. `names`: the answers' variants.
 
         Of a task with many workloads, `MOST_CASES` are judged.
         """
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
-        workloads = expand(target, sets, target.dtypes[self.device])
+        workloads = expand_sets(target, sets, target.dtypes[self.device])
         texts: list[str] = []  # Empty: all workloads of the target.
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
             for workload in evenly_spread(workloads, MOST_CASES):
@@ -428,7 +428,9 @@ class Audit:
             checked = [case for case in evenly_spread(runnable, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
-            workloads = evenly_spread(expand(target, target.workloads, target.dtypes[self.device]), MOST_CASES)
+            workloads = evenly_spread(
+                expand_sets(target, target.workloads, target.dtypes[self.device]), MOST_CASES
+            )
             cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in workloads]
         return {
             "folder": str(self.setting.project.target),

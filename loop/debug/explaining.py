@@ -24,7 +24,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
-from loop.model.workloads import accepts, operations, scale_of, scaled
+from loop.model.workloads import count_operations, is_supported, parse_scale, scaled_normal
 from loop.steps.context import Context, Result, Working
 
 PROBES = 150
@@ -220,7 +220,10 @@ def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSe
     """A rule search that starts from these cases, within what the target and the variant accept."""
     target, side = prober.bench.target, prober.side
     checks = checks_of(prober.context, prober.failing.variant)
-    work = [operations(target, prober.start.workload), *(operations(target, check.workload) for check in checks)]
+    work = [
+        count_operations(target, prober.start.workload),
+        *(count_operations(target, check.workload) for check in checks),
+    ]
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     words = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
@@ -231,14 +234,14 @@ def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSe
 
     def fits(case: Mapping[str, Scalar]) -> bool:
         workload = prober.workload(_entry(target, case))
-        return operations(target, workload) <= most and accepts(side, workload)
+        return count_operations(target, workload) <= most and is_supported(side, workload)
 
     return RuleSearch(cases, sizes, choices, fits, random.Random(prober.seed))
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
     """The features of a check that a rule may use, such as sizes, type and layout."""
-    workload, scale = check.workload, scale_of(check.workload.values)
+    workload, scale = check.workload, parse_scale(check.workload.values)
     attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
     if workload.values == "wide":
@@ -255,10 +258,10 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A case as a workload entry of target.yaml."""
-    known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
+    known = (*target.signature.dimensions, *target.signature.attributes_and_parameters, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:
-        entry["values"] = scaled(float(case["scale"]))
+        entry["values"] = scaled_normal(float(case["scale"]))
     return entry
 
 
@@ -353,9 +356,12 @@ def _lines(
     answers = (out.answer for out in outputs_of(finished, BisectOutput) if out.variant == checks.variant)
     for answer in filter(None, answers):
         for commit in answer.culprits:
-            yield "Commit", f"{commit.short} ({commit.subject})"
+            yield "Commit", f"{commit.short_commit} ({commit.subject})"
         if answer.range:
-            yield "Commit", "one of " + ", ".join(f"{commit.short} ({commit.subject})" for commit in answer.range)
+            yield (
+                "Commit",
+                "one of " + ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in answer.range),
+            )
     every = (part for output in outputs_of(finished, DebugOutput) for part in output.components)
     parts = [part for part in every if part.variant == checks.variant]
     wrong = [part for part in parts if part.checks.first_failure]

@@ -14,10 +14,10 @@ from loop.gate.verify import Job, SideChecker, complaint_about, files_of, values
 from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
-from loop.model.output import Checked, outputs_of
+from loop.model.output import ChecksOutput, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
-from loop.model.workloads import as_words, entry_of, expand, single, unsupported
+from loop.model.workloads import entry_of, expand_sets, format_entry, make_workload, reason_unsupported
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
@@ -93,7 +93,7 @@ def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
 
 def checks_of(context: Context, variant: str) -> list[Check]:
     """All checks of a variant in this session, in the order of the verifications."""
-    outputs = outputs_of(context.finished, Checked)
+    outputs = outputs_of(context.finished, ChecksOutput)
     return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
 
 
@@ -115,7 +115,7 @@ def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing,
     Raises LoopError if a source was edited after it was checked.
     """
     last = {record.action: record for record in context.finished if record.output}
-    outputs = outputs_of(last.values(), Checked)
+    outputs = outputs_of(last.values(), ChecksOutput)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
     every = (failing_kind(checks, signature) for output in trusted for checks in output.variants)
@@ -166,7 +166,7 @@ class FailureProber:
 
     def workload(self, entry: Entry, other: int = 0) -> Workload:
         """The workload of an entry, with the failure's type and seed; `other` shifts the seed."""
-        return single(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
+        return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
         """The gate's answer on a workload, cached. `other` is added to the seed.
@@ -184,7 +184,7 @@ class FailureProber:
 
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """Check a workload now, without the cache or the budget."""
-        inputs, why = inputs or self.start.inputs, unsupported(self.side, workload)
+        inputs, why = inputs or self.start.inputs, reason_unsupported(self.side, workload)
         self.asked += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
@@ -280,7 +280,7 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         variant=prober.failing.variant,
         check=check,
         began=prober.start.workload.name,
-        words=as_words(entry_of(prober.signature, check.workload)),
+        words=format_entry(entry_of(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
         minimal=minimal and steady,
@@ -368,7 +368,7 @@ def check_components(
             missing.append(f"{name} of {side.name}: {entered}")
             continue
         judged, alone = bench.part(part), entered.renamed(f"{side.name} {name}")
-        workloads = expand(judged.target, judged.target.workloads, dtype, context.task.seed)
+        workloads = expand_sets(judged.target, judged.target.workloads, dtype, context.task.seed)
         (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
         every.append(ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks))
     return every, missing

@@ -19,7 +19,7 @@ def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dic
     """Points that earlier searches of equal `ground` rejected, with the reason of the last search."""
     lost: dict[Point, str] = {}
     for search in searches:
-        for values, why in search.points(tuning) if ground and search.ground == ground else ():
+        for values, why in search.reasons_by_point(tuning) if ground and search.ground == ground else ():
             lost.pop(point(values), None)
             if why:
                 lost[point(values)] = why
@@ -95,7 +95,7 @@ def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
             workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device)
         )
         (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
-        right = checks.right
+        right = checks.is_right
         message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"
     if not right:
         message = f"{', '.join(changed)} were changed at once, and the simplest, {simple}, is not right"

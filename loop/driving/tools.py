@@ -30,7 +30,7 @@ from loop.jobs.folder import JobFolder, read_text
 from loop.library import trust
 from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
-from loop.model.output import by_run
+from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
 from loop.optimize.edits import LARGEST, may_change, page_of
 from loop.repository import worktree
@@ -75,7 +75,7 @@ def waiting_session(session: str, target: Path | None) -> WaitingChange:
     if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    brief = by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
+    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
     if brief is None:
         hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
         raise UsageError(f"{folder.id} waits for no change", hint)

@@ -18,7 +18,7 @@ from loop.base.processes import Completed, Tick, run
 from loop.formats.model import FLOATS, ForeignTask
 from loop.model.base import Model
 from loop.model.causes import Cause
-from loop.model.output import Ours
+from loop.model.output import GateVerdict
 
 LIMIT_S = 600.0
 NAME_AN_EVALUATOR = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
@@ -187,7 +187,7 @@ def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
     return own == foreign.status
 
 
-def disagreement_causes(task: ForeignTask, own: Ours, foreign: Verdict) -> list[str]:
+def disagreement_causes(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
     """Possible causes of a disagreement, the likeliest first; empty without disagreement."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []

@@ -14,7 +14,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
-from loop.model.workloads import counted_work
+from loop.model.workloads import evaluate_work
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, dependency_hash, take_over
 
@@ -26,7 +26,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
     bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
     if not meant:
-        there = ", ".join(bench.target.emulated)
+        there = ", ".join(bench.target.emulated_variants)
         why = "they run on the GPU here" if bench.device == "cuda" else "not selected"
         message = "nothing to emulate" if there else "no variant can be emulated"
         missing = [f"{there} under the emulator: {why}"] if there else []
@@ -64,4 +64,4 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
 
 def too_much(target: Target, workload: Workload) -> bool:
     """Whether a workload has too many operations for the emulator, by `flops` of target.yaml."""
-    return (counted_work(target.flops, workload) or 0.0) > MOST_FLOPS
+    return (evaluate_work(target.flops, workload) or 0.0) > MOST_FLOPS

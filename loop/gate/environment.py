@@ -17,7 +17,7 @@ from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.target import CAbiVariant
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.steps.context import Context, NoArguments, Result, Working
 
 EXAMINE_LIMIT_S = 120.0
@@ -123,7 +123,7 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
         if built is None:
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
         first = next(iter(bench.target.workloads))
-        workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
+        workload = expand_sets(bench.target, [first], bench.target.dtypes[bench.device])[0]
         (checks,) = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])
         if failure := checks.first_failure:
             hint, message = f"`{context.command('kernels', 'verify', name)}`", f"{name}: {failure.message}"

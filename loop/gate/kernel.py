@@ -28,10 +28,10 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
-from loop.model.measurement import BASELINE, Build, Looked
+from loop.model.measurement import BASELINE, Build, InputWeaknesses
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
-from loop.model.workloads import expand, operations
+from loop.model.workloads import count_operations, expand_sets
 from loop.report import format as say
 from loop.repository import changes as files_changed
 from loop.repository import export
@@ -190,7 +190,7 @@ def every_workload(
     """The workloads of these sets, in the element type of `device` (None: the session's)."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
-    return expand(target, sets, dtype, context.task.seed if seed is None else seed)
+    return expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
 
 
 def unjudged_names(context: Context) -> set[str]:
@@ -293,7 +293,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         missing.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    looked = functools.reduce(Looked.beside, (share.looked for share in shares))
+    looked = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
     spots = blind_spots(looked, bench.target, [name for share in shares for name in share.zeros])
     output = verification_output(
         every,
@@ -332,7 +332,7 @@ def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
     seeded = [workload for same in zip(timed, *others, strict=True) for workload in same]
     required = distinct_workloads([*seeded, *every_workload(context, extra_sets(context))])
     optional = workloads_beyond(required, every_workload(context, other_sets(context)))
-    small_first = sorted(optional, key=functools.partial(operations, context.bench.target))
+    small_first = sorted(optional, key=functools.partial(count_operations, context.bench.target))
     return ChosenWorkloads(timed, optional, (*required, *small_first))
 
 
@@ -412,12 +412,12 @@ def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
 
 def look_at_values(
     bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
-) -> Generator[Tick, None, Looked]:
+) -> Generator[Tick, None, InputWeaknesses]:
     """Blind spots of the values drawn so far; with `ask`, also what the reference does not read.
 
     It is asked only on workloads with no more work than one that the judge finished quickly.
     """
-    work = functools.partial(operations, bench.target)
+    work = functools.partial(count_operations, bench.target)
     quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
     quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
     # Choose the smallest workload for each kind of values and set of attributes, if possible without size 1.
@@ -430,7 +430,7 @@ def look_at_values(
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
     if largest and largest not in asked:  # An input may have an effect only at large sizes.
         asked.append(largest)
-    looked: list[Looked] = []
+    looked: list[InputWeaknesses] = []
     for small in asked or (None,):
         looked.append((yield from bench.look(small)))
         if not any(getattr(looked[-1], name) for name in UNREAD):
@@ -442,13 +442,17 @@ def look_at_values(
     return looked[-1].model_copy(update=unread)
 
 
-def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterator[str]:
+def blind_spots(looked: InputWeaknesses, target: Target, zeros: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show; `zeros`: workloads where 0 passes."""
     never = "a kernel that never reads"
     for names, what, who in (
-        (looked.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
-        (looked.single, "{} one value everywhere", "a kernel that reads one element of {} would pass"),
-        (looked.positive, "{} never negative", "a kernel that is wrong below zero would pass"),
+        (looked.fixed_inputs, "{} the same under every seed", f"{never} {{}} would pass"),
+        (
+            looked.single_valued_inputs,
+            "{} one value everywhere",
+            "a kernel that reads one element of {} would pass",
+        ),
+        (looked.nonnegative_inputs, "{} never negative", "a kernel that is wrong below zero would pass"),
         (looked.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
     ):
         if names:
@@ -463,7 +467,7 @@ def blind_spots(looked: Looked, target: Target, zeros: Sequence[str]) -> Iterato
         yield f"{left}: a kernel that ignores them would pass"
     if looked.ignored:
         yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
-    every, only = expand(target, target.workloads, next(iter(target.dtypes.values()))), list[str]()
+    every, only = expand_sets(target, target.workloads, next(iter(target.dtypes.values()))), list[str]()
     for name in target.signature.attributes:
         values = {str(workload.attributes[name]) for workload in every}
         if len(values) == 1 and name not in looked.ignored:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from loop.model.measurement import Build, Looked, PropertyCheck, VariantChecks
+from loop.model.measurement import Build, InputWeaknesses, PropertyCheck, VariantChecks
 from loop.model.output import Output
 from loop.model.profile import DeviceFacts
 from loop.model.target import Workload
@@ -129,7 +129,7 @@ class ShareOutput(Output):
     """Workloads that the device has no memory for, and why."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
-    looked: Looked = Field(default_factory=Looked)
+    looked: InputWeaknesses = Field(default_factory=InputWeaknesses)
     """Blind spots of the drawn inputs; in the first job also what the reference does not read."""
     zeros: tuple[str, ...] = ()
     """Workloads on which an output of all zeros would pass."""

@@ -12,7 +12,7 @@ from loop.model.measurement import PropertyCheck
 from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import accepts, operations, unsupported
+from loop.model.workloads import count_operations, is_supported, reason_unsupported
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, dependency_hash, take_over
@@ -101,7 +101,7 @@ def workloads_for_properties(
         if workload.dtype not in types and workload.values == "normal":
             others.setdefault(workload.dtype, workload)
     normal = [*(workload for workload in timed if workload.values == "normal"), *others.values()]
-    work = {workload.name: operations(context.bench.target, workload) for workload in normal}
+    work = {workload.name: count_operations(context.bench.target, workload) for workload in normal}
     smallest = {w.dtype: w for w in sorted(normal, key=lambda workload: -work[workload.name])}
     tried = tuple(w for w in normal if work[w.name] <= MOST_WORK or w == smallest[w.dtype])
     return tried, tuple(workload for workload in normal if workload not in tried)
@@ -114,7 +114,7 @@ def try_properties(
     checks: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
     try:
-        for workload in (workload for workload in workloads if accepts(side, workload)):
+        for workload in (workload for workload in workloads if is_supported(side, workload)):
             yield from bench.expect(workload)
             for name in properties:
                 try:
@@ -140,7 +140,7 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
             finding = call
             break
         asked = asked_for(bench.target.signature, workload, call)
-        if unsupported(side, asked):
+        if reason_unsupported(side, asked):
             return "inapplicable", f"asks for {asked.name}, which is not supported"
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)

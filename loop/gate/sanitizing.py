@@ -18,7 +18,7 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import accepts, as_words, counted_work, entry_of, working_set
+from loop.model.workloads import entry_of, evaluate_work, format_entry, is_supported, working_set_bytes
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, dependency_hash, take_over
@@ -211,7 +211,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     latest = context.latest("kernel.verify")
     verified = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.right}
+    wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     chosen: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}
     for build in (build for build in built if build.compiled):
@@ -241,11 +241,11 @@ def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
     every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
-    candidates = [workload for workload in every if accepts(variant, workload)]
+    candidates = [workload for workload in every if is_supported(variant, workload)]
     if target.flops is None:
-        sizes = {workload.name: float(working_set(target, workload)) for workload in candidates}
+        sizes = {workload.name: float(working_set_bytes(target, workload)) for workload in candidates}
         return least_work(candidates, sizes, MOST_BYTES, MOST_CALLS)
-    work = {workload.name: counted_work(target.flops, workload) or 0.0 for workload in candidates}
+    work = {workload.name: evaluate_work(target.flops, workload) or 0.0 for workload in candidates}
     return least_work(candidates, work, MOST_FLOPS, MOST_CALLS)
 
 
@@ -331,7 +331,7 @@ def _output(
     if bad:
         who = [f"{run.tool} of {run.variant}" for run in bad]
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed_words(who[1:])}" if bad[1:] else ""
-        message = f"{who[0]} finds something: {bad[0].told}{more}"
+        message = f"{who[0]} finds something: {bad[0].summary_text}{more}"
         hint = _replay(context, bad[0], calls[bad[0].variant])
     verdicts = tuple(  # One for each variant with an error, which gets no speed verdict.
         NoSpeedVerdict(
@@ -340,7 +340,7 @@ def _output(
             against="baseline",
             verdict="incorrect",
             cause="sanitizer",
-            reason=f"{run.tool}: {run.told}",
+            reason=f"{run.tool}: {run.summary_text}",
         )
         for run in {run.variant: run for run in reversed(bad)}.values()
     )
@@ -350,7 +350,7 @@ def _output(
         hint=hint,
         verdicts=verdicts,
         not_exercised=(*missing, *unseen),
-        learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
+        learned=tuple(f"Under {run.tool}, {run.summary_text}." for run in bad),
         runs=tuple(runs),
         clean=clean,
         found=tuple(dict.fromkeys(run.variant for run in bad)),
@@ -362,8 +362,8 @@ def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str
     """The command that repeats a finding, and a hint on `-lineinfo` if source lines are missing."""
     named = [workload for workload in own if workload.name == run.workload] or own
     signature = context.bench.target.signature
-    chosen = [word for w in named for word in ("--workloads", as_words(entry_of(signature, w)))]
+    chosen = [word for w in named for word in ("--workloads", format_entry(entry_of(signature, w)))]
     words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
-    has_lines = run.first is None or run.first.places
+    has_lines = run.first_error is None or run.first_error.places
     lines = "" if has_lines else "; `-lineinfo` among its build flags makes the tool name lines"
     return f"again: {context.command('kernels', *words)}{lines}"

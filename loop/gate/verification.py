@@ -10,7 +10,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import unsupported
+from loop.model.workloads import reason_unsupported
 from loop.workers.bench import UNJUDGED_HINT, Side
 
 VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
@@ -35,7 +35,7 @@ def verification_output(
     `command`: formats a `loop` command line for this target.
     """
     trusted = bool(control.checks) and not control.first_failure
-    right = tuple(checks.variant for checks in sides if checks.right and trusted)
+    right = tuple(checks.variant for checks in sides if checks.is_right and trusted)
     every = [check for each in (*sides, control) for check in each.checks]
     first = {check.workload.name: check.message for check in every if check.status == "not judged"}
     unjudged = [f"not judged: {message}" for message in first.values()]
@@ -143,7 +143,7 @@ def untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, .
     for workload in workloads:
         if workload.dtype not in side.dtypes:
             types[workload.name] = workload.dtype
-        elif why := unsupported(side, workload):
+        elif why := reason_unsupported(side, workload):
             sizes[workload.name] = why
     texts = []
     for left, reason in (

@@ -17,7 +17,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Layout, is_floating
 from loop.model.measurement import BASELINE, Check, Fault, VariantChecks
 from loop.model.target import Target, Workload
-from loop.model.workloads import accepts, operations, unsupported
+from loop.model.workloads import count_operations, is_supported, reason_unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
@@ -89,7 +89,7 @@ class Job:
         if self.side.kind == "command" or not self.layouts:  # A program reads files.
             return {}
         chosen: dict[str, Workload] = {}
-        whole = [w for w in self.workloads if accepts(self.side, w) and 0 not in w.sizes.values()]
+        whole = [w for w in self.workloads if is_supported(self.side, w) and 0 not in w.sizes.values()]
         for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
             chosen.setdefault(workload.dtype, workload)
         return chosen
@@ -110,13 +110,13 @@ class TimeAllowance:
     def fits(self, target: Target, workload: Workload) -> bool:
         """Whether the time left suffices for a workload. The first call starts the clock."""
         self.begun = self.begun or time.monotonic()
-        expected_s = self.seconds_of_work * operations(target, workload)
+        expected_s = self.seconds_of_work * count_operations(target, workload)
         return time.monotonic() - self.begun + expected_s < self.seconds
 
     def learn(self, target: Target, workload: Workload, seconds: float) -> None:
         """Record a workload's time. Small workloads do not count, because process start dominates."""
-        if operations(target, workload) >= LARGE_WORK:
-            self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
+        if count_operations(target, workload) >= LARGE_WORK:
+            self.seconds_of_work = max(self.seconds_of_work, seconds / count_operations(target, workload))
 
 
 def verify(
@@ -136,7 +136,7 @@ def verify(
     others = [same for same in every if values_key(same[0]) in optional]
 
     def concerned(workload: Workload) -> bool:
-        return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
+        return any(checker.concerns(workload) and is_supported(checker.side, workload) for checker in checkers)
 
     first = next(filter(concerned, chain(*every)), None)
     draw = _draw(chain(*groups))
@@ -265,7 +265,7 @@ class SideChecker:
         self.again = set[tuple[str, int]]()
         """Keys of workloads to check again as the first call of a fresh process."""
         if job.layouts and not job.control and not (self.side.kind == "command" or self.side.emulated):
-            keys = [values_key(workload) for workload in job.workloads if accepts(self.side, workload)]
+            keys = [values_key(workload) for workload in job.workloads if is_supported(self.side, workload)]
             most = 1 if self.bench.device == "cuda" else FIRST_CALLS
             self.again = set(_draw(job.workloads).sample(keys, min(most, len(keys))))
         self.first_call_s = 0.0
@@ -294,7 +294,7 @@ class SideChecker:
 
     def leave(self, workload: Workload, why: Unjudged) -> None:
         """Record `not judged` for a workload that this side had to be checked on."""
-        if self.concerns(workload) and accepts(self.side, workload):
+        if self.concerns(workload) and is_supported(self.side, workload):
             self.found.append(Check(workload=workload, status="not judged", message=why.message))
             self.keys.discard(values_key(workload))
 
@@ -401,7 +401,7 @@ class SideChecker:
     def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         """Make one check. A crash, a hang or a refused call becomes the check's status."""
         place = _place(workload, layout)
-        if beyond := unsupported(self.side, workload, layout):
+        if beyond := reason_unsupported(self.side, workload, layout):
             words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:

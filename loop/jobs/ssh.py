@@ -67,7 +67,7 @@ def slots(width: int) -> list[Slot]:
         usable += [SshSlot(host, gpu) for gpu in gpus[: width - len(usable)]]
         prices, stops = host.host.prices, host.host.stop is not None
         if stops or prices:
-            costs = f", and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
+            costs = f", and costs ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else ""
             end = f"loop hosts stop {host.name}" if stops else "stop it yourself"
             remark_once(f"{host.name} goes on running when all is over{costs}; then: {end}")
     if unfit and not usable:

@@ -343,7 +343,7 @@ class There:
         self.connection.fetch(place, folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
         prices = self.connection.listed.host.prices
         _, terms = read_terms(read_text(folder.path / TERMS))
-        facts = {"host": self.name, "usd_per_hour": prices.at(terms)[0] if prices else None}
+        facts = {"host": self.name, "usd_per_hour": prices.usd_and_terms(terms)[0] if prices else None}
         where = folder.where or Where(host=self.name)
         write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.stats import CONFIDENCE, t_quantile
-from loop.model.change import kept_runs, standing_attempts
+from loop.model.change import kept_runs, latest_target_attempts
 from loop.model.debugging import DebugOutput
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
@@ -35,7 +35,7 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
     records = latest_attempts(finished)
     changes = kept_runs(records)
     verdicts: list[Verdict] = []
-    for record in standing_attempts(records):
+    for record in latest_target_attempts(records):
         output = read_output(record, Output)
         new = output.verdicts if output else ()
         if record.run in changes:
@@ -104,11 +104,11 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
         if judged:
             best, worst = (pick(judged, key=lambda measurement: measurement.ratio) for pick in (max, min))
             if best is worst:
-                yield f"{variant} runs at {best.speed} of the baseline's speed on {best.workload.name}."
+                yield f"{variant} runs at {best.speed_text} of the baseline's speed on {best.workload.name}."
             else:
                 yield (
-                    f"{variant} does best on {best.workload.name} ({best.speed}) "
-                    f"and worst on {worst.workload.name} ({worst.speed})."
+                    f"{variant} does best on {best.workload.name} ({best.speed_text}) "
+                    f"and worst on {worst.workload.name} ({worst.speed_text})."
                 )
 
 

@@ -118,7 +118,7 @@ def ideas(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int])
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             every.append(Idea("quick", objective, (why,), take=edit))
     every += [*_incorrect(own, now), *_regressed(ended), *_failed(ended)]
-    is_measured = any(now.ground in (row.measured, row.ground) for row in measured)
+    is_measured = any(now.ground in (row.measured_hash, row.ground) for row in measured)
     if not measured:
         why = "no session has measured speed"
         every.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
@@ -149,7 +149,7 @@ def _incorrect(rows: Sequence[SessionRow], now: TargetState) -> Iterator[Idea]:
         row, why = failures[0].row, (wrong_sentence(failures),)
         plan = "baseline" if row.plan in SLOW_PLANS else row.plan
         right = (past for past in reversed(rows) if variant in past.right and past.commit)
-        good = next((past for past in right if not past.has_build(variant, bad)), None)
+        good = next((past for past in right if not past.has_judged_build(variant, bad)), None)
         if row.ground != now.ground:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, repeats=failures[0])
@@ -269,7 +269,7 @@ def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bo
 
 def _fallback_idea(rows: Sequence[SessionRow], now: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
-    here = [row for row in rows if row.measured == now.ground]
+    here = [row for row in rows if row.measured_hash == now.ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"

@@ -174,7 +174,7 @@ def _weighted(
         row.ground == now.ground
         and {*row.variants, *row.emulated} >= {*now.variants, *now.emulated}
         and weight_of_environment(row.environment, now.environment) == 1
-        and any(run.success for run in row.runs)
+        and any(run.is_success for run in row.runs)
         for row in rows
     )
     later: Counter[object] = Counter()
@@ -253,7 +253,7 @@ def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> 
             (run, weight, row.id)
             for row, weight in zip(rows, weights, strict=True)
             for run in row.runs
-            if run.success is not None and run.pattern == name
+            if run.is_success is not None and run.pattern == name
         ]
         savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
         statistics[name] = _of_pattern(pattern, runs, savings)
@@ -262,12 +262,12 @@ def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> 
 
 def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
     """Statistics of one pattern; its time combines runs with the author's estimate."""
-    good = sum(weight for run, weight, _ in runs if run.success)
-    bad = sum(weight for run, weight, _ in runs if not run.success)
+    good = sum(weight for run, weight, _ in runs if run.is_success)
+    bad = sum(weight for run, weight, _ in runs if not run.is_success)
     times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
     duration = expected_duration(60 * pattern.estimate.minutes, times)
     passed = sum(run.status == "passed" for run, _, _ in runs)
-    answered = sum(bool(run.success) for run, _, _ in runs)
+    answered = sum(bool(run.is_success) for run, _, _ in runs)
     low, mean, high = share = answer_share(good, bad)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
     if good + bad >= ENOUGH and high < RETIRED:
@@ -340,7 +340,7 @@ def how_predictions_held(rows: Sequence[SessionRow]) -> str:
         )
     gains = outcomes(rows)
     if gains:
-        inside = sum(outcome.side == "inside" for outcome in gains)
+        inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
         promised = f"Of {say.count(len(gains), 'gain')} that advice promised"
         sentences.append(f"{promised}, {inside} lay inside the interval.")
     for outcome in gains:
@@ -371,7 +371,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     ]
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
-        planned = record.head.plan.find(name)
+        planned = record.head.plan.find_pattern(name)
         mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
         whole = len(mine) == len(planned.pattern.steps)  # Every step ran.
         if whole and planned.low_s is not None and planned.high_s is not None:
@@ -385,8 +385,8 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
     reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
-    listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, now)
-    ai = card.find(card.ai)
+    listed = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, now)
+    ai = card.find_rate(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
     least_usd = sum(
         rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged_rates(card, head.device, head.gpu)
@@ -479,7 +479,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")
-    for line in plan.aims():
+    for line in plan.aim_lines():
         screen.prose(line)
     parts = filter(None, (expected_text(head), predicted_cost(card, head)))
     screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")

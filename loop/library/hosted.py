@@ -34,7 +34,7 @@ class Hosted(Model):
         """The price of this machine; the higher one if `terms` is None. None: it has no price."""
         if self.prices is None:
             return None
-        usd, used = self.prices.at(terms)
+        usd, used = self.prices.usd_and_terms(terms)
         why = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
         return Rate(
             name=f"{self.name}/{used}",

@@ -38,19 +38,19 @@ def rates_over(own: RateCard, base: RateCard) -> RateCard:
 
     If `own` sets an engineer's rate, the card also charges an engineer who waits for sessions.
     """
-    mine = {rate.name for rate in own.every}
+    mine = {rate.name for rate in own.all_rates}
     rates = tuple(rate for rate in base.rates if rate.name not in mine)
     machines = tuple(machine for machine in base.machines if not mine & {rate.name for rate in machine.rates})
     whole = own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
     states = own.rates != base.rates and any(rate.resource == "engineer" for rate in own.rates)
-    return whole.attended(states)
+    return whole.with_waiting_person(states)
 
 
 def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
     """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource."""
     for field, kinds in NAMED.items():
         name = getattr(card, field)
-        rate = card.find(name)
+        rate = card.find_rate(name)
         if name is not None and rate is None:
             known = ", ".join(rate.name for rate in read.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"

@@ -22,9 +22,9 @@ from loop.model.target import (
     Target,
     Tuning,
     Variant,
-    literal,
+    literal_text,
 )
-from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
+from loop.model.workloads import VALUES, WorkloadError, expand_sets, reason_unsupported
 
 PASSED_OVER = ("__pycache__", "node_modules", "build")
 COMPILED = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hxx"}
@@ -82,7 +82,11 @@ class _Checks:
     def __init__(self, document: Document, target: Target) -> None:
         self.document, self.target = document, target
         self.complaints: list[Complaint] = []
-        self.formula_names = {*target.signature.dimensions, *target.signature.named, "itemsize"}
+        self.formula_names = {
+            *target.signature.dimensions,
+            *target.signature.attributes_and_parameters,
+            "itemsize",
+        }
         """Names that formulas of the manifest may read."""
         self.compiled = {name: v for name, v in target.variants.items() if isinstance(v, CAbiVariant)}
 
@@ -152,7 +156,7 @@ class _Checks:
         """Complain about workloads that do not fit the signature, or whose type has no tolerance."""
         for index, entry in enumerate(entries):
             try:
-                expand(part.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
+                expand_sets(part.model_copy(update={"workloads": {"lone": (entry,)}}), ["lone"], "float32")
             except WorkloadError as error:
                 where = (*place, index, error.key) if error.key in entry else (*place, index)
                 hint = did_you_mean(error.key, error.known)
@@ -222,12 +226,12 @@ class _Checks:
     def answered(self, variant: Variant, place: Place) -> None:
         """Complain about the first workload on which `takes` is neither true nor false."""
         try:
-            workloads = expand(self.target, self.target.workloads, variant.dtypes[0])
+            workloads = expand_sets(self.target, self.target.workloads, variant.dtypes[0])
         except WorkloadError:
             return  # `entries` complains about it.
         for workload in workloads:
             try:
-                unsupported(variant, workload)
+                reason_unsupported(variant, workload)
             except ExpressionError as error:
                 got = f"{error.got} on {workload.name}"
                 self.say(place, error.expected, got, "a condition such as D % 8 == 0")
@@ -237,7 +241,7 @@ class _Checks:
         """Check that a component's variants are compiled, and that its workloads fit its signature."""
         for variant in component.variants:
             self.is_compiled((*place, "of"), variant)
-        part = self.target.part(component)
+        part = self.target.component_target(component)
         self.entries(part, component.workloads, (*place, "workloads"))
         self.values(part, (*place, "values"))
 
@@ -256,9 +260,9 @@ class _Checks:
         self.entries(target, tuning.workloads, (*place, "workloads"))
         for device, chosen in tuning.best.items():
             for field, value in chosen.items():
-                listed = [literal(other) for other in tuning.values[field]]
-                if literal(value) not in listed:
-                    self.say((*place, "best", device, field), f"one of {', '.join(listed)}", literal(value))
+                listed = [literal_text(other) for other in tuning.values[field]]
+                if literal_text(value) not in listed:
+                    self.say((*place, "best", device, field), f"one of {', '.join(listed)}", literal_text(value))
         first = next(other for other in target.tuning if target.tuning[other].macro == tuning.macro)
         if first != name:
             got = f"{tuning.macro}, which is that of {first}"

@@ -179,7 +179,7 @@ def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) ->
 def session_runs(head: SessionHead) -> tuple[str, ...]:
     """One line per command that a session runs besides its target: step commands and the proposer."""
     lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
-    if not head.campaign.unattended:
+    if not head.campaign.is_unattended:
         return lines
     env = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
     return (*lines, f"proposer: {head.campaign.proposer}{env}")

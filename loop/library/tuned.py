@@ -6,7 +6,7 @@ Everything outside `best` is unchanged, including comments and order.
 import yaml
 
 from loop.base.errors import UsageError
-from loop.model.target import Values, literal
+from loop.model.target import Values, literal_text
 
 
 def with_best(manifest: str, name: str, device: str, values: Values) -> str:
@@ -38,7 +38,7 @@ def with_best(manifest: str, name: str, device: str, values: Values) -> str:
 
 
 def _flow(values: Values) -> str:
-    return f"{{{', '.join(f'{field}: {literal(value)}' for field, value in values.items())}}}"
+    return f"{{{', '.join(f'{field}: {literal_text(value)}' for field, value in values.items())}}}"
 
 
 def _end(node: yaml.Node) -> int:

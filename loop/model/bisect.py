@@ -13,7 +13,7 @@ Metric = Literal["latency", "correctness"]
 """What bisection compares: time of a call, or whether checks pass."""
 UNCOMMITTED = "uncommitted"
 """Used instead of a hash for the checkout's uncommitted changes."""
-FEW = 4
+MOST_NAMED_WORKLOADS = 4
 """Texts name at most this many workloads; more are only counted."""
 
 
@@ -32,12 +32,12 @@ class Candidate(Model):
     """Hash of all files of the commit. Candidates with equal trees are the same."""
 
     @property
-    def short(self) -> str:
+    def short_commit(self) -> str:
         """First 12 characters of the hash."""
         return self.commit[:12]
 
     @property
-    def origin(self) -> str:
+    def origin_text(self) -> str:
         """Author and date with a leading space, as in ` (Ada, 2026-01-02)`; empty without an author."""
         when = f", {self.when:%Y-%m-%d}" if self.when else ""
         return f" ({self.author}{when})" if self.author else ""
@@ -102,22 +102,28 @@ class BisectAnswer(Model):
     """Number of correctness checks, over all commits."""
 
     @property
-    def scope(self) -> str:
-        """What was tried, as text: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`."""
+    def scope_text(self) -> str:
+        """What was tried, as text: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`.
+
+        Empty if nothing was tried.
+        """
         if not self.workloads or not self.probes:
             return ""
 
-        def counted(count: int, word: str) -> str:
-            return f"{count:,} {word}{'s' if count != 1 else ''}"
+        def count_text(count: int, noun: str) -> str:
+            return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
-        def sets(names: tuple[str, ...]) -> str:
+        def sets_text(names: tuple[str, ...]) -> str:
             return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
-        text = counted(len(self.workloads), "workload")
-        text += f" ({', '.join(self.workloads)})" if len(self.workloads) <= FEW else ""
-        text += f" of the {sets(self.sets)}" if self.sets else ""
-        text += f", in {counted(self.checks, 'check')}" if self.checks else ""
-        return text + (f"; not tried: the {sets(self.left_out)}" if self.left_out else "")
+        text = count_text(len(self.workloads), "workload")
+        if len(self.workloads) <= MOST_NAMED_WORKLOADS:
+            text += f" ({', '.join(self.workloads)})"
+        if self.sets:
+            text += f" of the {sets_text(self.sets)}"
+        if self.checks:
+            text += f", in {count_text(self.checks, 'check')}"
+        return text + (f"; not tried: the {sets_text(self.left_out)}" if self.left_out else "")
 
 
 class BisectOutput(Output):

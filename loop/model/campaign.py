@@ -15,7 +15,7 @@ Ended = Literal[
     "repeated", "interrupted",
 ]  # fmt: skip
 """How a proposal ended. Only `edited` gives an edit for the gate to judge."""
-WORDS: dict[Ended, str] = {
+ENDING_TEXTS: dict[Ended, str] = {
     "edited": "an edit",
     "unedited": "it edited nothing that may change",
     "done": "it said that it has nothing more to propose",
@@ -56,7 +56,7 @@ class Campaign(Model):
     """Additional environment variables that the proposer sees."""
 
     @property
-    def unattended(self) -> bool:
+    def is_unattended(self) -> bool:
         """Whether the proposer is a command, neither a person nor the tuner."""
         return self.proposer not in (PERSON, TUNER)
 
@@ -81,8 +81,8 @@ class Proposal(Model):
 
     @property
     def text(self) -> str:
-        """How the proposal ended, in words."""
+        """How the proposal ended, in words: `it edited nothing that may change: target.yaml may not`."""
         detail = "" if self.ended == "edited" else self.said
         if self.ended == "unedited" and self.left_out:
             detail = f"{', '.join(self.left_out)} may not"
-        return f"{WORDS[self.ended]}{f': {detail}' if detail else ''}"
+        return f"{ENDING_TEXTS[self.ended]}{f': {detail}' if detail else ''}"

@@ -9,16 +9,16 @@ from loop.base.stats import plain_ratio, times
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.jobs import HostUse, JobRun
-from loop.model.output import Output, by_run, outputs_of
+from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.target import Values, literal
+from loop.model.target import Values, literal_text
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
 """Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""
 Outcome = Literal["kept", "reverted"]
-CLOSE = 0.01
+LOSING_MARGIN = 0.01
 """A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
 
 
@@ -103,9 +103,9 @@ class TriedPoint(Model):
     worst: float | None = None
 
     @property
-    def words(self) -> str:
+    def values_text(self) -> str:
         """The point's values as text: `rows 64, held true`."""
-        return ", ".join(f"{name} {literal(value)}" for name, value in self.values.items())
+        return ", ".join(f"{name} {literal_text(value)}" for name, value in self.values.items())
 
 
 class BriefOutput(Output):
@@ -134,10 +134,10 @@ class BriefOutput(Output):
     """Hash of sources, recipe, toolchain and workloads. If it is equal, a lost point loses again."""
 
 
-def proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
+def latest_proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
     """All proposals by number. The last state of each counts, because an edit can conflict later."""
-    last = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
-    return tuple(last[number] for number in sorted(last))
+    by_number = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
+    return tuple(by_number[number] for number in sorted(by_number))
 
 
 class JudgedOutput(Output):
@@ -156,13 +156,17 @@ class JudgedOutput(Output):
     jobs: tuple[JobRun, ...] = ()
 
 
-def as_of_target(record: Finished) -> Finished:
-    """Convert the record of a `change.*` step to the equal `kernel.*` step. Others stay unchanged."""
-    output = record.output.get("found")
-    if not record.action.startswith(ON_CHANGE) or not output:
+def as_target_step(record: Finished) -> Finished:
+    """The record of a `change.*` step, converted to the equal `kernel.*` step with its result.
+
+    Readers of results then need not know that the step ran on a changed copy of the target. Returns
+    `record` itself if it is of another step, or if its step did not run.
+    """
+    judged = read_output(record, JudgedOutput)
+    if judged is None or not judged.found:
         return record
     action = "kernel." + record.action.removeprefix(ON_CHANGE)
-    return record.model_copy(update={"action": action, "output": output})
+    return record.model_copy(update={"action": action, "output": judged.found})
 
 
 class DecisionOutput(Output):
@@ -194,17 +198,17 @@ class Confirmed(Model):
     """Like `workloads`, for held-out workloads that no brief and no verdict used."""
 
     @property
-    def words(self) -> str:
+    def speedup_text(self) -> str:
         """As text: `is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
         low, high = self.interval
-        others = [ratio for _, ratio, _ in self.held_out.values()]
         speed = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
-        if not others:
+        ratios = [ratio for _low, ratio, _high in self.held_out.values()]
+        if not ratios:
             return f"{speed}; no workload was held out"
-        if len(others) == 1:
-            return f"{speed}; on 1 workload held out {times(others[0])}"
-        span = f"{times(min(others))} to {times(max(others))}"
-        return f"{speed}; on {len(others)} workloads held out {span}"
+        if len(ratios) == 1:
+            return f"{speed}; on 1 workload held out {times(ratios[0])}"
+        span = f"{times(min(ratios))} to {times(max(ratios))}"
+        return f"{speed}; on {len(ratios)} workloads held out {span}"
 
 
 class ConfirmOutput(Output):
@@ -231,9 +235,9 @@ class KeptChange(Model):
     patch: str = ""
 
     @property
-    def faster(self) -> tuple[str, ...]:
+    def faster_workloads(self) -> tuple[str, ...]:
         """Workloads whose whole interval is above 1."""
-        return tuple(name for name, (low, _, _) in self.workloads.items() if low > 1)
+        return tuple(name for name, (low, _ratio, _high) in self.workloads.items() if low > 1)
 
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
@@ -242,63 +246,74 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     The final measurement (`change.confirm`), if any, replaces the product of the single ratios.
     """
     records = latest_attempts(finished)
-    tunings = {run: output.brief.tuning for run, output in by_run(records, BriefOutput) if output.brief}
-    final = {c.variant: c for output in outputs_of(records, ConfirmOutput) for c in output.confirmed}
-    changes: dict[tuple[str, str | None], KeptChange] = {}
-    for run, output in by_run(records, DecisionOutput):
-        tried = output.tried
-        if not output.kept or tried is None or tried.gain is None:
+    tuning_by_run = {
+        run: output.brief.tuning for run, output in outputs_by_run(records, BriefOutput) if output.brief
+    }
+    total_by_key: dict[tuple[str, str | None], KeptChange] = {}
+    for run, decision in outputs_by_run(records, DecisionOutput):
+        change = decision.tried
+        if not decision.kept or change is None or change.gain is None:
             continue
-        key = tried.variant, tunings.get(run)
-        start = KeptChange(variant=tried.variant, tuning=tunings.get(run), changes=0, ratio=1.0)
-        before = changes.get(key, start)
-        workloads = dict(before.workloads)
-        for speed in _against_incumbent(records, run, tried.variant):
+        tuning = tuning_by_run.get(run)
+        start = KeptChange(variant=change.variant, tuning=tuning, changes=0, ratio=1.0)
+        total = total_by_key.get((change.variant, tuning), start)
+        workloads = dict(total.workloads)
+        for speed in _verdicts_on_change(records, run, change.variant):
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
-            least, most = speed.interval
-            workloads[speed.workload] = low * least, ratio * speed.ratio, high * most
-        product = {"changes": before.changes + 1, "ratio": before.ratio * tried.gain}
-        last = {"branch": output.branch, "patch": tried.patch, "workloads": workloads}
-        changes[key] = before.model_copy(update={**product, **last})
-    for (variant, tuning), change in changes.items():
-        if tuning is None and variant in final:
-            confirmed = final[variant].model_dump(include={"ratio", "workloads"})
-            changes[variant, tuning] = change.model_copy(update=confirmed)
-    return tuple(changes.values())
+            change_low, change_high = speed.interval
+            workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
+        total_by_key[change.variant, tuning] = KeptChange(
+            variant=change.variant,
+            tuning=tuning,
+            changes=total.changes + 1,
+            ratio=total.ratio * change.gain,
+            workloads=workloads,
+            branch=decision.branch,
+            patch=change.patch,
+        )
+    for output in outputs_of(records, ConfirmOutput):
+        for final in output.confirmed:
+            key = final.variant, None
+            if key in total_by_key:
+                measured = {"ratio": final.ratio, "workloads": final.workloads}
+                total_by_key[key] = total_by_key[key].model_copy(update=measured)
+    return tuple(total_by_key.values())
 
 
-def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> Iterator[SpeedVerdict]:
-    """Speed verdicts of one run's change against the build that it replaced, one per workload."""
-    compared = (r for r in records if r.run == run and r.action == f"{ON_CHANGE}compare")
-    for output in outputs_of(map(as_of_target, compared), Output):
+def _verdicts_on_change(records: Sequence[Finished], run: int, variant: str) -> Iterator[SpeedVerdict]:
+    """Speed verdicts on the change of run `run`, against the build that it replaced, one per workload."""
+    comparisons = (record for record in records if record.run == run and record.action == f"{ON_CHANGE}compare")
+    for output in outputs_of(map(as_target_step, comparisons), Output):
         for verdict in output.verdicts:
-            of_variant = (verdict.variant, verdict.against) == (variant, "known_good")
-            if of_variant and isinstance(verdict, SpeedVerdict):
+            is_on_change = (verdict.variant, verdict.against) == (variant, "known_good")
+            if is_on_change and isinstance(verdict, SpeedVerdict):
                 yield verdict
 
 
-def standing_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
+def latest_target_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     """Last attempts of all steps. Steps on kept changes are converted to steps on the target."""
     records = latest_attempts(finished)
-    changes = kept_runs(records)
-    return tuple(as_of_target(record) if record.run in changes else record for record in records)
+    runs = kept_runs(records)
+    return tuple(as_target_step(record) if record.run in runs else record for record in records)
 
 
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
-    """Jobs of a session's steps on an executor, each job once."""
-    kept = (record.output.get("jobs", ()) for record in latest_attempts(finished))
-    jobs = (JobRun.model_validate(job, extra="ignore") for jobs in kept for job in jobs)
+    """Jobs of a session's steps on an executor, each job once: steps can share a job's result."""
+    records = latest_attempts(finished)
+    jobs = [job for output in outputs_of(records, VerifyOutput) for job in output.jobs]
+    jobs += [job for output in outputs_of(records, BriefOutput) for job in output.jobs]
+    jobs += [job for output in outputs_of(records, JudgedOutput) for job in output.jobs]
     return tuple({job.id: job for job in jobs}.values())
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
     """Time and cost of the priced hosts that a session's jobs used."""
-    return HostUse.of(jobs_of(finished))
+    return HostUse.from_jobs(jobs_of(finished))
 
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
     """Numbers of the runs whose change was kept."""
-    return frozenset(run for run, output in by_run(records, DecisionOutput) if output.kept)
+    return frozenset(run for run, output in outputs_by_run(records, DecisionOutput) if output.kept)
 
 
 class PastSearch(Model):
@@ -310,18 +325,19 @@ class PastSearch(Model):
     taken_back: str = ""
     """Why the gate reverted its best point; empty if it was not reverted."""
 
-    def points(self, tuning: str) -> Iterator[tuple[Values, str]]:
+    def reasons_by_point(self, tuning: str) -> Iterator[tuple[Values, str]]:
         """Each point tried for a tuning with the reason why it lost; empty if it can still win."""
-        mine = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
-        taken_back = [trial for trial in mine if self.taken_back and trial.outcome == "best"]
-        leader = max([trial.ratio or 0.0 for trial in mine if trial not in taken_back], default=0.0)
-        for trial in mine:
-            why = ""
+        trials = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
+        reverted = [trial for trial in trials if self.taken_back and trial.outcome == "best"]
+        ratios = [trial.ratio or 0.0 for trial in trials if trial not in reverted]
+        best_ratio = max(ratios, default=0.0)
+        for trial in trials:
+            reason = ""
             if trial.outcome in ("refused", "wrong"):
-                why = f"{trial.reason or trial.outcome} (session {self.session})"
-            elif trial in taken_back:
-                why = f"taken back in session {self.session}: {self.taken_back}"
-            elif trial.ratio is not None and trial.ratio * (1 + CLOSE) < leader:
-                behind = f"{times(trial.ratio, 3)} where the best had {times(leader, 3)}"
-                why = f"{behind} (session {self.session})"
-            yield trial.values, why
+                reason = f"{trial.reason or trial.outcome} (session {self.session})"
+            elif trial in reverted:
+                reason = f"taken back in session {self.session}: {self.taken_back}"
+            elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
+                speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
+                reason = f"{speeds} (session {self.session})"
+            yield trial.values, reason

@@ -72,14 +72,14 @@ class Explanation(Model):
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """(label, text) pairs: cause, rule, where. Empty ones are left out."""
+        """(label, text) pairs: cause, rule, where. Pairs without a text are left out."""
         rule, cause = "", self.cause
         if self.rule:
             rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)"
         elif self.where and not cause:
             cause = "not identified: no known fault and no rule fits"
-        texts = ("Cause", cause), ("Rule", rule), ("Where", self.where)
-        return tuple(pair for pair in texts if pair[1])
+        pairs = ("Cause", cause), ("Rule", rule), ("Where", self.where)
+        return tuple((label, text) for label, text in pairs if text)
 
     @property
     def text(self) -> str:

@@ -36,7 +36,7 @@ class HistorySession(Model):
     mean_diff: float | None = None
     note: str | None = None
 
-    def usd_of(self, resource: Resource) -> float | None:
+    def resource_usd(self, resource: Resource) -> float | None:
         """Cost of one resource in US dollars; None if the report does not state it."""
         usd: float | None = getattr(self, f"{resource}_usd")
         return usd
@@ -61,7 +61,8 @@ class History(Model):
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _ids_differ(self) -> "History":
+    def _refuse_equal_ids(self) -> "History":
+        # Ids become folder names, and some file systems do not tell upper from lower case.
         names = [row.id.lower() for row in self.sessions]
         for name in names:
             if names.count(name) > 1:

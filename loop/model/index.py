@@ -55,11 +55,11 @@ class PatternRun(Model):
     """Whether a passed run answered its question. An inconclusive speed is no answer."""
 
     @property
-    def success(self) -> bool | None:
+    def is_success(self) -> bool | None:
         """True: it answered or found a defect. False: an error. None: not finished, or no answer."""
-        if self.status not in ("passed", "failed") or (self.status == "passed" and not self.answered):
-            return None
-        return self.status == "passed" or self.found
+        if self.status == "passed":
+            return True if self.answered else None
+        return self.found if self.status == "failed" else None
 
 
 class StepRun(Model):
@@ -87,7 +87,7 @@ class FailureSeen(Model):
     """The session in which the failure was gone; None if it was not."""
 
     @classmethod
-    def of(cls, text: str, subject: str = "") -> "FailureSeen":
+    def from_fingerprint(cls, text: str, subject: str = "") -> "FailureSeen":
         """Make a failure from a fingerprint. `subject`: the variant, if any."""
         digest = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
         return cls(text=text, key=digest[:12], subject=subject)
@@ -110,7 +110,7 @@ class Judgement(Model):
     """Passed checks: workload name, and after a comma its layout or kind of check, if special."""
     wrong: tuple[str, ...] = ()
 
-    def key(self, check: str, device: Device) -> CheckKey:
+    def check_key(self, check: str, device: Device) -> CheckKey:
         """Identity of a check. A failure is resolved when a check with an equal key passes."""
         return self.variant, check, self.threads, self.seed, self.emulated, device
 
@@ -184,35 +184,44 @@ class SessionRow(SessionResults):
     recorded: bool = False
 
     @property
-    def measured(self) -> str:
+    def measured_hash(self) -> str:
         """Hash of the files that its speeds belong to: with kept changes, if there are any."""
         return self.left or self.ground
 
-    def sources(self, judgement: Judgement) -> tuple[str, str]:
-        """(build id, hash of the non-compiled files): identifies what a judgement is about."""
+    def judged_sources(self, judgement: Judgement) -> tuple[str, str]:
+        """(build id, hash of the files that are not compiled): identifies what was judged."""
         return judgement.build, self.harness or self.ground
 
-    def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
-        """Whether the session judged a build of `builds`: (variant, build, hash of files if no build)."""
-        mine = (j.build for j in self.judged if j.variant == variant)
-        return any((variant, build, "" if build else self.ground) in builds for build in mine)
+    def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
+        """Whether the session judged a build of `variant` that is in `builds`.
+
+        `builds`: (variant, build id, hash of the target's files). The hash is empty, except for a
+        variant without a build id: then only equal files identify it.
+        """
+        build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
+        return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
         """Variants that this session judged, without duplicates."""
         checked = (judgement.variant for judgement in self.judged)
-        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
+        names = (*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)
+        return tuple(dict.fromkeys(names))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""
-        mine = [judgement for judgement in self.judged if judgement.variant == variant]
-        if variant in self.incorrect or any(judgement.wrong for judgement in mine):
+        judgements = [judgement for judgement in self.judged if judgement.variant == variant]
+        if variant in self.incorrect or any(judgement.wrong for judgement in judgements):
             return "wrong"
-        return "right" if variant in self.right or any(judgement.right for judgement in mine) else "not judged"
+        if variant in self.right or any(judgement.right for judgement in judgements):
+            return "right"
+        return "not judged"
 
     @property
     def fastest(self) -> str | None:
         """Variant with the best mean ratio, as `cpu 1.63x`; None if none has a conclusive verdict."""
-        sure = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.unsure]
-        ratio, best = max(sure, default=(0.0, None))
-        return f"{best} {times(ratio)}" if best else None
+        speeds = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.unsure]
+        if not speeds:
+            return None
+        ratio, name = max(speeds)
+        return f"{name} {times(ratio)}"

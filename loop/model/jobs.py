@@ -29,9 +29,11 @@ class Where(Model):
     @property
     def group(self) -> str:
         """Device and software versions as text. Ratios are averaged only among jobs of equal groups."""
-        named = {"driver": self.driver, "CUDA": self.cuda, "torch": self.torch}
-        parts = [self.device, *(f"{name} {value}" for name, value in named.items() if value)]
-        return ", ".join(parts if self.device != "cpu" else [*parts, f"processor {self.uuid}"])
+        versions = {"driver": self.driver, "CUDA": self.cuda, "torch": self.torch}
+        parts = [self.device, *(f"{name} {value}" for name, value in versions.items() if value)]
+        if self.device == "cpu":
+            parts.append(f"processor {self.uuid}")
+        return ", ".join(parts)
 
 
 class JobRun(Where):
@@ -53,20 +55,22 @@ class HostUse(Model):
     usd: float
 
     @classmethod
-    def of(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
+    def from_jobs(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
         """Time and cost of each host with a price on which these jobs ran."""
-        used, until = dict[str, HostUse](), dict[str, float]()
+        use_by_host: dict[str, HostUse] = {}
+        end_by_host: dict[str, float] = {}  # End of the time that is already charged.
         for job in sorted(jobs, key=lambda job: job.began):
             if job.usd_per_hour is None:
                 continue
-            before = used.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
-            begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
-            seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
-            usd = before.usd + seconds / 3600 * job.usd_per_hour
-            used[job.host] = cls(host=job.host, seconds=before.seconds + seconds, usd=usd)
-        return tuple(used.values())
+            begin, end = max(job.began, end_by_host.get(job.host, 0.0)), job.began + job.seconds
+            seconds = max(0.0, end - begin)
+            end_by_host[job.host] = begin + seconds
+            use = use_by_host.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
+            usd = use.usd + seconds / 3600 * job.usd_per_hour
+            use_by_host[job.host] = cls(host=job.host, seconds=use.seconds + seconds, usd=usd)
+        return tuple(use_by_host.values())
 
 
-def usd_of(jobs: Iterable[JobRun]) -> float:
+def jobs_usd(jobs: Iterable[JobRun]) -> float:
     """Total cost in US dollars of the hosts on which these jobs ran."""
-    return sum(use.usd for use in HostUse.of(jobs))
+    return sum(use.usd for use in HostUse.from_jobs(jobs))

@@ -62,13 +62,14 @@ class Mismatch(Model):
     def text(self) -> str:
         """As text: `B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
 
-        def number(value: float | None) -> str:
+        def number_text(value: float | None) -> str:
             if value is None:
                 return "nan"
+            # JSON has no infinity: the judge sends a number of 1e300 or more instead.
             return f"{value if abs(value) < 1e300 else value * float('inf'):.6g}"
 
         place = " ".join(f"{name}={index}" for name, index in self.index.items())
-        expected, got = number(self.expected), number(self.got)
+        expected, got = number_text(self.expected), number_text(self.got)
         return f"{place}: expected {expected}, got {got} (allowed error {self.allowed:.1e})"
 
 
@@ -124,7 +125,7 @@ class Check(Model):
 Shown = Literal["fixed", "moves", "varies", "negative"]
 
 
-class Looked(Model):
+class InputWeaknesses(Model):
     """Weaknesses of the test inputs: errors of a variant that these inputs cannot reveal."""
 
     shown: dict[str, tuple[Shown, ...]] = Field(default_factory=dict)
@@ -141,23 +142,31 @@ class Looked(Model):
     """True if no input contained NaN or infinity."""
 
     @property
-    def fixed(self) -> tuple[str, ...]:
+    def fixed_inputs(self) -> tuple[str, ...]:
         """Inputs whose values do not depend on the seed."""
-        return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
-
-    @property
-    def single(self) -> tuple[str, ...]:
-        """Inputs with a single value in all elements."""
         return tuple(
-            name for name, shown in self.shown.items() if "varies" not in shown and name not in self.fixed
+            name for name, properties in self.shown.items() if "fixed" in properties and "moves" not in properties
         )
 
     @property
-    def positive(self) -> tuple[str, ...]:
-        """Inputs without negative values."""
-        return tuple(name for name, shown in self.shown.items() if {"varies", "negative"} & {*shown} == {"varies"})
+    def single_valued_inputs(self) -> tuple[str, ...]:
+        """Inputs with a single value in all elements."""
+        return tuple(
+            name
+            for name, properties in self.shown.items()
+            if "varies" not in properties and name not in self.fixed_inputs
+        )
 
-    def beside(self, other: "Looked") -> "Looked":
+    @property
+    def nonnegative_inputs(self) -> tuple[str, ...]:
+        """Inputs whose values differ and are never negative."""
+        return tuple(
+            name
+            for name, properties in self.shown.items()
+            if "varies" in properties and "negative" not in properties
+        )
+
+    def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
         """These properties combined with those of inputs that another judge generated."""
         names = dict.fromkeys((*self.shown, *other.shown))
         shown = {name: (*self.shown.get(name, ()), *other.shown.get(name, ())) for name in names}
@@ -173,7 +182,7 @@ class VariantChecks(Model):
     checks: tuple[Check, ...]
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Whether every check passed, and at least one gave a right output."""
         return self.count("right") > 0 and all(check.passed for check in self.checks)
 
@@ -184,8 +193,8 @@ class VariantChecks(Model):
     @property
     def tally(self) -> str:
         """Counts of all checks: `right on 58, not supported on 4 (strided x2, D=250 x2), crashed on 1`."""
-        right = [f"right on {self.count('right')}"] if self.count("right") else []
-        return ", ".join(text for text in (*right, self.tally_of_others) if text)
+        right = f"right on {self.count('right')}" if self.count("right") else ""
+        return ", ".join(filter(None, [right, self.tally_of_others]))
 
     @property
     def tally_of_others(self) -> str:
@@ -193,8 +202,8 @@ class VariantChecks(Model):
         # Reason for an unsupported call: the part excluded by `takes`, or the layout.
         declined = [check for check in self.checks if check.status == "unsupported"]
         reasons = Counter(check.beyond or check.inputs for check in declined)
-        left = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
-        texts = [f"not supported on {len(declined)} ({left})"] if left else []
+        reasons_text = ", ".join(f"{reason} x{count}" for reason, count in reasons.items())
+        texts = [f"not supported on {len(declined)} ({reasons_text})"] if declined else []
         for status in STATUSES:
             if status not in ("right", "unsupported") and self.count(status):
                 texts.append(f"{status} on {self.count(status)}")
@@ -206,12 +215,13 @@ class VariantChecks(Model):
         return next((check for check in self.checks if not check.passed), None)
 
     @property
-    def failures(self) -> tuple[str, ...]:
+    def failure_lines(self) -> tuple[str, ...]:
         """One line per failed check; a single line if all failed alike, as when a library does not load."""
         failed = [check for check in self.checks if not check.passed]
-        texts = {f"{c.status}: {c.fault.text if c.fault else c.message}" for c in failed}
-        if len(failed) > 1 and not self.count("right") and len(texts) == 1:
-            return (f"{texts.pop()} ({len(failed)} checks)",)
+        if len(failed) > 1 and not self.count("right"):
+            texts = {f"{c.status}: {c.fault.text if c.fault else c.message}" for c in failed}
+            if len(texts) == 1:
+                return (f"{texts.pop()} ({len(failed)} checks)",)
         return tuple(f"{check.status}: {check.message}" for check in failed)
 
 
@@ -281,7 +291,7 @@ class Measurement(Model):
     """Which side was slowed down in most rounds, and by what. None: neither."""
 
     @property
-    def speed(self) -> str:
+    def speed_text(self) -> str:
         """Ratio and interval as text: `1.62x [1.55, 1.70]`."""
         low, high = self.interval
         return f"{times(self.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
@@ -322,7 +332,7 @@ class PositiveControl(Model):
     reason: str
 
     @property
-    def seen(self) -> bool:
+    def is_slowdown_seen(self) -> bool:
         """Whether the measurement detected the slowdown."""
         return self.verdict == "slower"
 
@@ -347,7 +357,7 @@ class ControlResult(Model):
     """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 
     @property
-    def survived(self) -> bool:
+    def is_survivor(self) -> bool:
         """Whether the gate wrongly accepted it."""
         return self.kind != "honest" and not self.killed and self.distinguishable
 

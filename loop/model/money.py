@@ -57,14 +57,14 @@ class AiUse(Model):
     notes: tuple[str, ...] = ()
 
     @property
-    def tokens(self) -> int:
+    def total_tokens(self) -> int:
         """Total tokens of all models."""
         return sum(use.tokens.total for use in self.models)
 
     @property
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
         """Accuracy of `usd`: stated by the user, estimated by the agent, partly known, or unknown."""
-        if self.usd is None and not self.tokens:
+        if self.usd is None and not self.total_tokens:
             return "unknown"
         if self.usd is None or self.unpriced:
             return "partial"
@@ -79,7 +79,7 @@ MINIMUM_S = {"gcp": 60.0}
 """Cloud to its minimum charge in seconds: GCP bills by the second, but at least one minute."""
 
 
-def _no_blank(price: object) -> object:
+def _refuse_blank(price: object) -> object:
     """Refuse an empty price: catalogues leave it blank for machines that are not offered."""
     if price is None:
         raise ValueError("expected a price, or no such line, got nothing")
@@ -88,7 +88,7 @@ def _no_blank(price: object) -> object:
 
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
-OptionalPrice = Annotated[Price | None, BeforeValidator(_no_blank)]
+OptionalPrice = Annotated[Price | None, BeforeValidator(_refuse_blank)]
 
 
 Terms = Literal["on_demand", "spot"]
@@ -108,7 +108,7 @@ class HourPrices(Model):
             raise ValueError("expected on_demand, spot or both, got neither")
         return self
 
-    def at(self, terms: Terms | None) -> tuple[float, Terms]:
+    def usd_and_terms(self, terms: Terms | None) -> tuple[float, Terms]:
         """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
         known: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
         prices = {name: usd for name, usd in known.items() if usd is not None}
@@ -181,15 +181,15 @@ class RateCard(Model):
     """Rate for AI per session hour, used if AI use was not measured; basis `stated`."""
 
     @property
-    def every(self) -> tuple[Rate, ...]:
+    def all_rates(self) -> tuple[Rate, ...]:
         """All rates; rates of machines come last."""
         return (*self.rates, *(rate for machine in self.machines for rate in machine.rates))
 
-    def find(self, name: str | None) -> Rate | None:
+    def find_rate(self, name: str | None) -> Rate | None:
         """The rate named `name`; None if there is none."""
-        return next((rate for rate in self.every if rate.name == name), None) if name else None
+        return next((rate for rate in self.all_rates if rate.name == name), None) if name else None
 
-    def attended(self, stated: bool) -> "RateCard":
+    def with_waiting_person(self, stated: bool) -> "RateCard":
         """The card with its first engineer as the waiting person, if `stated` and none is set yet."""
         first = next((rate.name for rate in self.rates if rate.resource == "engineer"), None)
         return self.model_copy(update={"waiting": first}) if stated and self.waiting is None else self

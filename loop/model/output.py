@@ -33,10 +33,10 @@ class Output(Model):
     """Id of the earlier session whose result was reused; empty if computed in this session."""
 
 
-Found = TypeVar("Found", bound=Output)
+OutputType = TypeVar("OutputType", bound=Output)
 
 
-def read_output(record: Finished, kind: type[Found]) -> Found | None:
+def read_output(record: Finished, kind: type[OutputType]) -> OutputType | None:
     """A step's stored result as class `kind`; None if it has another class or no result."""
     if kind.actions and record.action not in kind.actions:
         return None
@@ -46,19 +46,19 @@ def read_output(record: Finished, kind: type[Found]) -> Found | None:
         return None
 
 
-def outputs_of(finished: Iterable[Finished], kind: type[Found]) -> list[Found]:
+def outputs_of(finished: Iterable[Finished], kind: type[OutputType]) -> list[OutputType]:
     """Results of class `kind` from the last attempt of each step."""
     read = (read_output(record, kind) for record in latest_attempts(finished))
     return [output for output in read if output is not None]
 
 
-def by_run(finished: Iterable[Finished], kind: type[Found]) -> list[tuple[int, Found]]:
+def outputs_by_run(finished: Iterable[Finished], kind: type[OutputType]) -> list[tuple[int, OutputType]]:
     """Results of class `kind` from all records, each with the number of its run."""
     read = ((record.run, read_output(record, kind)) for record in finished)
     return [(run, output) for run, output in read if output is not None]
 
 
-class Ours(NamedTuple):
+class GateVerdict(NamedTuple):
     """The verdict of `loop` on one variant."""
 
     verdict: Literal["right", "wrong", "not judged"]
@@ -70,12 +70,12 @@ class Ours(NamedTuple):
     """Whether the variant was wrong only in a timed call."""
 
     @property
-    def passes(self) -> bool:
+    def is_right(self) -> bool:
         """Whether the variant is right."""
         return self.verdict == "right"
 
 
-class Checked(Output):
+class ChecksOutput(Output):
     """Result of a step that checked variants."""
 
     actions: ClassVar[tuple[str, ...]] = ("kernel.verify", "kernel.emulate", "kernel.check")
@@ -85,7 +85,7 @@ class Checked(Output):
     """The baseline library under the same checks. If it fails, the checks prove nothing."""
 
 
-class VerifyOutput(Checked):
+class VerifyOutput(ChecksOutput):
     """Correctness of the selected variants."""
 
     actions = ("kernel.verify", "kernel.emulate")
@@ -95,32 +95,32 @@ class VerifyOutput(Checked):
     jobs: tuple[JobRun, ...] = ()
     wrong: tuple[str, ...] = ()
 
-    def of(self, name: str) -> Ours:
+    def verdict_on(self, name: str) -> GateVerdict:
         """The verdict on a variant; `not judged` if the control failed too or nothing was checked."""
         if name in self.right:
-            return Ours("right")
+            return GateVerdict("right")
         if name not in self.wrong or (self.control is not None and self.control.first_failure):
-            return Ours("not judged", self.message)
+            return GateVerdict("not judged", self.message)
         failed = next((checks.first_failure for checks in self.variants if checks.variant == name), None)
         if failed is None:
-            return Ours("wrong", self.message)
-        return Ours("wrong", failed.message, failed.cause, failed.status)
+            return GateVerdict("wrong", self.message)
+        return GateVerdict("wrong", failed.message, failed.cause, failed.status)
 
 
-def gate_verdict_on(name: str, finished: Sequence[Finished]) -> Ours:
+def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
     """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does."""
-    verdicts, no_speed = [output.of(name) for output in outputs_of(finished, VerifyOutput)], ""
+    verdicts, no_speed = [output.verdict_on(name) for output in outputs_of(finished, VerifyOutput)], ""
     for verdict in (v for output in outputs_of(finished, MeasureOutput) for v in output.verdicts):
         if verdict.variant == name and verdict.verdict == "incorrect":
-            verdicts.append(Ours("wrong", verdict.reason, verdict.cause, timed=True))
+            verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
         elif verdict.variant == name and verdict.verdict == "invalid":
             no_speed = no_speed or f"no speed: {verdict.reason}"
     if not verdicts:
         failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
-        return Ours("not judged", failed)
+        return GateVerdict("not judged", failed)
     order = ("wrong", "right", "not judged")
     worst = min(verdicts, key=lambda verdict: order.index(verdict.verdict))
-    return worst if worst.why else Ours(worst.verdict, no_speed)
+    return worst if worst.why else GateVerdict(worst.verdict, no_speed)
 
 
 class MeasureOutput(Output):

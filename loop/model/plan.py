@@ -115,7 +115,7 @@ class Plan(Model):
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Values that expressions can read as `plan.<name>`."""
 
-    def aims(self) -> Iterator[str]:
+    def aim_lines(self) -> Iterator[str]:
         """One line per stated field: objective, requires, stops if, otherwise."""
         aims = {
             "objective": self.success,
@@ -161,14 +161,14 @@ class ResolvedPlan(Model):
     patterns: tuple[PlannedPattern, ...]
     """The plan's patterns in order, then patterns that only outcomes can lead to."""
 
-    def find(self, name: str) -> PlannedPattern:
+    def find_pattern(self, name: str) -> PlannedPattern:
         """The planned pattern with this name. Every name in the plan's patterns exists."""
         return next(planned for planned in self.patterns if planned.pattern.name == name)
 
     @property
     def seconds(self) -> float:
         """Predicted seconds of the patterns that the plan lists."""
-        return sum(self.find(name).seconds for name in self.plan.patterns)
+        return sum(self.find_pattern(name).seconds for name in self.plan.patterns)
 
 
 class Reached(Model):

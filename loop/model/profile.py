@@ -52,12 +52,12 @@ class DeviceFacts(Model):
         )
 
 
-ANY_CARD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
+GENERIC_GPU_WORD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
 """Words of a GPU name that do not identify the model. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
-MEMORY = re.compile(r"\d+GI?B")
+MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
 
 
-def same_card(name: str, driver_name: str) -> bool:
+def is_same_gpu_model(name: str, driver_name: str) -> bool:
     """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`; not `H100 PCIe`.
 
     Memory sizes are compared only if both names contain one.
@@ -65,18 +65,22 @@ def same_card(name: str, driver_name: str) -> bool:
     sizes, cards = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))
-        sizes.append({word for word in words if MEMORY.fullmatch(word)})
-        cards.append({word for word in words - sizes[-1] if not ANY_CARD.fullmatch(word)})
+        sizes.append({word for word in words if MEMORY_SIZE_WORD.fullmatch(word)})
+        cards.append({word for word in words - sizes[-1] if not GENERIC_GPU_WORD.fullmatch(word)})
     return cards[0] == cards[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 
-def at_hand(
+def facts_of_present_gpu(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
 ) -> DeviceFacts | None:
     """Facts of this machine's GPU: the manifest's (`listed`) if it has this model, else `driver`'s.
     `capability`: as in `8.9`; `name`: the driver's name of the GPU. None if nothing is known."""
     sheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
-    if sheet is None or not same_card(sheet.name, name) or (driver is not None and driver.sms != sheet.sms):
+    if (
+        sheet is None
+        or not is_same_gpu_model(sheet.name, name)
+        or (driver is not None and driver.sms != sheet.sms)
+    ):
         return driver
     return sheet
 
@@ -112,7 +116,7 @@ class DeviceProfile(Model):
     """Whether the call may have more launches than were profiled."""
 
     @property
-    def longest(self) -> KernelRun:
+    def longest_kernel(self) -> KernelRun:
         """The kernel with the longest time."""
         return self.kernels[0]
 
@@ -143,7 +147,7 @@ FACTS: dict[str, str] = {
 Fact = bool | int | float | str | None
 
 
-def _condition(text: str) -> str:
+def _validate_condition(text: str) -> str:
     """Validate a rule's condition. Raises ValueError if it does not parse or reads an unknown fact."""
     try:
         names = Expression.parse(text).names
@@ -156,7 +160,7 @@ def _condition(text: str) -> str:
     return text
 
 
-Condition = Annotated[str, AfterValidator(_condition)]
+Condition = Annotated[str, AfterValidator(_validate_condition)]
 """An expression over `FACTS`, with arithmetic."""
 
 
@@ -190,7 +194,7 @@ class Promised(Model):
     build: str
     ratio: Annotated[float, Field(gt=0)]
 
-    def came_to(self, ratio: float, session: str) -> "GainOutcome":
+    def outcome_in(self, ratio: float, session: str) -> "GainOutcome":
         """Outcome of the promise in later session `session`. `ratio`: its speed against the baseline."""
         return GainOutcome(
             promise=self.promise,
@@ -213,7 +217,7 @@ class GainOutcome(Model):
     session: str = ""
 
     @property
-    def side(self) -> str:
+    def side_of_promise(self) -> str:
         """Actual gain relative to the promised interval: `inside`, `below` or `above`."""
         low, high = self.promise.stated
         return "below" if self.actual < low else "above" if self.actual > high else "inside"
@@ -231,7 +235,7 @@ class TreeRule(Model):
     times: tuple[Bound, Bound] | None = None
     """The gain as an interval: lowest and highest speed ratio, after / before. None: no promise."""
 
-    def promise(self, facts: Mapping[str, Fact]) -> Promise | None:
+    def promise_for(self, facts: Mapping[str, Fact]) -> Promise | None:
         """The promised gain for these facts; None without an interval, or if it needs unknown facts."""
         known = {name: value for name, value in facts.items() if value is not None}
         try:
@@ -299,6 +303,6 @@ class Occupancy(Model):
     kernel: str = ""
 
     @property
-    def starved(self) -> bool:
+    def has_empty_slots(self) -> bool:
         """Whether some slots always stay empty."""
         return self.share < 1

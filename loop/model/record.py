@@ -57,7 +57,7 @@ class EndedStep(StepKey):
     message: str
 
     @property
-    def over_budget(self) -> bool:
+    def is_over_budget(self) -> bool:
         """Whether the attempt took longer than its budget."""
         return self.seconds > self.budget_s
 
@@ -118,7 +118,7 @@ class Line(Model):
     at: datetime.datetime
     event: Event
 
-    def text(self) -> str:
+    def to_json_text(self) -> str:
         """The line as JSON, without checksum and line end."""
         outer = self.model_dump(mode="json", exclude={"event"})
         return json.dumps({**outer, **self.event.model_dump(mode="json")}, ensure_ascii=False)
@@ -133,7 +133,7 @@ class Revision(Model):
     changed: tuple[str, ...] = ()
 
     @property
-    def committed(self) -> str | None:
+    def clean_commit(self) -> str | None:
         """The commit; None if there were uncommitted changes."""
         return None if self.dirty else self.commit
 
@@ -217,15 +217,15 @@ class SessionHead(SessionFacts):
     """Name in hosts.yaml of the machine it runs on; empty: the machine where it was started."""
     campaign: Campaign = Field(default_factory=Campaign)
 
-    def command(self, *variants: str) -> str:
+    def repeat_command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or only on `variants`."""
         plan = self.plan.plan
-        kind, end = "session", [*self.on_words, "--seed", str(self.seed)]
+        kind, end = "session", [*self.host_options, "--seed", str(self.seed)]
         if plan.patterns == (plan.name,):
             kind, end = "pattern", []
         names = variants or (*self.variants, *self.emulated)
         chosen = [word for name in names for word in ("--variant", name)]
-        where = [*self.target_words, "--device", self.device, "--threads", str(self.threads)]
+        where = [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
         return shlex.join(["loop", "run", kind, plan.name, *chosen, *where, *end])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
@@ -235,26 +235,28 @@ class SessionHead(SessionFacts):
         """
         chosen = ["--workloads", workload] if workload else []
         seeded = ["--seed", str(self.seed if seed is None else seed)]
-        where = [*self.target_words, "--device", self.device]
+        where = [*self.target_options, "--device", self.device]
         return shlex.join(["loop", "kernels", "verify", variant, *chosen, *where, *seeded])
 
     @property
     def resume_command(self) -> str:
         """The command that resumes this session."""
-        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words, *self.on_words])
+        return shlex.join(
+            ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]
+        )
 
     @property
     def report_command(self) -> str:
         """The command that renders this session's report again."""
-        return shlex.join(["loop", "report", self.id, *self.target_words])
+        return shlex.join(["loop", "report", self.id, *self.target_options])
 
     @property
-    def on_words(self) -> list[str]:
+    def host_options(self) -> list[str]:
         """`--on HOST` for commands of this session; empty if it runs on the local machine."""
         return ["--on", self.host] if self.host else []
 
     @property
-    def target_words(self) -> list[str]:
+    def target_options(self) -> list[str]:
         """`--target FOLDER` for commands of this session; empty for the bundled target."""
         return [] if self.target_folder == "bundled" else ["--target", self.target_folder]
 
@@ -299,7 +301,7 @@ class StepTick(StepKey):
     heartbeat: bool = False
     """Whether the note only repeats the current state after a silence."""
 
-    def of(self, other: "StepTick | Finished") -> bool:
+    def is_same_attempt(self, other: "StepTick | Finished") -> bool:
         """Whether this note and `other` belong to the same attempt at the same step."""
         mine = (self.run, self.pattern, self.step, self.attempt)
         return mine == (other.run, other.pattern, other.step, other.attempt)

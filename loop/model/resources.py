@@ -32,7 +32,7 @@ class KernelResources(Model):
         return self.spill_stores or self.spill_loads
 
     @property
-    def short(self) -> str:
+    def short_name(self) -> str:
         """The kernel's name without return type and parameters."""
         return short_name(self.name)
 

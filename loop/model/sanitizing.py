@@ -27,7 +27,7 @@ class SanitizerReport(Model):
     block: str = ""
 
     @property
-    def where(self) -> str:
+    def location_text(self) -> str:
         """Location as text, with a leading space: ` in small_kernel at small.cuh:99, called at b.cu:3`."""
         kernel = f" in {self.kernel}" if self.kernel else ""
         places = f" at {', called at '.join(self.places)}" if self.places else ""
@@ -49,20 +49,20 @@ class SanitizerRun(Model):
     why: str = ""
 
     @property
-    def first(self) -> SanitizerReport | None:
+    def first_error(self) -> SanitizerReport | None:
         """The first finding with severity `error`; None if there is none."""
         return next((report for report in self.reports if report.severity == "error"), None)
 
     @property
-    def told(self) -> str:
+    def summary_text(self) -> str:
         """Summary: `small has a race in small_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`."""
-        first = self.first
+        first = self.first_error
         if first is None:
             return f"{self.variant} is {self.status}"
         on = self.workload or f"one of {len(self.workloads)} workloads"
         more = f" ({self.total - 1} more)" if self.total > 1 else ""
         article = "an" if first.kind[0] in "aeiou" else "a"
-        return f"{self.variant} has {article} {first.kind}{first.where}, on {on}: {first.words}{more}"
+        return f"{self.variant} has {article} {first.kind}{first.location_text}, on {on}: {first.words}{more}"
 
 
 class SanitizeOutput(Output):

@@ -88,7 +88,7 @@ class Attribute(Model):
         return isinstance(value, int | float) and not isinstance(value, bool)
 
     @property
-    def initial(self) -> bool | int | float | str | None:
+    def default_value(self) -> bool | int | float | str | None:
         """The default value. Without a stated one: False for a flag, the first word for a choice."""
         if self.default is None and self.kind in ("flag", "choice"):
             return False if self.kind == "flag" else self.choices[0]
@@ -142,7 +142,7 @@ class Signature(Model):
         return tuple(dict.fromkeys(word for word in (*words, *self.sizes) if word != ANY))
 
     @property
-    def named(self) -> dict[str, Attribute]:
+    def attributes_and_parameters(self) -> dict[str, Attribute]:
         """Attributes and parameters: all values that a workload may set besides sizes."""
         return {**self.attributes, **self.parameters}
 
@@ -153,7 +153,7 @@ class Signature(Model):
         return bool(self.inputs) and len(self.outputs) == 1 and ANY not in texts and not self.updates
 
     @property
-    def output(self) -> str:
+    def output_dimensions(self) -> str:
         """Dimensions of the only output. Valid only if `is_plain`."""
         return next(iter(self.outputs.values()))
 

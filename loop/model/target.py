@@ -65,7 +65,7 @@ class Tuning(Model):
         return self
 
     @property
-    def size(self) -> int:
+    def point_count(self) -> int:
         """Number of points: combinations of values."""
         return math.prod(map(len, self.values.values()))
 
@@ -80,12 +80,12 @@ class Tuning(Model):
         same = [key for key in self.best if (key == "cpu") == (device == "cpu")]
         return self.best.get(device) or (self.best[same[0]] if same else None)
 
-    def defines(self, chosen: Values) -> tuple[str, ...]:
+    def macro_flags(self, chosen: Values) -> tuple[str, ...]:
         """Compiler flags for these values, such as `-DTILE_ROWS=64`."""
-        return tuple(f"-D{self.macro}_{field.upper()}={literal(value)}" for field, value in chosen.items())
+        return tuple(f"-D{self.macro}_{field.upper()}={literal_text(value)}" for field, value in chosen.items())
 
 
-def literal(value: Value) -> str:
+def literal_text(value: Value) -> str:
     """A value as text for C and YAML: `true`, `64`."""
     return str(value).lower()
 
@@ -110,7 +110,7 @@ class ResourceBudget(Model):
     blocks_per_sm: Annotated[int, Field(ge=1)] | None = None
     """Minimum number of blocks that fit on one multiprocessor at a time."""
 
-    def fits(self, name: str) -> bool:
+    def applies_to(self, name: str) -> bool:
         """Whether the budget applies to the kernel with this demangled name."""
         return self.kernel in name
 
@@ -136,7 +136,7 @@ class Instances(Model):
                 raise ValueError(f"{field}: {{{name}}}, {known}")
         return self
 
-    def promised(self) -> Iterator[tuple[str, str]]:
+    def required_symbols(self) -> Iterator[tuple[str, str]]:
         """Each required symbol, with the source line that instantiates it."""
         for choice in itertools.product(*self.over.values()):
             symbol, line = self.symbol, self.line
@@ -177,7 +177,7 @@ class BuildRecipe(Model):
     `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, which has all of its instructions. `{tuned}`
     becomes the macros of the target's `tuning`."""
 
-    def filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
+    def with_placeholders_filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
         """Replace placeholders (`words`: placeholder to flags). A partial match needs exactly one word."""
         flags: list[str] = []
         for flag in self.flags:
@@ -251,10 +251,10 @@ class CAbiVariant(_Variant):
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler must refuse."""
 
-    def emulated(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
+    def built_for_emulator(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
         """The variant as built for the emulator: a CPU variant with the `emulation` recipe. `tuned`: macros."""
         assert self.emulation is not None
-        build = self.emulation.filled({TUNED: tuned})
+        build = self.emulation.with_placeholders_filled({TUNED: tuned})
         return self.model_copy(update={"device": "cpu", "build": build})
 
 
@@ -403,7 +403,7 @@ class Target(Model):
         return self.signature.is_plain and self.generator is None and self.modules is None
 
     @property
-    def functions(self) -> tuple[str, ...]:
+    def python_functions(self) -> tuple[str, ...]:
         """Names of all Python functions in the manifest that judge outputs or make inputs."""
         every = [self.reference, self.plain, self.baseline, self.generator, self.checker]
         every += [self.modules.arguments if self.modules else None, *self.faults.values()]
@@ -411,7 +411,7 @@ class Target(Model):
             every += [part.reference, part.plain, part.inputs, part.form]
         return (*(function.python for function in every if function), *self.properties)
 
-    def part(self, component: Component) -> "Target":
+    def component_target(self, component: Component) -> "Target":
         """A component as a separate target. Its only workload set is `component`."""
         outputs = {OUTPUT: component.output}
         types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
@@ -430,34 +430,36 @@ class Target(Model):
         }
         return self.model_copy(update=fields)
 
-    def compiled(self, name: str, architecture: str) -> CAbiVariant:
+    def compiled_variant(self, name: str, architecture: str) -> CAbiVariant:
         """A compiled variant with placeholders filled. `architecture`: compute capability, as `sm_89`."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
         words = {
             f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
             ARCH: (architecture,),
-            TUNED: self.tuned("cpu" if variant.device == "cpu" else architecture),
+            TUNED: self.tuning_macros("cpu" if variant.device == "cpu" else architecture),
         }
-        return variant.model_copy(update={"build": variant.build.filled(words)})
+        return variant.model_copy(update={"build": variant.build.with_placeholders_filled(words)})
 
-    def emulation(self, name: str, device: str = "") -> CAbiVariant:
+    def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
         """A variant as built for the emulator, with the tuned values of a device. Default: the first GPU."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        return variant.emulated(self.tuned(device or next(iter(self.devices), "sm_89")))
+        return variant.built_for_emulator(self.tuning_macros(device or next(iter(self.devices), "sm_89")))
 
-    def tuned(self, device: str) -> tuple[str, ...]:
+    def tuning_macros(self, device: str) -> tuple[str, ...]:
         """Compiler macros of all tuned values for a device: `cpu` or a compute capability."""
         chosen = ((tuning, tuning.best_on(device)) for tuning in self.tuning.values())
-        return tuple(macro for tuning, values in chosen if values is not None for macro in tuning.defines(values))
+        return tuple(
+            macro for tuning, values in chosen if values is not None for macro in tuning.macro_flags(values)
+        )
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""
         return tuple(name for name, variant in self.variants.items() if variant.device in (device, "any"))
 
     @property
-    def emulated(self) -> tuple[str, ...]:
+    def emulated_variants(self) -> tuple[str, ...]:
         """Names of the variants that have a build for the emulator."""
         recipes = {name: getattr(variant, "emulation", None) for name, variant in self.variants.items()}
         return tuple(name for name, recipe in recipes.items() if recipe)

@@ -31,7 +31,7 @@ class WorkloadError(ValueError):
         """All valid keys if `key` is unknown; else empty."""
 
 
-class Takes(Protocol):
+class CallConditions(Protocol):
     """A variant's statement of the calls that it supports."""
 
     @property
@@ -43,7 +43,7 @@ class Takes(Protocol):
         """Condition on sizes, attributes and type for supported calls; None: all calls."""
 
 
-def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
+def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
     """All workloads of the named sets, in order, without duplicates.
 
     `dtype`: element type of entries that name none. A workload's seed depends only on `seed` and its
@@ -54,18 +54,18 @@ def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> 
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
         for values in itertools.product(*lists):
-            workload = single(target, dict(zip(entry, values, strict=True)), dtype, seed)
+            workload = make_workload(target, dict(zip(entry, values, strict=True)), dtype, seed)
             workloads.setdefault(workload.name, workload)
     return tuple(workloads.values())
 
 
-def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
+def make_workload(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
     """One workload from an entry without lists. Raises WorkloadError if it does not fit the signature."""
     signature = target.signature
-    sizes = _sizes(signature, entry)
+    sizes = _expand_sizes(signature, entry)
     attributes: dict[str, Scalar | None] = {}
-    for key, attribute in signature.named.items():
-        attributes[key] = value = entry.get(key, attribute.initial)
+    for key, attribute in signature.attributes_and_parameters.items():
+        attributes[key] = value = entry.get(key, attribute.default_value)
         if key in entry and not attribute.admits(value):
             expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
             raise WorkloadError(key, expected, repr(value))
@@ -74,17 +74,21 @@ def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int 
     kinds = (*VALUES, *target.values)
     if chosen not in ITEM_SIZES:
         raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(chosen))
-    if values not in kinds and scale_of(str(values)) is None:
+    if values not in kinds and parse_scale(str(values)) is None:
         raise WorkloadError("values", f"one of {', '.join(kinds)}", repr(values))
-    weight = 1.0 if "weight" in (*signature.named, *signature.dimensions) else entry.get("weight", 1.0)
+    weight = (
+        1.0
+        if "weight" in (*signature.attributes_and_parameters, *signature.dimensions)
+        else entry.get("weight", 1.0)
+    )
     if isinstance(weight, bool | str) or not 0 < weight < math.inf:
         raise WorkloadError("weight", "a number above 0", repr(weight))
-    name = _name(signature, sizes, attributes, str(chosen), str(values))
+    name = _workload_name(signature, sizes, attributes, str(chosen), str(values))
     fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values, "weight": weight}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
-def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
+def _expand_sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
     """Dimension to size, shorthands expanded. Raises WorkloadError for unknown or missing names."""
     sizes: dict[str, int] = {}
     for key, value in entry.items():
@@ -92,8 +96,8 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
         if names and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
-        if not names and key not in signature.named and key not in RESERVED:
-            known = [*signature.shorthand, *signature.dimensions, *signature.named, *RESERVED]
+        if not names and key not in signature.attributes_and_parameters and key not in RESERVED:
+            known = [*signature.shorthand, *signature.dimensions, *signature.attributes_and_parameters, *RESERVED]
             raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
         if name not in sizes:
@@ -101,16 +105,22 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
     return {name: sizes[name] for name in signature.dimensions}
 
 
-def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str) -> str:
+def _workload_name(
+    signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str
+) -> str:
     """Unique name of a workload, without default values: `B1 H1 S64 D64 causal float16`."""
-    words = [f"{name}{size}" for name, size in _short_sizes(signature, sizes).items()]
+    words = [f"{name}{size}" for name, size in _shorten_sizes(signature, sizes).items()]
     for name, value in attributes.items():
-        if value is None or value == signature.named[name].initial:
+        if value is None or value == signature.attributes_and_parameters[name].default_value:
             continue
         if isinstance(value, bool):
             words.append(name if value else f"{name}=no")
         elif isinstance(value, str):
-            others = {other: attribute for other, attribute in signature.named.items() if other != name}
+            others = {
+                other: attribute
+                for other, attribute in signature.attributes_and_parameters.items()
+                if other != name
+            }
             elsewhere = {word for attribute in others.values() for word in attribute.choices}
             clear = value not in {*others, *VALUES, *ITEM_SIZES, *elsewhere}
             words.append(value if clear else f"{name}={value}")
@@ -121,7 +131,7 @@ def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, d
     return " ".join(words if values == "normal" else [*words, values])
 
 
-def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
+def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     """Sizes, with each shorthand in place of its dimensions if these are equal."""
     short = dict(sizes)
     for word, names in signature.shorthand.items():
@@ -132,24 +142,24 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     return short
 
 
-def counted_work(formula: str | None, workload: Workload) -> float | None:
+def evaluate_work(formula: str | None, workload: Workload) -> float | None:
     """Value of a target's `flops` or `bytes` formula for one call; None without a formula."""
     if formula is None:
         return None
     return Expression.parse(formula).evaluate_number(workload.formula_values)
 
 
-def operations(target: Target, workload: Workload) -> float:
+def count_operations(target: Target, workload: Workload) -> float:
     """Operations of a call by the manifest's `flops`; without it the product of all sizes."""
-    return counted_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
+    return evaluate_work(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
-def accepts(variant: Takes, workload: Workload) -> bool:
+def is_supported(variant: CallConditions, workload: Workload) -> bool:
     """Whether a variant supports a workload, by its element types and its `takes` condition."""
-    return workload.dtype in variant.dtypes and not unsupported(variant, workload)
+    return workload.dtype in variant.dtypes and not reason_unsupported(variant, workload)
 
 
-def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
+def reason_unsupported(variant: CallConditions, workload: Workload, layout: Layout = "contiguous") -> str:
     """Why `takes` excludes a workload, as in `D=250`, or empty. Raises ExpressionError if it has no value."""
     if variant.takes is None:
         return ""
@@ -165,24 +175,24 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
+def tensor_shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
     """Shape of a tensor in a workload. `dimensions`: as in the signature, `B H Sq D`."""
     return tuple(workload.sizes[name] for name in dimensions.split())
 
 
-def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
+def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     """The fill of each input of a workload, in the signature's order."""
     names = target.signature.inputs
     if workload.values == "constant":
         return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
-    scale = 4.0 if workload.values == "wide" else scale_of(workload.values)
+    scale = 4.0 if workload.values == "wide" else parse_scale(workload.values)
     if scale is not None:
         return tuple(Fill(scale=scale) for _ in names)
     chosen = target.values.get(workload.values, {})
     return tuple(chosen.get(name, Fill()) for name in names)
 
 
-def scale_of(values: str) -> float | None:
+def parse_scale(values: str) -> float | None:
     """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
     match = SCALED.fullmatch(values)
     with contextlib.suppress(ValueError):
@@ -191,15 +201,15 @@ def scale_of(values: str) -> float | None:
     return None
 
 
-def scaled(scale: float) -> str:
+def scaled_normal(scale: float) -> str:
     """The kind of normal values with this standard deviation, as in `normal*0.001`."""
     return f"normal*{scale:g}"
 
 
-def weights(target: Target, dtype: Dtype) -> dict[str, float]:
+def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
     """Workload name to weight, over all sets. Default weight: 1."""
     known: dict[str, float] = {}
-    for workload in (w for name in target.workloads for w in expand(target, [name], dtype)):
+    for workload in (w for name in target.workloads for w in expand_sets(target, [name], dtype)):
         if workload.weight != 1 or workload.name not in known:
             known[workload.name] = workload.weight
     return known
@@ -210,18 +220,18 @@ def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
     attributes = {
         name: value
         for name, value in workload.attributes.items()
-        if value is not None and value != signature.named[name].initial
+        if value is not None and value != signature.attributes_and_parameters[name].default_value
     }
     kind = {} if workload.values == "normal" else {"values": workload.values}
-    return {**_short_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
+    return {**_shorten_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
 
 
-def as_words(entry: Mapping[str, Scalar]) -> str:
+def format_entry(entry: Mapping[str, Scalar]) -> str:
     """An entry as command-line words: `B=1 S=65 causal=true dtype=float16`."""
     return " ".join(f"{key}={_text(value)}" for key, value in entry.items())
 
 
-def read_words(text: str) -> dict[str, Scalar]:
+def parse_entry(text: str) -> dict[str, Scalar]:
     """Parse the text of `as_words`, also with commas. Raises WorkloadError for a word without a value."""
     entry: dict[str, Scalar] = {}
     for word in text.replace(",", " ").split():
@@ -241,10 +251,10 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     for name, text in {**signature.inputs, **signature.outputs}.items():
         if text != ANY:
             item = ITEM_SIZES[signature.types.get(name, workload.dtype)]
-            sizes[name] = math.prod(shape(text, workload)) * item
+            sizes[name] = math.prod(tensor_shape(text, workload)) * item
     return sizes
 
 
-def working_set(target: Target, workload: Workload) -> int:
+def working_set_bytes(target: Target, workload: Workload) -> int:
     """Total bytes of all tensors of a call whose dimensions are in the signature."""
     return sum(tensor_bytes(target, workload).values())

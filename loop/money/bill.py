@@ -10,7 +10,7 @@ from loop.model.index import SessionRow
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
-from loop.model.profile import same_card
+from loop.model.profile import is_same_gpu_model
 from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30
@@ -37,7 +37,7 @@ class Used:
 
     def priced(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
         """A charge for each resource at the card's prices, or the reason why it has no figure."""
-        rate, waiting = machine_rate(card, self.device, self.gpu), card.find(card.waiting)
+        rate, waiting = machine_rate(card, self.device, self.gpu), card.find_rate(card.waiting)
         if rate is not None:
             yield _by_time(rate, max(self.seconds, rate.minimum_s))
         elif self.device == "cuda":
@@ -46,7 +46,7 @@ class Used:
             yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
         if waiting is not None:
             yield _by_time(waiting, self.seconds, "stated")
-        ai, hourly = self.ai, card.find(card.ai)
+        ai, hourly = self.ai, card.find_rate(card.ai)
         if ai is None:
             unknown = Unmeasured(resource="ai", reason=self.ai_reason)
             yield unknown if hourly is None else _by_time(hourly, self.seconds, "stated")
@@ -133,7 +133,7 @@ def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
 def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
     """A sentence for each charged price that is too old, or dated in the future."""
     for item in charges:
-        rate = card.find(item.rate)
+        rate = card.find_rate(item.rate)
         if rate is None or rate.resource not in MARKET or item.basis != "measured":
             continue
         days = (today - rate.as_of).days
@@ -145,7 +145,9 @@ def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) 
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
     """The rates at which each second of a session is charged."""
-    return tuple(rate for rate in (machine_rate(card, device, gpu), card.find(card.waiting)) if rate is not None)
+    return tuple(
+        rate for rate in (machine_rate(card, device, gpu), card.find_rate(card.waiting)) if rate is not None
+    )
 
 
 def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
@@ -156,7 +158,7 @@ def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
     """Dollars that an hour of a session costs, without AI."""
-    rates = charged_rates(card.attended(head.attended), head.device, head.gpu)
+    rates = charged_rates(card.with_waiting_person(head.attended), head.device, head.gpu)
     return sum(rate.usd_per_hour for rate in rates)
 
 
@@ -165,20 +167,20 @@ def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
 
     `NVIDIA H100 80GB HBM3` matches `NVIDIA H100`; a rate without a GPU fits any.
     """
-    rate = card.find(card.gpu)
-    fits = rate is not None and (rate.gpu is None or gpu is None or same_card(rate.gpu, gpu))
+    rate = card.find_rate(card.gpu)
+    fits = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
     return rate if fits else None
 
 
 def no_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
-    rate = card.find(card.gpu)
+    rate = card.find_rate(card.gpu)
     of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
     problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
     counts = {name: machine.count for machine in card.machines for name in (machine.name, f"{machine.name}/spot")}
     prices = {}
-    for rate in card.every:
-        if rate.resource == "gpu" and rate.gpu and gpu and same_card(rate.gpu, gpu):
+    for rate in card.all_rates:
+        if rate.resource == "gpu" and rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
             many = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
             prices[rate.name] = f"{rate.name}, {rate.gpu}: ${rate.usd_per_hour:.2f} an hour{many} ({rate.as_of})"
     if not prices:

@@ -60,7 +60,7 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     """A session that never closed, charged for the steps in its journal."""
     seconds = sum(run.seconds for run in session.runs)
     used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
-    charged = make_bill(used, card.attended(session.attended))
+    charged = make_bill(used, card.with_waiting_person(session.attended))
     facts = {"charges": charged.charges, "unmeasured": charged.unmeasured, "usd": charged.usd}
     return session.model_copy(update={**facts, "seconds": seconds, "notes": (NEVER_CLOSED,)})
 
@@ -129,7 +129,7 @@ def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print the rate card, with the age of each price."""
     card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
-    for rate in card.every:
+    for rate in card.all_rates:
         age, charged_at = (today - rate.as_of).days, rate.name in (card.gpu, card.waiting, card.ai)
         prices.append(AgedRate(**dict(rate), age_days=age, old=age > STALE_DAYS, charged_at=charged_at))
     if as_json:

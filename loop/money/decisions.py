@@ -77,13 +77,13 @@ def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
 
     Raises UsageError if the card has no price for them.
     """
-    named = card.find(card.waiting)
+    named = card.find_rate(card.waiting)
     stated: Waiting = "nobody" if named is None else "agent" if named.resource == "ai" else "engineer"
     who = waiting or stated
     if who == "nobody":
         return who, 0.0
     resource = "ai" if who == "agent" else "engineer"
-    first = (named, card.find(card.ai), *card.rates)
+    first = (named, card.find_rate(card.ai), *card.rates)
     rate = next((rate for rate in first if rate is not None and rate.resource == resource), None)
     if rate is None:
         raise UsageError(

@@ -108,7 +108,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     if tree is None:
         tree = yield from _prepared(context, subject[0].variant)
     brief = yield from _write(context, *subject, tree, arguments)
-    if context.task.campaign.unattended:
+    if context.task.campaign.is_unattended:
         return (yield from campaign.next_candidate(context, brief, tree))
     result = _edited(context, brief, tree)
     error = "" if result.paused else (yield from compiler_refusal(context, brief.variant, tree))
@@ -195,7 +195,7 @@ def _write(
         ratios=standing,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
-        answer=str(tree.root / ANSWER) if context.task.campaign.unattended else "",
+        answer=str(tree.root / ANSWER) if context.task.campaign.is_unattended else "",
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),

@@ -21,7 +21,7 @@ from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.model.campaign import Ended, Proposal
 from loop.model.change import Brief, BriefOutput, jobs_of
-from loop.model.jobs import usd_of
+from loop.model.jobs import jobs_usd
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken, apply_proposal, current_edit, page_of
 from loop.optimize.keeping import CampaignSpent
@@ -169,17 +169,17 @@ def why_over(context: Context) -> str | None:
 def spent_by(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far."""
     past, proposals = SessionChanges(context.finished), proposals_in(workshop(context).notes.parent)
-    use, unattended = proposing.total_usage(p.use for p in proposals if p.use), context.task.campaign.unattended
+    use, unattended = proposing.total_usage(p.use for p in proposals if p.use), context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
-    machine_usd = seconds / 3600 * context.task.usd_per_hour + usd_of(jobs_of(context.finished))
+    machine_usd = seconds / 3600 * context.task.usd_per_hour + jobs_usd(jobs_of(context.finished))
     return CampaignSpent(
         candidates=len(past.proposals) if unattended else len(past.tried),
         without_gain=past.without_gain if unattended else 0,
         seconds=seconds,
         gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
         usd=(use.usd or 0.0) + machine_usd,
-        tokens=use.tokens,
+        tokens=use.total_tokens,
         ratio=past.gained,
         done=any(proposal.ended == "done" for proposal in past.proposals),
     )
@@ -236,5 +236,5 @@ def so_far(proposals: Sequence[Proposal], kept: int) -> str:
     use = proposing.total_usage(used)
     part = " in part" if any(each.usd is None for each in used) else ""
     usd = f"${use.usd:.2f} of AI{part}" if use.usd is not None else "AI unknown"
-    tokens = f"{use.tokens:,} tokens" if use.tokens else "tokens unknown"
+    tokens = f"{use.total_tokens:,} tokens" if use.total_tokens else "tokens unknown"
     return f"so far {len(proposals)} proposed, {kept} kept, {usd}, {tokens}"

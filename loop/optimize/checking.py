@@ -23,7 +23,7 @@ from loop.model.base import Model
 from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import Output
 from loop.model.target import Workload
-from loop.model.workloads import accepts, operations
+from loop.model.workloads import count_operations, is_supported
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
@@ -123,7 +123,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
     missing = kernel.unverified_sets(context, fields["built"], allowance.left_out)
-    wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
+    wrong = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
     fields |= {"verified": verified, "wrong": wrong, "variants": checks}
     for name, failed in wrong.items():
         message = f"{name}: {failed[0]}"
@@ -149,7 +149,7 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     """
     sets = note.sets if note else tuple(context.bench.target.workloads)
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    size = partial(operations, context.bench.target)
+    size = partial(count_operations, context.bench.target)
     of = [kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads]
     turns = kernel.distinct_workloads(
         workload for turn in zip_longest(*of) for workload in turn if workload is not None
@@ -172,7 +172,7 @@ def _speed(
     if incumbent is not None:
         rival, against = bench.side(name, incumbent).renamed("incumbent"), "the incumbent"
     every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
-    accepted = [workload for workload in every if accepts(side, workload)]
+    accepted = [workload for workload in every if is_supported(side, workload)]
     worst = [workload for workload in accepted if note and workload.name == note.workload]
     if not accepted:
         return []

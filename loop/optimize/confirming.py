@@ -20,7 +20,7 @@ from loop.model.base import Model
 from loop.model.change import Confirmed, ConfirmOutput
 from loop.model.measurement import Build, Segment
 from loop.model.target import Workload
-from loop.model.workloads import accepts
+from loop.model.workloads import is_supported
 from loop.optimize.session_changes import SessionChanges
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
@@ -60,7 +60,7 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
         segments += timings.segments
     output = ConfirmOutput(
         ok=not wrong,
-        message="; ".join(wrong or [f"{figure.variant} {figure.words}" for figure in confirmed] or missing),
+        message="; ".join(wrong or [f"{figure.variant} {figure.speedup_text}" for figure in confirmed] or missing),
         confirmed=tuple(confirmed),
         seed=fresh_seed(context),
         not_exercised=tuple(missing),
@@ -88,7 +88,7 @@ def _one(
     sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     unseen = held_out(context, timed)
-    accepted = [workload for workload in (*timed, *unseen) if accepts(sides[1], workload)]
+    accepted = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()

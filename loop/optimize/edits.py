@@ -39,7 +39,7 @@ def own_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
 
 def judging_files_of(target: Target, folder: Path) -> set[str]:
     """Files of a target that define correctness and the baseline, manifest included."""
-    modules = [name.partition(":")[0] for name in target.functions if ":" in name]
+    modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
     return {MANIFEST, *files_of(modules, folder)}
 
 
@@ -55,8 +55,8 @@ def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, t
         if isinstance(variant, Buildable) and other not in context.task.variants:
             files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources
             if isinstance(variant, CAbiVariant):  # Scan with any available compiler, else list sources.
-                recipes = [bench.target.compiled(other, bench.architecture)]
-                recipes += [bench.target.emulation(other)] if variant.emulation else []
+                recipes = [bench.target.compiled_variant(other, bench.architecture)]
+                recipes += [bench.target.emulated_variant(other)] if variant.emulation else []
                 for recipe in reversed(recipes):
                     with contextlib.suppress(BuildFailed):
                         files = (yield from build.scan(recipe, folder, bench.include)).files

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from loop.base.stats import geometric_mean, times
 from loop.model.campaign import Campaign
-from loop.model.change import DecisionOutput, Outcome, as_of_target
+from loop.model.change import DecisionOutput, Outcome, as_target_step
 from loop.model.money import Gains
-from loop.model.output import by_run
+from loop.model.output import outputs_by_run
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.timing.against_known_good import CompareOutput
@@ -57,9 +57,13 @@ def kept_changes_gains(finished: Iterable[Finished]) -> Gains:
     Changes build on each other, so their savings add up.
     """
     records = latest_attempts(finished)
-    changes = [as_of_target(record) for record in records if record.action == "change.compare"]
-    compared = dict(by_run(changes, CompareOutput))
-    kept = {run: output.tried for run, output in by_run(records, DecisionOutput) if output.kept and output.tried}
+    changes = [as_target_step(record) for record in records if record.action == "change.compare"]
+    compared = dict(outputs_by_run(changes, CompareOutput))
+    kept = {
+        run: output.tried
+        for run, output in outputs_by_run(records, DecisionOutput)
+        if output.kept and output.tried
+    }
     saved = []
     for run, change in kept.items():
         pairs = [

@@ -29,7 +29,7 @@ from loop.model.jobs import JobRun
 from loop.model.record import KnownGood
 from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
-from loop.model.workloads import accepts
+from loop.model.workloads import is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.repository import export
 from loop.repository.worktree import Worktree
@@ -65,7 +65,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     jobs = []
     for name, build in builds.items():
         side = bench.side(name, build)
-        accepted = tuple(workload for workload in timed if accepts(side, workload))
+        accepted = tuple(workload for workload in timed if is_supported(side, workload))
         jobs.append(Job(side, accepted, layouts=False, enough=True))
     for checks in (yield from verify(bench, jobs)):
         if checks.first_failure:

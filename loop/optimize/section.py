@@ -14,11 +14,11 @@ from loop.model.change import (
     DecisionOutput,
     JudgedOutput,
     TriedPoint,
-    as_of_target,
-    proposals,
+    as_target_step,
+    latest_proposals,
 )
 from loop.model.money import AiUse
-from loop.model.output import MeasureOutput, by_run, outputs_of, read_output
+from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict
 from loop.profile.bottleneck import outcome_text
@@ -47,10 +47,10 @@ JUDGED = (
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """A session's changes, tuning searches, and where kept changes are; empty without any."""
     records = latest_attempts(finished)
-    decided, rows = by_run(records, DecisionOutput), []
+    decided, rows = outputs_by_run(records, DecisionOutput), []
     tried = {run: decision.tried for run, decision in decided if decision.tried}
     for run, change in tried.items():
-        steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
+        steps = (as_target_step(r) for r in records if r.run == run and r.action == "change.measure")
         verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
         speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
         ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
@@ -120,7 +120,7 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
-        rows.append((trial.words, trial.outcome, *ratios, trial.reason))
+        rows.append((trial.values_text, trial.outcome, *ratios, trial.reason))
     hidden = len(trials) - len(rows)
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
@@ -135,7 +135,7 @@ def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
     records = latest_attempts(finished)
     return {
         "judged": tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
-        "proposals": proposals(outputs_of(records, BriefOutput)),
+        "proposals": latest_proposals(outputs_of(records, BriefOutput)),
         "confirmed": tuple(figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed),
     }
 
@@ -143,9 +143,9 @@ def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
 def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
     for final in (final for output in outputs_of(records, ConfirmOutput) for final in output.confirmed):
-        yield f"{final.variant} {final.words}, measured when all was over, on fresh values"
+        yield f"{final.variant} {final.speedup_text}, measured when all was over, on fresh values"
     briefs = outputs_of(records, BriefOutput)
-    proposed = proposals(briefs)
+    proposed = latest_proposals(briefs)
     if not proposed:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
@@ -154,8 +154,10 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
-    runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
-    changes = {run: decision.tried.number for run, decision in by_run(records, DecisionOutput) if decision.tried}
+    runs = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
+    changes = {
+        run: decision.tried.number for run, decision in outputs_by_run(records, DecisionOutput) if decision.tried
+    }
     priced = use.usd is not None or bool(use.models)
     for proposal in proposed:
         change = changes.get(runs.get(proposal.number, -1))
@@ -181,4 +183,4 @@ def _used(use: AiUse | None) -> str:
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
     usd = f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"
-    return f"{usd}, {f'{use.tokens:,} tokens' if use.tokens else 'tokens unknown'}"
+    return f"{usd}, {f'{use.total_tokens:,} tokens' if use.total_tokens else 'tokens unknown'}"

@@ -18,10 +18,10 @@ from loop.model.change import (
     DecisionOutput,
     JudgedOutput,
     TriedChange,
-    as_of_target,
-    proposals,
+    as_target_step,
+    latest_proposals,
 )
-from loop.model.output import MeasureOutput, Output, by_run, read_output
+from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
@@ -43,7 +43,7 @@ class SessionChanges:
     @property
     def decisions(self) -> list[tuple[int, DecisionOutput]]:
         """Run number and decision of each judged change."""
-        return by_run(self.finished, DecisionOutput)
+        return outputs_by_run(self.finished, DecisionOutput)
 
     @property
     def tried(self) -> tuple[TriedChange, ...]:
@@ -53,12 +53,12 @@ class SessionChanges:
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         """The proposals of a campaign, in order."""
-        return proposals(output for _, output in by_run(self.finished, BriefOutput))
+        return latest_proposals(output for _, output in outputs_by_run(self.finished, BriefOutput))
 
     @property
     def judged_edits(self) -> set[str]:
         """Hashes of the patches judged so far, the current one included."""
-        return {brief.digest for _, brief in by_run(self.finished, BriefOutput) if brief.digest}
+        return {brief.digest for _, brief in outputs_by_run(self.finished, BriefOutput) if brief.digest}
 
     @property
     def gained(self) -> float:
@@ -122,14 +122,14 @@ class SessionChanges:
     @property
     def first_base(self) -> str:
         """Commit that the session's first change was based on; empty before there is one."""
-        return next((output.base for _, output in by_run(self.finished, BriefOutput) if output.base), "")
+        return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
     def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, latest first: of the original target, and of kept changes."""
         kept_runs = {run for run, decision in self.decisions if decision.kept and changes}
         for record in reversed(self.finished):
             if not record.action.startswith(ON_CHANGE) or record.run in kept_runs:
-                output = read_output(as_of_target(record), kind)
+                output = read_output(as_target_step(record), kind)
                 if output:
                     yield output
 
@@ -155,7 +155,7 @@ class ChangeAtHand:
 
     def found(self, kind: type[Kind]) -> Kind | None:
         """The output of this type, from the change's steps; None if none produced it."""
-        read = (read_output(as_of_target(record), kind) for record in self.records)
+        read = (read_output(as_target_step(record), kind) for record in self.records)
         return next((output for output in read if output), None)
 
     def refuse_edited(self) -> None:
@@ -186,7 +186,7 @@ def own_tree(context: Context, shop: Workshop) -> Worktree | None:
 
 def change_at_hand(context: Context) -> ChangeAtHand:
     """The current change. Raises LoopError if its worktree or its edit is missing."""
-    briefs = by_run(context.finished, BriefOutput)
+    briefs = outputs_by_run(context.finished, BriefOutput)
     if not briefs or not briefs[-1][1].edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
     shop = workshop(context)
@@ -219,7 +219,7 @@ def candidate(context: Context) -> Iterator[Context]:
             context,
             bench=bench,
             task=task,
-            finished=tuple(as_of_target(record) for record in at_hand.records),
+            finished=tuple(as_target_step(record) for record in at_hand.records),
             past=replace(context.past, known_good=good),
         )
 

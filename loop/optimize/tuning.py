@@ -33,7 +33,7 @@ from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.plan import Identifier
 from loop.model.target import Target, Tuning, Values, Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.optimize.briefing import keeping_rule
 from loop.optimize.edits import current_edit
 from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
@@ -97,7 +97,9 @@ class PointSearch:
     def workloads(self) -> tuple[Workload, ...]:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
-        return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed)
+        return expand_sets(
+            target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed
+        )
 
     def drop(self, values: Values, outcome: str, reason: str) -> None:
         """Remove a point from the search, and record why."""
@@ -110,7 +112,7 @@ class PointSearch:
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         with contextlib.suppress(BuildFailed):  # A hash of all but the values.
-            recipe, defines = self._recipe(self.incumbent), tuning.defines(self.incumbent)
+            recipe, defines = self._recipe(self.incumbent), tuning.macro_flags(self.incumbent)
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
@@ -142,7 +144,7 @@ class PointSearch:
         """The build recipe of the variant with these values."""
         target, tuned = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
         target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuned}})
-        return target.compiled(self.tuning.variant, self.bench.architecture)
+        return target.compiled_variant(self.tuning.variant, self.bench.architecture)
 
     def verify(self) -> Generator[Tick, None, None]:
         """Remove points that are wrong, hang or crash."""
@@ -215,7 +217,7 @@ class PointSearch:
             sound = [ratio for ratio in ratios if ratio is not None]
             highest = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
             counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
-        others = self.tuning.size - (self.incumbent in self.tuning.points)
+        others = self.tuning.point_count - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
@@ -236,7 +238,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     if not names:
         return Result(BriefOutput(ok=True, message=f"nothing {'more ' if done else ''}to tune here"))
     name, shop = names[0], workshop(context)
-    size = target.tuning[name].size
+    size = target.tuning[name].point_count
     if size > arguments.most:
         message = f"{name} has {size} points, and at most {arguments.most} are tried"
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"

@@ -13,7 +13,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
-from loop.model.workloads import counted_work, working_set
+from loop.model.workloads import evaluate_work, working_set_bytes
 from loop.profile import bottleneck
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes
@@ -222,7 +222,7 @@ def _look(
 def _look_at_roof(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
-    flops, moved = (counted_work(text, workload) for text in (target.flops, target.bytes))
+    flops, moved = (evaluate_work(text, workload) for text in (target.flops, target.bytes))
     facts = roof.facts(flops, moved, seconds)
     notes.tell(facts)
     notes.sources |= {name: roof.source for name in ON_ROOF if facts[name] is not None}
@@ -244,7 +244,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
             return PeakRates(source="no peak of this GPU is in the manifest")
         return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
     workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
-    largest = max(working_set(bench.target, workload) for workload in workloads)
+    largest = max(working_set_bytes(bench.target, workload) for workload in workloads)
     try:
         return (yield from measure_roof(bench.cache, dtype, bench.threads, largest))
     except LoopError as error:

@@ -36,14 +36,14 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
             promised, speeds = open_.get((*place, variant)), row.speeds.get(variant, {})
             if promised is not None and promised.build != build and promised.workload in speeds:
                 del open_[(*place, variant)]
-                outcomes.append(promised.came_to(speeds[promised.workload], row.id))
+                outcomes.append(promised.outcome_in(speeds[promised.workload], row.id))
         open_ |= {(*place, promise.variant): promise for promise in row.promises if promise.variant not in judged}
     return tuple(outcomes)
 
 
 def outcome_text(outcome: GainOutcome) -> str:
     """Promised and actual gain: `1.1x to 1.2x: 1.14x, inside`."""
-    return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side}"
+    return f"{outcome.promise.text}: {say.times(outcome.actual)}, {outcome.side_of_promise}"
 
 
 def first_match(
@@ -147,4 +147,4 @@ def profile(
     if leaf is None:
         return undecided_leaf
     facts_of_leaf = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
-    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": leaf.promise(facts)})
+    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": leaf.promise_for(facts)})

@@ -23,7 +23,7 @@ from loop.model.resources import (
     short_name,
 )
 from loop.model.target import CAbiVariant, Workload
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import expand_sets, is_supported
 from loop.profile.launch_limits import Placed, blocks_held
 from loop.steps.context import Context
 from loop.workers.bench import Bench
@@ -130,7 +130,7 @@ def compiled_variants(
     """Build each chosen variant for the GPU of `findings`. Returns the successful builds."""
     variants: dict[str, CAbiVariant] = {}
     for name in chosen:
-        variant = context.bench.target.compiled(name, findings.architecture)
+        variant = context.bench.target.compiled_variant(name, findings.architecture)
         if variant.architecture in (None, findings.architecture):
             variants[name] = variant
         else:
@@ -198,7 +198,7 @@ def ask_host_code(
     """
     target, bench = context.bench.target, context.bench
     variants = {
-        name: target.emulation(name, "" if built else findings.architecture)
+        name: target.emulated_variant(name, "" if built else findings.architecture)
         for name, variant in chosen.items()
         if variant.emulation is not None and variant.architecture in (None, findings.architecture)
     }
@@ -228,8 +228,8 @@ def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
         return workload.dtype, sorted((workload.sizes | workload.attributes).items())
 
     target, timed = context.bench.target, timed_workloads(context, variant)
-    every = [workload for dtype in variant.dtypes for workload in expand(target, target.workloads, dtype)]
-    shapes = {str(shape(workload)): workload for workload in every if accepts(variant, workload)}
+    every = [workload for dtype in variant.dtypes for workload in expand_sets(target, target.workloads, dtype)]
+    shapes = {str(shape(workload)): workload for workload in every if is_supported(variant, workload)}
     known = {str(shape(workload)) for workload in timed}
     return [*timed, *(workload for name, workload in shapes.items() if name not in known)]
 
@@ -238,8 +238,8 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    every = expand(target, context.task.plan.workloads, dtype)
-    return [workload for workload in every if accepts(variant, workload)]
+    every = expand_sets(target, context.task.plan.workloads, dtype)
+    return [workload for workload in every if is_supported(variant, workload)]
 
 
 def ask_launches(

@@ -12,10 +12,10 @@ from loop.machine.machine import vector_lanes
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
-from loop.model.profile import DeviceFacts, Occupancy, at_hand
+from loop.model.profile import DeviceFacts, Occupancy, facts_of_present_gpu
 from loop.model.resources import KernelLaunch, Placement
 from loop.model.target import Launch, Variant, Workload
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import expand_sets, is_supported
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
 from loop.steps.context import Context, Result, Working
@@ -158,8 +158,8 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
             missing.append(f"parallelism of {name}: the manifest has no device {default}")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
-        for workload in expand(target, context.task.plan.workloads, dtype):
-            filling = filling_of(context, name, workload, default) if accepts(variant, workload) else None
+        for workload in expand_sets(target, context.task.plan.workloads, dtype):
+            filling = filling_of(context, name, workload, default) if is_supported(variant, workload) else None
             every += [filling] if filling else []
     return Result(_output(every, missing))
 
@@ -202,7 +202,7 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     if not latest:
         return context.bench.gpu
     device = DeviceOutput.model_validate(latest, strict=False)
-    return at_hand(context.bench.target.devices, device.capability, device.name, device.facts)
+    return facts_of_present_gpu(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
 def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
@@ -210,7 +210,10 @@ def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> Parallelis
     parts, learned = [], []
     for name in dict.fromkeys(filling.variant for filling in fillings):
         own = [filling for filling in fillings if filling.variant == name]
-        least, starved = min(own, key=lambda filling: filling.share), sum(filling.starved for filling in own)
+        least, starved = (
+            min(own, key=lambda filling: filling.share),
+            sum(filling.has_empty_slots for filling in own),
+        )
         where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
         if not starved:
             parts.append(f"{where}: filled on all of {len(own)} workloads")
@@ -230,7 +233,7 @@ def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> Parallelis
         not_exercised=tuple(missing),
         learned=tuple(learned),
         fillings=tuple(fillings),
-        starved=tuple(dict.fromkeys(filling.variant for filling in fillings if filling.starved)),
+        starved=tuple(dict.fromkeys(filling.variant for filling in fillings if filling.has_empty_slots)),
         least_share=min((filling.share for filling in fillings), default=None),
     )
 

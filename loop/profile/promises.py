@@ -36,7 +36,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
         if compiler_version(compiler) is not None:
             variants[name] = variant
         elif emulation is not None and compiler_version(emulation.compiler) is not None:
-            variants[name] = target.emulation(name)
+            variants[name] = target.emulated_variant(name)
             missing.append(f"{lacks}; looked at as {emulation.compiler} builds it for the emulator")
         else:
             missing.append(f"{lacks}; {how_to_install(compiler)}")
@@ -103,7 +103,7 @@ def instances(context: Context, arguments: NoArguments) -> Working[PromisesOutpu
             continue
         defined = {_canonical(short_name(name)) for name in names}
         for instance in variants[build.variant].instances:
-            for symbol, line in instance.promised():
+            for symbol, line in instance.required_symbols():
                 count += 1
                 if _canonical(symbol) not in defined:
                     place = {"file": instance.file, "line": line}

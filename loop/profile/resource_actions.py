@@ -142,16 +142,16 @@ def check_budgets(
     """
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
-        own = next((budget for budget in budgets if budget.fits(kernel.name)), None)
+        own = next((budget for budget in budgets if budget.applies_to(kernel.name)), None)
         allowed = own.spill_bytes if own else 0
         if kernel.spill_bytes > allowed:
             most = f", budget {allowed}" if allowed else ""
-            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{most}")
+            spilled.append(f"{kernel.short_name} spills {kernel.spill_bytes} bytes{most}")
         if own is None:
             continue
         placed = [placement for placement in placements if placement.symbol == kernel.symbol]
         if not placed and kernel.entry and (own.blocks_per_sm or own.shared_bytes is not None):
-            unchecked.append(kernel.short)
+            unchecked.append(kernel.short_name)
         shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
         limits = {
             "registers": (kernel.registers, own.registers),
@@ -160,13 +160,13 @@ def check_budgets(
         }
         for what, (takes, limit) in limits.items():
             if limit is not None and takes is not None and takes > limit:
-                broken.append(f"{kernel.short}: {takes} {what}, budget {limit}")
+                broken.append(f"{kernel.short_name}: {takes} {what}, budget {limit}")
         fewest = min((placement.resident for placement in placed), default=None)
         if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
             blocks = f"{fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
-            broken.append(f"{kernel.short}: {blocks}")
+            broken.append(f"{kernel.short_name}: {blocks}")
     for budget in budgets:
-        if not any(budget.fits(kernel.name) for kernel in library.kernels):
+        if not any(budget.applies_to(kernel.name) for kernel in library.kernels):
             names = ", ".join(library.variants)
             broken.append(f"the budget for {budget.kernel!r} fits no kernel of {names}")
     return spilled, broken, unchecked
@@ -242,7 +242,7 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     lines = [_compiled_line(output.device, output.libraries)]
     for name in dict.fromkeys(filling.variant for filling in output.fillings):
         mine = [filling for filling in output.fillings if filling.variant == name]
-        full = sum(not filling.starved for filling in mine)
+        full = sum(not filling.has_empty_slots for filling in mine)
         waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
         source = "" if mine[0].kernel else ", by the launch that the manifest declares"
         lines.append(f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}")
@@ -261,7 +261,7 @@ def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]
         for kernel in library.kernels:
             own = [p for p in rest if p.symbol == kernel.symbol and p.variant in library.variants]
             rest = [placement for placement in rest if placement not in own]
-            groups.setdefault((kernel.short, kernel), []).extend(own)
+            groups.setdefault((kernel.short_name, kernel), []).extend(own)
     for placement in rest:
         groups.setdefault((placement.kernel, None), []).append(placement)
     begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}

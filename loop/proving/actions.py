@@ -13,7 +13,7 @@ from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import expand_sets, is_supported
 from loop.proving import prove
 from loop.proving.prove import GROSS, GateOutput, Proof
 from loop.report import format as say
@@ -55,7 +55,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
             break
         names.append(name)
         side = bench.side(name, by_name.get(name))
-        every = expand(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
+        every = expand_sets(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in every if workload.name not in unjudged]
         if why_none := _why_none(target, side, workloads):
             proof.left_out.append(f"every control of {name}: {why_none}")
@@ -85,7 +85,7 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
         return "it changes its inputs in place"
     if not target.is_plain and not isinstance(variant, PythonVariant):
         return "controls of compiled variants are made for tensors one by one and one output"
-    if not any(prod(workload.sizes.values()) and accepts(side, workload) for workload in workloads):
+    if not any(prod(workload.sizes.values()) and is_supported(side, workload) for workload in workloads):
         return "it takes no workload that is not empty"
     return ""
 
@@ -93,7 +93,7 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
 def _score(proof: Proof) -> GateOutput:
     """The step's output from the results of all controls: score as message, next action as hint."""
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
-    survived = [result for result in proof.results if result.survived]
+    survived = [result for result in proof.results if result.is_survivor]
     rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
     alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
     survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
@@ -142,7 +142,9 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
             checks = say.count(len(tried), "check")
             lines.append(f"properties that need no reference ({', '.join(names)}): all hold, in {checks}")
     for output in outputs_of(finished, SanitizeOutput):
-        lines += [f"compute-sanitizer, {run.tool}: {run.told}" for run in output.runs if run.status == "found"]
+        lines += [
+            f"compute-sanitizer, {run.tool}: {run.summary_text}" for run in output.runs if run.status == "found"
+        ]
         tools = [run.tool for run in output.runs if run.variant in output.clean[:1]]
         calls = {len(run.workloads) for run in output.runs if run.variant in output.clean}
         if output.clean:
@@ -158,7 +160,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     for control in (control for output in compared for control in output.positive_controls):
         seen_after = f"seen after {say.count(control.blocks, 'block')}"
         what = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
-        when = seen_after if control.seen else f"not seen: {control.reason}"
+        when = seen_after if control.is_slowdown_seen else f"not seen: {control.reason}"
         lines.append(f"positive control, {what}: {when}")
     return tuple(lines)
 

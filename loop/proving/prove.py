@@ -17,7 +17,7 @@ from loop.model.measurement import ControlResult
 from loop.model.output import Output
 from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
-from loop.model.workloads import accepts, operations
+from loop.model.workloads import count_operations, is_supported
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.messages import Compute, Computed
@@ -121,14 +121,14 @@ def controls(signature: Signature) -> tuple[Control, ...]:
     """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried."""
     every: list[Control] = []
     for name, attribute in signature.attributes.items():  # Change a number; fix a flag or choice.
-        initial = attribute.initial
+        initial = attribute.default_value
         if attribute.kind == "number":
             every.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
             continue
         terms = {"attribute": name, "to": initial, "number": attribute_number(attribute.choices, initial)}
         drops = Control(f"drops {name}", "set_attribute", terms=terms)
         every.append(replace(drops, applies=lambda w, n=name, value=initial: w.attributes[n] != value))
-    for mistake in wrong_results(signature.inputs, signature.output):
+    for mistake in wrong_results(signature.inputs, signature.output_dimensions):
         expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
         shortens = mistake.sized if mistake.make in UNKNOWN else ()
         control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
@@ -152,8 +152,8 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         of_input: dict[str, Any] = {"terms": {"input": place}}
         every.append(Control(f"writes to {name}", "write_input", CHANGED, **cheat, **of_input))
         every.append(Control(f"uses {name} as workspace", "use_input", CHANGED, **cheat, **of_input))
-        pairs = list(zip(dimensions.split(), signature.output.split(), strict=False))
-        if len(dimensions.split()) == len(signature.output.split()):
+        pairs = list(zip(dimensions.split(), signature.output_dimensions.split(), strict=False))
+        if len(dimensions.split()) == len(signature.output_dimensions.split()):
             of_input["applies"] = lambda w, p=pairs: all(w.sizes[a] == w.sizes[b] for a, b in p)
             every.append(Control(f"answers in {name}", "answer_in_input", CHANGED, **cheat, **of_input))
             every.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
@@ -192,14 +192,14 @@ def applicable_controls(
 
     No workloads: none can show it. Without named dimensions the judge's inputs give the shapes.
     """
-    target, size = bench.target, partial(operations, bench.target)
-    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and accepts(base, w) and size(w)]
+    target, size = bench.target, partial(count_operations, bench.target)
+    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and is_supported(base, w) and size(w)]
     pairs: dict[str, tuple[Control, list[Workload]]] = {}
     if target.is_plain:
         normal = [workload for workload in usual if workload.values == "normal"]
         normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
         for control in controls(target.signature):
-            shows_on = [w for w in normal if control.applies(w) and accepts(base, control.left(w))]
+            shows_on = [w for w in normal if control.applies(w) and is_supported(base, control.left(w))]
             if base.kind in control.kinds:
                 pairs[control.name] = control, shows_on[:WORKLOADS]
     for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:

@@ -163,7 +163,7 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
                 f"torch.ops.{contract.space} is that of the target in {folder} already",
                 hint=f"give the one in {chosen.target} another `name`",
             )
-    library = open_library(name, target.compiled(name, architecture), chosen.target)
+    library = open_library(name, target.compiled_variant(name, architecture), chosen.target)
     result = Operator(contract, library, declare(contract, library))
     result.architecture = architecture
     return result

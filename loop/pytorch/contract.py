@@ -78,7 +78,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         name=name,
         device=variant.device,
         inputs={key: tuple(text.split()) for key, text in signature.inputs.items()},
-        output=tuple(signature.output.split()),
+        output=tuple(signature.output_dimensions.split()),
         types=dict(signature.types),
         dtypes=variant.dtypes,
         attributes=dict(signature.attributes),
@@ -110,7 +110,7 @@ def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
     to the default; a number without a default maps to NaN."""
     words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
     words |= {word: index for index, word in enumerate(attribute.choices)}
-    initial = attribute.initial
+    initial = attribute.default_value
     assert not isinstance(initial, str) or initial in words
     words[None] = words[initial] if initial in words else float(initial) if initial is not None else math.nan
     return words

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.model.change import standing_attempts
+from loop.model.change import latest_target_attempts
 from loop.model.measurement import Check, Measurement, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
@@ -120,7 +120,7 @@ def speeds(
     judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     by_variant: dict[str, dict[str, Measurement]] = {}  # Prefer the timing behind the verdict.
     for timing in (
-        m for output in outputs_of(standing_attempts(finished), MeasureOutput) for m in output.measurements
+        m for output in outputs_of(latest_target_attempts(finished), MeasureOutput) for m in output.measurements
     ):
         name = timing.workload.name
         verdict = judged.get((timing.variant, name)) if timing.against == "baseline" else None

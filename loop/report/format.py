@@ -40,7 +40,11 @@ def gain_text(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
     product = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
     where = f" on the workloads of {kept.tuning}" if kept.tuning else ""
-    on = f", faster on {len(kept.faster)} of {count(len(kept.workloads), 'workload')}" if kept.workloads else ""
+    on = (
+        f", faster on {len(kept.faster_workloads)} of {count(len(kept.workloads), 'workload')}"
+        if kept.workloads
+        else ""
+    )
     return f"{times(kept.ratio)} as fast as what it replaced{product}{where}{on}"
 
 

@@ -54,7 +54,7 @@ def conclude(
     status, reason = learnings.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    plan, card = head.plan.plan, rates(setting.project).attended(head.attended)
+    plan, card = head.plan.plan, rates(setting.project).with_waiting_person(head.attended)
     ended, facts = status in ("passed", "failed"), session_facts(card, head)(finished)
     objective = Objective.of(head).judge(finished, facts) if ended else None
     status, reason = unless_nothing_judged(head, finished, status, reason)

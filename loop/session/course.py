@@ -57,7 +57,7 @@ def steps(view: View) -> Iterator[Section]:
 def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
     """A step's row of the table. `whole`: seconds of all steps together."""
     ran = record.status != "skipped"
-    late = f", over its {say.seconds(record.budget_s)}" if ran and record.over_budget else ""
+    late = f", over its {say.seconds(record.budget_s)}" if ran and record.is_over_budget else ""
     again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
     return (
         name_of(record),
@@ -186,7 +186,7 @@ def grade(
     reasons, planned = list(missed), 60 * plan.budget.minutes
     if seconds > planned:
         reasons.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned)}")
-    late = [f"{name_of(r)} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in steps if r.over_budget]
+    late = [f"{name_of(r)} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in steps if r.is_over_budget]
     if late:
         reasons.append(f"over budget: {', '.join(late)}")
     if reasons:

@@ -130,7 +130,7 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
 def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending) -> Finished:
     """The record of the step that was running when the walk was interrupted. `last`: its last event."""
     started, shop = last.started, walk.context.task.workshop
-    step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
+    step = next(s for s in walk.resolved.find_pattern(started.pattern).pattern.steps if s.id == started.step)
     status = ending.status or "aborted"
     return Finished(
         **started.model_dump(include={*KEY, "budget_s"}),

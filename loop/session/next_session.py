@@ -18,7 +18,7 @@ from loop.model.index import SessionRow
 from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
-from loop.model.workloads import accepts, expand, weights
+from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
 from loop.optimize.edits import changeable
 from loop.repository import takes_back
@@ -154,7 +154,7 @@ def present_target(setting: Setting, device: str = "auto") -> TargetState:
         dtype = target.dtypes["cuda" if name in emulated else chosen]
         declared[name] = {}
         for workloads in target.workloads:
-            takes = (w for w in expand(target, [workloads], dtype) if accepts(target.variants[name], w))
+            takes = (w for w in expand_sets(target, [workloads], dtype) if is_supported(target.variants[name], w))
             names = frozenset(w.name for w in takes if not (name in emulated and too_much(target, w)))
             if names:
                 declared[name][workloads] = names
@@ -162,7 +162,7 @@ def present_target(setting: Setting, device: str = "auto") -> TargetState:
         ground=targets.sources_hash(setting.project),
         compiled=[name for name in mains if changeable(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
-        weights=weights(target, target.dtypes[chosen]),
+        weights=workload_weights(target, target.dtypes[chosen]),
         declared=declared,
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
@@ -210,10 +210,10 @@ def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> 
     try:
         ended = session_row(head, record, lines)
         own = head.device == choose_device("auto", setting.target, ())
-        where = head.target_words if own else [*head.target_words, "--device", head.device]
-        proposed = propose_next(setting, where, [ended], "auto" if own else head.device, head.on_words)
+        where = head.target_options if own else [*head.target_options, "--device", head.device]
+        proposed = propose_next(setting, where, [ended], "auto" if own else head.device, head.host_options)
     except LoopError as error:
-        return f"{one_line(error.message)}\n{head.command()}"
+        return f"{one_line(error.message)}\n{head.repeat_command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
     begin = failure_location(finished, proposed.variant, [str(setting.project.target / name) for name in sources])

@@ -41,7 +41,7 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
-            "overrun": 0.0 if head.campaign.unattended else minutes / budget_minutes,
+            "overrun": 0.0 if head.campaign.is_unattended else minutes / budget_minutes,
             "speedup": geometric_mean(ratios) if ratios else None,
             "wrong": any(outputs[-1].get("wrong") for outputs in checks.values() if outputs),
             "regressed": slower,
@@ -102,7 +102,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 def anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     outputs = outputs_of(finished, VerifyOutput)
-    verified = (output.of(checks.variant) for output in outputs for checks in output.variants)
+    verified = (output.verdict_on(checks.variant) for output in outputs for checks in output.variants)
     return (
         any(judgement.verdict != "not judged" for judgement in verified)
         or bool(learnings.collect_findings(finished).verdicts)

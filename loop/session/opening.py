@@ -242,7 +242,7 @@ def asks_for_changes(head: SessionHead) -> bool:
 
 def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
     """Raise UsageError if the plan never calls the campaign's proposer, or no variant has editable files."""
-    if not head.campaign.unattended:
+    if not head.campaign.is_unattended:
         return
     if not asks_for_changes(head):
         raise UsageError(

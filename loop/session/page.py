@@ -109,7 +109,7 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     for record in measuring:
         if record.status != "passed":
             why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
-    if checked and not any(checks.right for checks in checked):
+    if checked and not any(checks.is_right for checks in checked):
         why = "no variant is right, and a wrong kernel has no speed"
     return f"Nothing was measured: {why}."
 
@@ -228,7 +228,7 @@ def how_to_repeat(view: View) -> Iterator[Section]:
     if view.record.status in ("aborted", "paused"):
         yield Section("Go on with this session", code=(head.resume_command,))
     note = "The whole session, with the same inputs, and this report from its records:"
-    yield Section("Each number", note=note, code=(head.command(), head.report_command))
+    yield Section("Each number", note=note, code=(head.repeat_command(), head.report_command))
     where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
     lines: list[Line] = [f"Steps, times and outputs: {where}"]
     for record in latest_attempts(view.finished):

@@ -86,7 +86,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     refuse_unless_met(head)
     if inputs:
         screen.say(inputs)
-    with signals_as_flags(), paused_by_machine(setting, f"go on with: {head.command()}"):
+    with signals_as_flags(), paused_by_machine(setting, f"go on with: {head.repeat_command()}"):
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
@@ -191,7 +191,7 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json(began, None))
     folder.keep_reserve()
-    bounds.reserve, card = folder.reserve, card.attended(head.attended)
+    bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
     task = Task(
         plan=head.plan.plan,
         variants=head.variants,

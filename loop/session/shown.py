@@ -51,11 +51,11 @@ def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str
     heads = ("variant", "right", "largest error", "not right")
     screen.table(heads[:columns], [row[:columns] for row in rows])
     for checks in output.variants:
-        yield from (f"{checks.variant}: {line}" for line in checks.failures[:MOST_FAILURES])
-        if len(checks.failures) > MOST_FAILURES:
-            hidden = len(checks.failures) - MOST_FAILURES
+        yield from (f"{checks.variant}: {line}" for line in checks.failure_lines[:MOST_FAILURES])
+        if len(checks.failure_lines) > MOST_FAILURES:
+            hidden = len(checks.failure_lines) - MOST_FAILURES
             yield f"{checks.variant}: and {hidden} more; all of them with --json"
-        if not checks.right:  # An emulated failure may depend on the thread schedule's seed.
+        if not checks.is_right:  # An emulated failure may depend on the thread schedule's seed.
             fault = checks.first_failure.fault if checks.first_failure else None
             schedule = fault.seed if fault is not None else None
             command = ["loop", "kernels", "verify", checks.variant, *words, "--seed", str(output.seed)]
@@ -72,7 +72,7 @@ def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator
     if names := dict.fromkeys(run.variant for run in output.runs):
         rows = [(name, *(status.get((name, tool), "not run") for tool in tools)) for name in names]
         screen.table(("variant", *tools), rows)
-    yield from (f"{run.tool}: {run.told}" for run in output.runs if run.status == "found")
+    yield from (f"{run.tool}: {run.summary_text}" for run in output.runs if run.status == "found")
     yield from (f"not exercised: {text}" for text in output.not_exercised)
     yield from [output.hint] if output.hint else []
 
@@ -99,7 +99,7 @@ def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
             honest = "passed" if control.kind == "honest" else "alike"
-            fate = "killed" if control.killed else "SURVIVED" if control.survived else honest
+            fate = "killed" if control.killed else "SURVIVED" if control.is_survivor else honest
             yield f"  {fate:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
     if left_out := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
         yield f"not applicable: {', '.join(left_out)}"

@@ -212,7 +212,7 @@ class Walk:
         while waiting and self.stopped is None and not self.enough:
             run += 1
             name = waiting.pop(0)
-            pattern, ran = self.resolved.find(name).pattern, Ran()
+            pattern, ran = self.resolved.find_pattern(name).pattern, Ran()
             yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
             for index, step in enumerate(pattern.steps, start=1):
                 record = yield from self._step(run, pattern, index, ran)

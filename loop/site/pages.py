@@ -216,7 +216,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name, variant in target.variants.items():
         recipe: tuple[str, ...] = ()  # For the manifest's first GPU, or for this CPU.
         if isinstance(variant, CAbiVariant):
-            build = target.compiled(name, next(iter(target.devices), "sm_89")).build
+            build = target.compiled_variant(name, next(iter(target.devices), "sm_89")).build
             recipe = build.compiler, *build.flags
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
         judged = _cut(tuple(reversed(history[name])))

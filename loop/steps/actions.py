@@ -35,7 +35,7 @@ def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
     yield from ()
     steps = [record for record in context.finished if record.status in RAN]
     silence = max((step.longest_silence_s for step in steps), default=0.0)
-    late = tuple(f"{step.pattern}/{step.step}" for step in steps if step.over_budget)
+    late = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
     message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(

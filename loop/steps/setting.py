@@ -16,7 +16,7 @@ from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Entry, Target
-from loop.model.workloads import WorkloadError, as_words, entry_of, expand, read_words
+from loop.model.workloads import WorkloadError, entry_of, expand_sets, format_entry, parse_entry
 from loop.workers.bench import Bench
 
 
@@ -87,7 +87,7 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
     if wanted == "auto":
         names = [name for name in variants or target.variants if name in target.variants]
         devices = {target.variants[name].device for name in names}
-        emulated = all(name in target.emulated for name in variants or target.variants)
+        emulated = all(name in target.emulated_variants for name in variants or target.variants)
         on_gpu = "cuda" in devices and (there or (devices == {"cuda"} and not emulated))
         return choose_device("cuda" if on_gpu else "cpu", target)
     if wanted not in ("cpu", "cuda"):
@@ -104,8 +104,10 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
 def _no_gpu(target: Target) -> LoopError:
     """The error that says why no GPU is usable, with a hint."""
     message, mend = no_gpu(gpus())
-    emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
-    other = f"run with --device cpu{emulated}, or " if target.emulated or target.variants_on("cpu") else ""
+    emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
+    other = (
+        f"run with --device cpu{emulated}, or " if target.emulated_variants or target.variants_on("cpu") else ""
+    )
     return UsageError(message, hint=f"{other}{mend}")
 
 
@@ -138,7 +140,11 @@ def made_for_another(target: Target, name: str) -> str:
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The GPU variants among `names`, or among all, that this CPU session emulates; empty on cuda."""
-    return tuple(name for name in names or target.emulated if name in target.emulated) if device == "cpu" else ()
+    return (
+        tuple(name for name in names or target.emulated_variants if name in target.emulated_variants)
+        if device == "cpu"
+        else ()
+    )
 
 
 def choose_threads(wanted: int | None) -> int:
@@ -175,12 +181,12 @@ def with_given(setting: Setting, names: Sequence[str]) -> Setting:
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):
         try:
-            sets[text] = ({**read_words(text)},)
-            (workload,) = expand(target.model_copy(update={"workloads": sets}), [text], dtype)
+            sets[text] = ({**parse_entry(text)},)
+            (workload,) = expand_sets(target.model_copy(update={"workloads": sets}), [text], dtype)
             if workload.dtype not in target.tolerance:
                 raise WorkloadError("dtype", f"one of {', '.join(target.tolerance)}", repr(workload.dtype))
         except WorkloadError as error:
-            example = as_words(entry_of(target.signature, expand(target, target.workloads, dtype)[0]))
+            example = format_entry(entry_of(target.signature, expand_sets(target, target.workloads, dtype)[0]))
             hint = did_you_mean(error.key, error.known) or f"as in --workloads {example!r}"
             raise UsageError(f"--workloads {text!r}: {error}", hint) from error
     return replace(setting, target=target.model_copy(update={"workloads": sets}))

@@ -10,7 +10,7 @@ from pydantic import Field
 from loop.base.documents import content_hash, hash_files
 from loop.base.places import PACKAGE, include_folder
 from loop.model.base import Model
-from loop.model.output import Found, outputs_of
+from loop.model.output import OutputType, outputs_of
 from loop.steps.context import Context
 
 OWN = {".py", ".c", ".h"}
@@ -46,7 +46,7 @@ def dependency_hash(context: Context, action: str, *more: str) -> str:
     return content_hash([action, _loop(), task.harness, here, bench.device, str(bench.threads), *words, *more])
 
 
-def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) -> Found | None:
+def take_over(context: Context, kind: type[OutputType], ground: str, terms: Lasting) -> OutputType | None:
     """The result of the last session that ran this step with the same hash `ground`; None if it failed,
     is too old, or there is none. Raises LoopError if that session's files are damaged.
     """

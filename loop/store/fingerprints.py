@@ -94,7 +94,7 @@ VARYING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
 
 def fingerprint(text: str) -> FailureSeen:
     """The fingerprint of an error text of any length: its telling line in normal form."""
-    return FailureSeen.of(normal_line(telling_line(text)) or "no message")
+    return FailureSeen.from_fingerprint(normal_line(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
@@ -151,18 +151,18 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
             kind = f"{failure.status}: {normal_line(failure.fault.text if failure.fault else failure.message)}"
             if failure.status in ("wrong", "tampered"):
                 kind = "inexact" if failure.status == "wrong" and not failure.wrong else failure.status
-            wrong.append(FailureSeen.of(f"{checks.variant} {kind}", checks.variant))
+            wrong.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant))
     if wrong:
         return tuple(wrong)
     if record.killed:
-        return (FailureSeen.of(f"{record.action}: over its limit"),)
+        return (FailureSeen.from_fingerprint(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
     line = telling_line(command.output) if command else ""
     if command and names_error(line):
-        return (FailureSeen.of(normal_line(line)),)
+        return (FailureSeen.from_fingerprint(normal_line(line)),)
     if command and command.code:  # No line names the error: use exit status and last line.
         how = describe_exit(command.code)
-        return (FailureSeen.of(f"{how}: {normal_line(line)}" if line else how),)
+        return (FailureSeen.from_fingerprint(f"{how}: {normal_line(line)}" if line else how),)
     return (fingerprint(record.message),)
 
 

@@ -40,7 +40,7 @@ class Journal:
     def append(self, event: Event) -> Line:
         """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
-        data = sums.with_checksum(line.text(), self._sum).encode()
+        data = sums.with_checksum(line.to_json_text(), self._sum).encode()
         try:
             size, rest = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:

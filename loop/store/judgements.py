@@ -48,7 +48,7 @@ def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Ju
 
     for step in steps:
         output = read_output(step, VerifyOutput)
-        if output is None or (output.control is not None and not output.control.right):
+        if output is None or (output.control is not None and not output.control.is_right):
             continue  # The library failed the same checks, so they prove nothing.
         for checks in output.variants:
             is_judged = checks.variant in output.right or checks.first_failure is not None
@@ -109,14 +109,14 @@ def standing_failures(
     here = set[tuple[str, tuple[str, str]]]()
     for place, row in enumerate(rows):
         for judgement in () if row.recorded else row.judged:
-            sources = row.sources(judgement)
+            sources = row.judged_sources(judgement)
             here |= {(judgement.variant, sources)} if row.ground == ground else set()
             for check in judgement.right:
-                passed.setdefault(judgement.key(check, row.device), []).append((place, sources, row.id))
+                passed.setdefault(judgement.check_key(check, row.device), []).append((place, sources, row.id))
             if not judgement.wrong:
                 clean.setdefault(judgement.variant, []).append((place, sources, row.id))
             for check in judgement.wrong:
-                last[judgement.key(check, row.device), sources] = place, row, judgement, check
+                last[judgement.check_key(check, row.device), sources] = place, row, judgement, check
     stands = []
     for (key, sources), (place, row, judgement, check) in sorted(last.items(), key=lambda item: -item[1][0]):
         variant, passes = judgement.variant, passed.get(key, [])

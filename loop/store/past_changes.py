@@ -6,7 +6,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange
 from loop.model.debugging import DebugOutput, EarlierTry
-from loop.model.output import VerifyOutput, by_run, outputs_of
+from loop.model.output import VerifyOutput, outputs_by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
 from loop.store.judgements import standing_in, wrong_builds
@@ -48,7 +48,7 @@ def earlier_tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
                 build_id=checks.build_id,
                 ground=then.ground,
                 hypothesis=then.hypothesis,
-                right=checks.right,
+                right=checks.is_right,
                 message=failure.message if failure else "",
                 smallest=smallest.get(variant, ""),
             )
@@ -74,8 +74,8 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
             continue
         revision = record.head.revision
         for checks in (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants):
-            if checks.right and checks.build_id and (checks.variant, checks.build_id, "") not in bad:
-                fields = {"session": folder.id, "commit": revision.committed, "branch": revision.branch}
+            if checks.is_right and checks.build_id and (checks.variant, checks.build_id, "") not in bad:
+                fields = {"session": folder.id, "commit": revision.clean_commit, "branch": revision.branch}
                 good[checks.variant] = KnownGood(build_id=checks.build_id, **fields)
     return good
 
@@ -117,8 +117,8 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[TriedChange, ...]:
     """Changes that earlier sessions with this toolchain reverted. A repeated patch appears once."""
     ideas: dict[str, TriedChange] = {}
     for folder, _, steps in _earlier(root, head, toolchain_of):
-        digests = {run: brief.digest for run, brief in by_run(steps, BriefOutput)}
-        for run, decision in by_run(steps, DecisionOutput):
+        digests = {run: brief.digest for run, brief in outputs_by_run(steps, BriefOutput)}
+        for run, decision in outputs_by_run(steps, DecisionOutput):
             tried, digest = decision.tried, digests.get(run, "")
             if tried is not None and tried.outcome == "reverted":
                 change = tried.model_copy(update={"session": folder.id, "digest": digest})
@@ -130,9 +130,9 @@ def past_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Tuning searches of earlier sessions with this toolchain, oldest first."""
     past = []
     for folder, _, steps in _earlier(root, head, toolchain_of):
-        tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}
+        tried = {run: decision.tried for run, decision in outputs_by_run(steps, DecisionOutput)}
         back = {run: change.reason for run, change in tried.items() if change and change.outcome == "reverted"}
-        for run, output in by_run(steps, BriefOutput):
+        for run, output in outputs_by_run(steps, BriefOutput):
             if output.trials:
                 fields = {"ground": output.ground, "trials": output.trials}
                 past.append(PastSearch(session=folder.id, taken_back=back.get(run, ""), **fields))

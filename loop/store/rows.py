@@ -77,7 +77,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         workloads=(*plan.workloads, *plan.checks),
         kept=kept_gains(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
-        commit=head.revision.committed,
+        commit=head.revision.clean_commit,
         base=head.revision.commit,
         environment=Environment.of(head.machine, head.device, torch),
         runs=runs,
@@ -100,7 +100,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session recorded before `loop`, from the figures of its report."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    usd = {resource: row.usd_of(resource) for resource in RESOURCES}
+    usd = {resource: row.resource_usd(resource) for resource in RESOURCES}
     stated = {"rate": "history", "seconds": seconds, "basis": "stated"}
     charges = [Charge(resource=name, usd=cost, **stated) for name, cost in usd.items() if cost is not None]
     missing = [name for name, cost in usd.items() if cost is None]
@@ -141,7 +141,7 @@ def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     for output in outputs_of(steps, BisectOutput):
         if output.answer is not None and len(output.answer.culprits) == 1:
             culprit = output.answer.culprits[0]
-            yield output.variant, f"{culprit.short} ({culprit.subject})"
+            yield output.variant, f"{culprit.short_commit} ({culprit.subject})"
 
 
 def _ended(record: SessionRecord) -> dict[str, object]:

@@ -25,7 +25,7 @@ class Ticks:
     def add(self, tick: StepTick) -> None:
         """Append a tick. Drop it if its note repeats the last one or comes within `APART_S` of it."""
         last = self._last
-        same = last is not None and last.of(tick) and not tick.heartbeat
+        same = last is not None and last.is_same_attempt(tick) and not tick.heartbeat
         if last is not None and same and (tick.note == last.note or tick.seconds - last.seconds < APART_S):
             return
         text = json.dumps(tick.model_dump(mode="json"))

@@ -21,7 +21,7 @@ from loop.model.output import Output
 from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.model.workloads import accepts, operations
+from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import doubts
@@ -278,7 +278,7 @@ def _contests(
     builds, contests = {build.variant: build for build in right}, list[Contest]()
     most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
-        name, accepted = candidate.name, [w for w in room.workloads if accepts(candidate, w)]
+        name, accepted = candidate.name, [w for w in room.workloads if is_supported(candidate, w)]
         if not accepted:
             continue
         rivals, controls = list[Rival](), list[Rival]()
@@ -292,7 +292,7 @@ def _contests(
         except KnownGoodGone as gone:
             missing.append(f"{name} against its known good: {gone}")
         if candidate in controlled:  # Slow down the longest workload only.
-            longest = max(accepted, key=partial(operations, bench.target))
+            longest = max(accepted, key=partial(count_operations, bench.target))
             controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
@@ -354,7 +354,7 @@ def _judge(
     for measurement in (each for each in measured if each.against == "known_good"):
         decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         word, reason = decision.verdict, decision.reason
-        if word == "same" and not positive.seen:
+        if word == "same" and not positive.is_slowdown_seen:
             word = "inconclusive"
             reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
         judged.append(verdicts.speed_verdict(measurement, word, reason, decision.e_value))
@@ -371,7 +371,7 @@ def _describe(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> 
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
         parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
-        parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.seen else 'not seen'}")
+        parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.is_slowdown_seen else 'not seen'}")
     speeds = [verdict for verdict in judged if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)

@@ -11,7 +11,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.profile import DeviceFacts
 from loop.model.verdict import Against, NoSpeedVerdict
-from loop.model.workloads import counted_work, operations, tensor_bytes
+from loop.model.workloads import count_operations, evaluate_work, tensor_bytes
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
 from loop.timing.verdicts import invalid_verdict
@@ -137,7 +137,7 @@ def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generat
         if bench.gpu and stated:  # The manifest's peak, at the best clock.
             peak = Ceiling(stated, 1.0, bench.gpu.source)
         objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
-        moved, whose = counted_work(target.bytes, workload), "the manifest's `bytes`"
+        moved, whose = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
         if moved is None:
             sizes, whose = tensor_bytes(target, workload), "its output"
             moved = sum(sizes.get(name, 0) for name in target.signature.outputs)
@@ -177,7 +177,7 @@ def every_doubt(
         *_noticed(timings, against, names, lying),
     ]
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
-    for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
+    for measurement in sorted(measured, key=lambda each: -count_operations(bench.target, each.workload)):
         key = (measurement.variant, measurement.against)
         if reason := (yield from why_impossible(bench, measurement, kinds.get(key, ""))):
             place = measurement.workload.name

@@ -26,7 +26,7 @@ from loop.machine.machine import cores
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.model.workloads import accepts
+from loop.model.workloads import is_supported
 from loop.timing.samples import JudgedSample, Pending, Terms, Timings, charge_deferred_work, describe_calls
 from loop.timing.timed_call import SECRET, SegmentSamples, TimedCall
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
@@ -326,7 +326,7 @@ def measure(
     kept = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
     schedule = Schedule(bench, sides, workloads, terms, kept > 1)
     timings = schedule.timings
-    everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
+    everything = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
 
     def still() -> Mapping[str, Sequence[str]]:
         return pending(timings) if pending else everything

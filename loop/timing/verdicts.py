@@ -56,7 +56,7 @@ from loop.model.causes import Cause
 from loop.model.measurement import Measurement
 from loop.model.target import Target, Workload
 from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict, is_vague
-from loop.model.workloads import counted_work
+from loop.model.workloads import evaluate_work
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
@@ -82,7 +82,7 @@ def measurements(
     for pair in pairs:
         for workload in timed:
             if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
-                flops, moved = counted_work(target.flops, workload), counted_work(target.bytes, workload)
+                flops, moved = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
                 measurement = measure_pair(
                     timings, pair, workload, flops=flops, moved=moved, confidence=confidence
                 )

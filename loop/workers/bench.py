@@ -21,10 +21,10 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
-from loop.model.measurement import BASELINE, Build, DeviceReading, Looked
-from loop.model.profile import DeviceFacts, at_hand
+from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
+from loop.model.profile import DeviceFacts, facts_of_present_gpu
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
-from loop.model.workloads import accepts, fills
+from loop.model.workloads import input_fills, is_supported
 from loop.workers import program
 from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look
 from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
@@ -172,7 +172,9 @@ class Bench:
 
     def part(self, component: Component) -> "Bench":
         """Make a bench for one component. It shares this bench's judge."""
-        return replace(self, target=self.target.part(component), _part=component, _nursery=self.nursery)
+        return replace(
+            self, target=self.target.component_target(component), _part=component, _nursery=self.nursery
+        )
 
     def warm_up(self) -> None:
         """Start judge and nursery now, so that torch is imported in the background."""
@@ -246,7 +248,7 @@ class Bench:
             return known[1].but(output=known[1].output.but(path=path), parts=parts)
         if not wide:
             return call
-        return widen_call(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
+        return widen_call(call, input_fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline."""
@@ -327,7 +329,7 @@ class Bench:
         call = make_call(self.target, workload, str(self.scratch), "judge", layout)
         return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
 
-    def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
+    def look(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge what the inputs so far could not show. `small`: workload on which the judge
         also tests which inputs the reference reads; None: skip that."""
         pair = under_two_seeds(small) if small else ()
@@ -374,14 +376,16 @@ class Bench:
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that a compiler has to build, for this machine's GPU."""
         return {
-            name: self.target.compiled(name, self.architecture)
+            name: self.target.compiled_variant(name, self.architecture)
             for name in names
             if isinstance(self.target.variants[name], CAbiVariant)
         }
 
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that the emulator can run, with their emulator build."""
-        variants = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
+        variants = {
+            name: self.target.emulated_variant(name) for name in names if name in self.target.emulated_variants
+        }
         if self.sanitize:
             return {name: program.sanitized_build(variant) for name, variant in variants.items()}
         return variants
@@ -390,7 +394,9 @@ class Bench:
     def gpu(self) -> DeviceFacts | None:
         """Facts of this machine's GPU: from the manifest if listed there, else from the driver."""
         first = gpus().first
-        return at_hand(self.target.devices, first.capability, first.name, first.facts) if first else None
+        return (
+            facts_of_present_gpu(self.target.devices, first.capability, first.name, first.facts) if first else None
+        )
 
     def gpu_for(self, architecture: str) -> DeviceFacts | None:
         """Facts of a GPU of this architecture, here or in the manifest; None if unknown."""
@@ -537,7 +543,7 @@ def fitting_workloads(
     for workload in workloads:
         call, sizes = bench.call(workload, "x", wide=wide), []
         inputs = sum(tensor.pool_size for tensor in call.inputs)
-        for copies, results in (COPIES[side.kind] for side in sides if accepts(side, workload)):
+        for copies, results in (COPIES[side.kind] for side in sides if is_supported(side, workload)):
             context = CONTEXT_BYTES if copies else 0
             sizes.append(copies * inputs + results * call.output.size + context)
         size = max(sizes, default=0) if apart else sum(sizes)

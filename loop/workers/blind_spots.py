@@ -9,7 +9,7 @@ from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import Function, bytes_of, instance_of, same_bits
-from loop.model.measurement import Looked, Shown
+from loop.model.measurement import InputWeaknesses, Shown
 from loop.model.signature import Attribute
 from loop.workers.asking import Asking, Inputs
 from loop.workers.judge_messages import Look
@@ -47,7 +47,7 @@ class DrawnInputs:
                 if file.name not in self.negative and (not part.is_floating_point() or (part.float() < 0).any()):
                     self.negative.add(file.name)
 
-    def looked(self) -> Looked:
+    def looked(self) -> InputWeaknesses:
         """Summarise which inputs vary, change with the seed, or become negative."""
         shown: dict[str, set[Shown]] = {name: set() for name, _ in self.samples}
         for (name, _), digests in self.samples.items():
@@ -56,7 +56,9 @@ class DrawnInputs:
         for name, words in shown.items():
             words |= {"varies"} if name in self.varied else set()
             words |= {"negative"} if name in self.negative else set()
-        return Looked(shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.finite)
+        return InputWeaknesses(
+            shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.finite
+        )
 
 
 def _varies(tensor: Tensor) -> bool:
@@ -64,7 +66,7 @@ def _varies(tensor: Tensor) -> bool:
     return bool((tensor != tensor[0]).any())
 
 
-def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
+def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> InputWeaknesses:
     """Report what inputs cannot show; if `request` has calls, also unread inputs."""
     looked = drawn.looked()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
@@ -75,8 +77,8 @@ def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request
 
 
 def _with_reads(
-    looked: Looked, asking: Asking, reference: Function, inputs: Inputs, others: Sequence[Tensor]
-) -> Looked:
+    looked: InputWeaknesses, asking: Asking, reference: Function, inputs: Inputs, others: Sequence[Tensor]
+) -> InputWeaknesses:
     """Change one input or attribute at a time; report those that change no output of the reference.
     Also reports outputs that nothing changes, and weights that are still all 0 or all 1. `others`:
     the inputs under another seed."""

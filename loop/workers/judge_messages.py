@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
-from loop.model.measurement import Looked, Mismatch, Span
+from loop.model.measurement import InputWeaknesses, Mismatch, Span
 from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
 from loop.workers.messages import Request
 
@@ -144,7 +144,7 @@ class Compare(Request[Finding]):
     """Key of an earlier call on other values that returned the same output; empty for none."""
 
 
-class Look(Request[Looked]):
+class Look(Request[InputWeaknesses]):
     """Report what the inputs drawn so far could not show."""
 
     calls: tuple[Expect, ...]

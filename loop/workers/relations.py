@@ -109,7 +109,7 @@ class Relations:
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
             files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
-        shape = tuple(sizes[name] for name in self.signature.output.split())
+        shape = tuple(sizes[name] for name in self.signature.output_dimensions.split())
         output = self.call.output.but(shape=shape, path=f"{self.call.output.path}.related")
         known = self.signature.attributes.items()
         numbers = tuple(attribute_number(attribute.choices, attributes[name]) for name, attribute in known)

@@ -9,7 +9,7 @@ from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Component, Target, Workload
-from loop.model.workloads import fills, shape
+from loop.model.workloads import input_fills, tensor_shape
 from loop.workers.judge_messages import Begin, Expect
 
 EQUAL = ("normal", "constant")
@@ -47,7 +47,7 @@ def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begi
 
 def only_output(signature: Signature) -> str:
     """Dimensions of the only output; empty if there are several or the signature names none."""
-    return signature.output if len(signature.outputs) == 1 else ""
+    return signature.output_dimensions if len(signature.outputs) == 1 else ""
 
 
 def expectation(
@@ -65,7 +65,7 @@ def expectation(
             draw=random.Random(secret).randrange(draws),
             device="cpu" if target.checker else device,  # A checker gets the generator's CPU tensors.
         )
-    filled = fills(target, workload)
+    filled = input_fills(target, workload)
     return request.but(values=filled, call=widen_call(call, filled, secret, device) if wide else call)
 
 
@@ -88,14 +88,14 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
 
     def file(name: str, path: str, dimensions: str) -> TensorFile:
         dtype: Dtype = signature.types.get(name, workload.dtype)
-        return TensorFile(name, path, shape(dimensions, workload), dtype)
+        return TensorFile(name, path, tensor_shape(dimensions, workload), dtype)
 
     known = signature.inputs if target.generator is None else {}
     inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
     if apart:
         # Equal along the first axis, or the last with every other seed. Not of whole numbers, which may be places,
         # and not of values that say more than numbers.
-        for n, (tensor, fill) in enumerate(zip(inputs, fills(target, workload), strict=False)):
+        for n, (tensor, fill) in enumerate(zip(inputs, input_fills(target, workload), strict=False)):
             axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
             if axes and is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None:
                 inputs[n] = tensor.but(same=axes[-(workload.seed % 2)])

@@ -207,7 +207,7 @@ def libraries(names: Sequence[str], *flags: str) -> dict[str, Ours]:
     target = read_file(folder / "target.yaml", Target).value
     capability = "sm_{}{}".format(*torch.cuda.get_device_capability())
     terms: dict[str, Any] = {"cache": cache_folder() / "builds", "include": include_folder(), "limit_s": 600}
-    kernels = {name: target.compiled(name, capability) for name in names}
+    kernels = {name: target.compiled_variant(name, capability) for name in names}
     ready = {
         name: one.model_copy(update={"build": one.build.model_copy(update={"flags": (*one.build.flags, *flags)})})
         for name, one in kernels.items()

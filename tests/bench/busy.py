@@ -26,7 +26,7 @@ from loop.calls.call import LibraryTerms
 from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing import samples, schedule, verdicts
 from loop.timing.against_known_good import Contest, Rival, null_rival, slowed_rival
 from loop.timing.samples import Pair, Terms, Timings
@@ -53,7 +53,7 @@ THREADS = 1
 def kernel(folder: Path, measure: Callable[[Bench, Side, Workload], None]) -> None:
     """Open a bench on the bundled kernel, and measure its variant `cpu` there on one workload."""
     with open_bench("cpu", THREADS, folder) as bench:
-        quick = expand(bench.target, [SET], "float32", 1)
+        quick = expand_sets(bench.target, [SET], "float32", 1)
         measure(bench, built(bench, "cpu"), next(one for one in quick if one.name == WORKLOAD))
 
 

@@ -13,7 +13,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing.doubts import every_doubt
 from loop.timing.samples import Pair, Terms, Timings, log_time
 from loop.timing.schedule import Untimed, measure
@@ -45,7 +45,7 @@ class Outcome:
 def outcome(bench: Bench, name: str, rounds: int = 2) -> Outcome:
     """Check one cheat, then time it beside the honest variant that is written as it is."""
     (side,) = make_sides(bench, name)
-    (checks,) = run_to_end(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"))]))
+    (checks,) = run_to_end(verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"))]))
     if checks.first_failure:
         failure = checks.first_failure
         return Outcome(name, "rejected", f"{failure.status}: {failure.message}")

@@ -83,7 +83,7 @@ extern "C" void shape_counts(const int *shape, double *numbers) {
 def counts_of(shapes: Sequence[Shape], device: str) -> np.ndarray:
     """Shapes x kernels x (the five counts, today's estimate in microseconds)."""
     folder = shipped("kernels/attention")
-    recipe = read_file(folder / "target.yaml", Target).value.emulation("auto", device).build
+    recipe = read_file(folder / "target.yaml", Target).value.emulated_variant("auto", device).build
     numbers = np.zeros((len(shapes), len(KERNELS), TERMS + 1))
     with tempfile.TemporaryDirectory() as scratch:
         source, library = Path(scratch) / "counts.cpp", Path(scratch) / "counts.so"

@@ -31,7 +31,7 @@ from loop.formats.table import as_target
 from loop.formats.theirs import Verdict, disagreement_causes
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
-from loop.model.output import Ours
+from loop.model.output import GateVerdict
 from loop.workers.nursery import PATIENT
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
 from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in
@@ -162,7 +162,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
         row = {**kept, "whose": theirs, "causes": one["causes"][:3]}
         if one["file"] in own:
             row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
-            ours = Ours(one["ours"], cause=one["ours_cause"])
+            ours = GateVerdict(one["ours"], cause=one["ours_cause"])
             row["causes"] = disagreement_causes(table.load(path), ours, Verdict(status=own[one["file"]]))[:3]
         yield row
     for finding in said["findings"]:

@@ -23,7 +23,7 @@ from loop.builds.build import build
 from loop.library import targets
 from loop.machine.machine import machine
 from loop.model.dtypes import Device
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing import schedule, verdicts
 from loop.timing.against_known_good import Contest, null_rival, slowed_rival
 from loop.timing.samples import Terms, Timings
@@ -63,7 +63,7 @@ def study(bench: Bench, side: Side, sets: Sequence[str], times: int) -> dict[str
     """So many contests of a variant with itself and its slowed selves."""
     tallies = {name: Tally() for name in ("itself", *(f"slower by {share:.0%}" for share in SLOWDOWNS))}
     seed = int(time.time())
-    workloads = expand(bench.target, sets, bench.target.dtypes[bench.device], seed)
+    workloads = expand_sets(bench.target, sets, bench.target.dtypes[bench.device], seed)
     long = long_enough(bench, side, workloads)
     for number in range(times):
         begun = time.perf_counter()

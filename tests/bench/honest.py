@@ -18,7 +18,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores, machine
 from loop.model.measurement import VariantChecks
 from loop.model.target import Target
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.gate.honest_attention import COMPILED, PYTHON_NAMES, write_attention
 from tests.session.mix import HONEST, PYTHON_HONEST, write_mix
@@ -44,7 +44,7 @@ class Row:
         """The checks of one seed."""
         self.states.update(check.status for check in found.checks)
         self.seeds += 1
-        if not found.right:
+        if not found.is_right:
             self.rejected.add(seed)
             self.why = self.why or (found.first_failure.message if found.first_failure else found.tally)
 
@@ -54,7 +54,7 @@ def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[
     sides = make_sides(bench, *names)
     for first in range(0, seeds, SEEDS_AT_ONCE):
         begun, some = time.monotonic(), range(first, min(first + SEEDS_AT_ONCE, seeds))
-        chosen = [one for seed in some for one in expand(bench.target, [name], "float32", seed)]
+        chosen = [one for seed in some for one in expand_sets(bench.target, [name], "float32", seed)]
         for found in run_to_end(verify(bench, [Job(side, chosen) for side in sides])):
             row = rows.setdefault(found.variant if name != "large" else f"{found.variant}, largest", Row())
             for seed in some:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.proving import prove
 from loop.proving import prove as table
 from loop.proving.prove import Proof
@@ -33,7 +33,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, fake_libraries: Path) -> Ite
 def test_what_verification_can_find_is_killed_for_its_own_reason(bench: Bench) -> None:
     """Every mistake by way of the host; what is honest passes on the same way."""
     (side,) = make_sides(bench, "right")
-    proof: Proof = run_to_end(prove.prove(bench, side, expand(bench.target, ["timed"], "float32", 5)))
+    proof: Proof = run_to_end(prove.prove(bench, side, expand_sets(bench.target, ["timed"], "float32", 5)))
     honest = {one.name: one.killed for one in proof.results if one.kind == "honest"}
     assert dict.fromkeys(("honest", table.HONEST_COPY.name), False) == honest
     wrong = [one for one in proof.results if one.kind != "honest" and not one.right_reason]

@@ -11,7 +11,7 @@ from loop.gate import verify
 from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing import schedule
 from loop.timing.samples import Terms
 from loop.timing.schedule import ProcessSet
@@ -34,7 +34,7 @@ def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
 
 def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
     """Workloads of a set."""
-    return expand(bench.target, [name], "float32", 5)
+    return expand_sets(bench.target, [name], "float32", 5)
 
 
 def checked(bench: Bench, sides: Sequence[Side], **terms: float) -> tuple[VariantChecks, ...]:
@@ -54,8 +54,8 @@ def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> 
     assert f"{FAULT}{HINT} on {LARGE}" == crashes.checks[1].message
     assert ["right", "hung", "right"] == [check.status for check in hangs.checks]
     assert f"no answer for 1 s: killed on {LARGE}" == hangs.checks[1].message
-    assert right.right
-    assert checked(bench, make_sides(bench, "right"))[0].right
+    assert right.is_right
+    assert checked(bench, make_sides(bench, "right"))[0].is_right
 
 
 @pytest.mark.slow

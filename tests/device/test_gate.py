@@ -8,7 +8,7 @@ from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing import schedule
 from loop.timing.against_known_good import Contest, null_rival, slowed_rival
 from loop.timing.samples import Terms, Timings
@@ -30,7 +30,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
     """Workloads of a set."""
-    return expand(bench.target, [name], "float32", 5)
+    return expand_sets(bench.target, [name], "float32", 5)
 
 
 def side(bench: Bench, name: str) -> Side:

@@ -6,7 +6,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from tests.device.fakes import FakeMachine, fake_bench
 from tests.targets import make_sides
 
@@ -24,7 +24,7 @@ def test_an_access_outside_of_device_memory_is_wrong(
 ) -> None:
     """A write by what it leaves, a read by what the output follows."""
     with fake_bench(fake, tmp_path / "target", entry) as bench:
-        workloads = expand(bench.target, ["some"], "float32", 5)[:1]
+        workloads = expand_sets(bench.target, ["some"], "float32", 5)[:1]
         (found,) = run_to_end(verify(bench, [Job(make_sides(bench, entry)[0], workloads, layouts=False)]))
     assert "wrong" == found.checks[0].status
     assert found.checks[0].message.replace("3 bytes", "4 bytes").startswith(said)

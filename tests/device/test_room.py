@@ -10,7 +10,7 @@ from loop.gate import kernel
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import CONTEXT_BYTES, Bench, fitting_workloads
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.targets import make_context, make_sides
@@ -36,7 +36,7 @@ def leave(fake: FakeMachine, free: int) -> None:
 
 def both(bench: Bench) -> tuple[Workload, ...]:
     """The small and the huge one."""
-    return expand(bench.target, ["some"], "float32")
+    return expand_sets(bench.target, ["some"], "float32")
 
 
 @pytest.mark.slow
@@ -68,6 +68,6 @@ def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -
     output = run_to_end(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
     assert isinstance(output, VerifyOutput)
     assert {SMALL} == {check.workload.name for check in output.variants[0].checks}
-    assert output.variants[0].right
+    assert output.variants[0].is_right
     assert any(line.startswith(f"{HUGE}: ") for line in output.not_exercised)
     assert f"; left out: {HUGE}: inputs and outputs of right, baseline take" in output.message

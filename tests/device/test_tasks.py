@@ -9,7 +9,7 @@ import pytest
 from loop.base.places import include_folder
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing.samples import Terms
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench
@@ -36,7 +36,7 @@ def shared(folder: Path) -> Iterator[Bench]:
 def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """As on a processor: the right variant passes, each wrong one does not; timed outputs are right."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
-    workloads = expand(bench.target, ["some"], "float32", 5)
+    workloads = expand_sets(bench.target, ["some"], "float32", 5)
     right, *wrong = bench.target.variants_on("cuda")
     found = {
         one.variant: one
@@ -69,6 +69,8 @@ def test_the_right_answer_is_worked_out_on_the_gpu_or_else_on_the_cpu(
     called = target.reference.model_copy(update={"python": f"{file.name}:reference"})
     bench = replace(shared, target=target.model_copy(update={"reference": called}), _nursery=shared.nursery)
     right = next(iter(bench.target.variants_on("cuda")))
-    (found,) = run_to_end(verify(bench, [Job(bench.side(right), expand(bench.target, ["some"], "float32", 5))]))
+    (found,) = run_to_end(
+        verify(bench, [Job(bench.side(right), expand_sets(bench.target, ["some"], "float32", 5))])
+    )
     assert found.right, found.checks[0].message
     assert set(places.read_text().split()) == {"cuda" if knows == "any device" else "cpu"}

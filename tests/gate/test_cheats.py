@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing.doubts import every_doubt
 from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.schedule import measure
@@ -77,7 +77,7 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
 def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
     """No error of ours: a status of the check."""
     (side,) = make_sides(bench, name)
-    (checks,) = run_to_end(verify(bench, [Job(side, expand(bench.target, ["some"], "float32"), enough=True)]))
+    (checks,) = run_to_end(verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"), enough=True)]))
     assert checks.first_failure is not None
     assert "tampered" == checks.first_failure.status
 

@@ -9,7 +9,7 @@ from loop.base.processes import run_to_end
 from loop.gate.sanitizing import Examination, examine
 from loop.model.sanitizing import SanitizerTool
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import CLEAN, sanitizer_log
@@ -39,7 +39,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
 @pytest.fixture
 def shapes(bench: Bench) -> tuple[Workload, ...]:
     """Two, five and three rows, their inputs written."""
-    found = expand(bench.target, ["some"], "float32")
+    found = expand_sets(bench.target, ["some"], "float32")
     for one in found:
         run_to_end(bench.expect(one))
     return found

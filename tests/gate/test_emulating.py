@@ -96,7 +96,7 @@ def test_a_wrong_one_is_incorrect_and_the_others_stand(bench: Bench) -> None:
     checks = output.variants[0]
     assert (True, {"float32"}) == (checks.emulated, {check.workload.dtype for check in checks.checks})
     assert output.control is not None
-    assert output.control.right
+    assert output.control.is_right
     assert not output.ok
     assert ("right",) == output.right
     assert ("wrong",) == output.wrong

@@ -10,7 +10,7 @@ from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing.doubts import every_doubt
 from loop.timing.samples import Pair, Terms
 from loop.timing.schedule import measure
@@ -43,7 +43,7 @@ def attention(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> It
 
 def workloads(bench: Bench, *sets: str, seed: int = 0) -> tuple[Workload, ...]:
     """Workloads of these sets."""
-    return expand(bench.target, sets, "float32", seed)
+    return expand_sets(bench.target, sets, "float32", seed)
 
 
 def failures(bench: Bench, sides: Sequence[Side], seeds: int, name: str = "some") -> dict[str, str]:

@@ -80,7 +80,7 @@ def test_a_tolerance_that_nothing_meets_is_said_of_the_target(tmp_path: Path, bu
     (tmp_path / "scale.h").write_text("#define SCALE 0.1\n")
     with open_bench(tmp_path, target, build_cache) as strict:
         found = verified(strict, "right", seeds=1)
-    assert (False, False) == (found.ok, found.control is not None and found.control.right)
+    assert (False, False) == (found.ok, found.control is not None and found.control.is_right)
     expected = "the control failed: baseline, reference or tolerance is not to be trusted there: "
     assert found.message.startswith(expected)
     assert f"elements wrong on {SMALL}" in found.message

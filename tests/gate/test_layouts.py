@@ -9,14 +9,14 @@ from loop.gate.verify import LAYOUTS, Job, verify
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.targets import make_sides
 
 
 def workloads(bench: Bench, *dtypes: Dtype) -> list[Workload]:
     """All workloads of the tiny target in these types."""
-    return [workload for dtype in dtypes for workload in expand(bench.target, ["some"], dtype)]
+    return [workload for dtype in dtypes for workload in expand_sets(bench.target, ["some"], dtype)]
 
 
 def checks_of(bench: Bench, name: str, chosen: list[Workload]) -> VariantChecks:
@@ -70,4 +70,4 @@ def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
     assert {"contiguous": "refused", **dict.fromkeys(LAYOUTS[1:], "unsupported")} == {
         one.inputs: one.status for one in found.checks
     }
-    assert not found.right
+    assert not found.is_right

@@ -13,7 +13,7 @@ from loop.gate.properties import properties
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.signature import PythonFunction
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.steps.taken_over import Lasting
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_builds, make_context, open_bench, write_target
@@ -33,7 +33,7 @@ def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     side = bench.side(part.of, make_builds(bench, part.of)[part.of])
     alone = replace(side, terms=side.terms.but(entry=part.entry))
     judged = bench.part(part)
-    workloads = expand(judged.target, judged.target.workloads, "float32", 7)
+    workloads = expand_sets(judged.target, judged.target.workloads, "float32", 7)
     (found,) = run_to_end(verify(judged, [Job(alone, workloads, layouts=False)]))
     assert isinstance(found, VariantChecks)
     return found
@@ -52,7 +52,7 @@ def test_infinity_is_right_where_it_belongs(bench: Bench) -> None:
     """A range in which a row sees no key has a maximum of minus infinity, and passes as that."""
     part = bench.target.components["right_partial"]
     masked = {"P": 3, "B": 1, "Sq": 9, "Sk": 3, "D": 4, "W": 6, "causal": True}
-    assert checked(bench, "right_partial", workloads=(masked,)).right
+    assert checked(bench, "right_partial", workloads=(masked,)).is_right
     assert part.signature.types == {"output": "float64"}
 
 
@@ -62,9 +62,9 @@ def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
     form = PythonFunction(python="stages:mean_form")
     doubled = checked(bench, "right_partial", entry="right_doubled")
     assert [False] * 4 == [one.passed for one in doubled.checks]
-    assert checked(bench, "right_partial", entry="right_doubled", form=form).right
-    assert checked(bench, "right_partial", form=form).right
-    assert not checked(bench, "half_weights_partial", form=form).right
+    assert checked(bench, "right_partial", entry="right_doubled", form=form).is_right
+    assert checked(bench, "right_partial", form=form).is_right
+    assert not checked(bench, "half_weights_partial", form=form).is_right
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_a_share_that_judges_nothing_leaves_the_others() -> None:
     """Where no share judges anything there is no result."""
     lost = share(checks(A, status="not judged"))
     (every,), _ = merge_shares([lost, share(checks(B))], [A, B])
-    assert (1, True) == (every.count("not judged"), every.right)
+    assert (1, True) == (every.count("not judged"), every.is_right)
     with pytest.raises(WorkFailed, match="not judged"):
         merge_shares([lost, lost], [A, B])
 

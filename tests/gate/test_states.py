@@ -13,7 +13,7 @@ from loop.gate.verification import untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -40,7 +40,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def workloads(bench: Bench) -> tuple[Workload, ...]:
     """N2 M3, N5 M3 and N3 M4."""
-    return expand(bench.target, ["some"], "float32")
+    return expand_sets(bench.target, ["some"], "float32")
 
 
 def tallies(bench: Bench, *names: str) -> dict[str, str]:

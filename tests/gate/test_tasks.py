@@ -12,7 +12,7 @@ from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
 from loop.model.measurement import VariantChecks
 from loop.model.signature import Generator, PythonFunction
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing.samples import Terms
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench
@@ -36,7 +36,7 @@ def shared(folder: Path, build_cache: Path) -> Iterator[Bench]:
 def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     """What the gate says of an example's variants and of its baseline."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
-    workloads = expand(bench.target, ["some"], "float32", 5)
+    workloads = expand_sets(bench.target, ["some"], "float32", 5)
     builds = make_builds(bench, *bench.target.variants)
     jobs = [Job(bench.side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
     return {one.variant: one for one in run_to_end(verify(bench, jobs))}
@@ -55,8 +55,8 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     found = checked(shared, folder, name)
 
     right, *wrong = found
-    assert found[right].right, found[right].checks[0].message
-    assert found["baseline"].right, found["baseline"].first_failure
+    assert found[right].is_right, found[right].checks[0].message
+    assert found["baseline"].is_right, found["baseline"].first_failure
     causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
     assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
 
@@ -66,7 +66,7 @@ def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 1e-6)
     monkeypatch.setattr(shared, "first_call_s", 1e-6)
     monkeypatch.setattr(verification, "PATIENCE", 1e4)
-    assert checked(shared, folder, "residual")["baseline"].right
+    assert checked(shared, folder, "residual")["baseline"].is_right
 
 
 @pytest.mark.parametrize("name", ["cache", pytest.param("model", marks=pytest.mark.slow)])
@@ -77,7 +77,7 @@ def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> Non
     chosen = [right, *(one for one in others if EXAMPLES[name].compiled.get(one) == "")]
     builds = make_builds(bench, *chosen)
     sides = [bench.side(one, builds.get(one)) for one in ("baseline", *chosen)]
-    workloads = expand(bench.target, ["some"], "float32", 5)
+    workloads = expand_sets(bench.target, ["some"], "float32", 5)
     timings = run_to_end(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least_rounds=1)))
     assert len(sides) <= timings.outputs
     assert not timings.wrong, timings.wrong[0][1].message
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
     made, reference = PythonFunction(python=f"{stem}:reference"), Generator(python=f"{stem}:make")
     bad = target.model_copy(update={"reference": made, "generator": reference})
     bench = replace(shared, target=bad, notes={}, _nursery=shared.nursery)
-    (workload,) = expand(bad, ["some"], "float32", 5)
+    (workload,) = expand_sets(bad, ["some"], "float32", 5)
     if expected:
         with pytest.raises(LoopError) as raised:
             run_to_end(bench.expect(workload, twice=True))

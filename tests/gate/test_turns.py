@@ -9,7 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, WrongCalls, cause_of, verify
 from loop.model.measurement import VariantChecks
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.targets import compiled, make_sides, open_bench, write_target
 
@@ -113,7 +113,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def checked(bench: Bench, *names: str, seed: int = 0) -> dict[str, VariantChecks]:
     """What verifying these variants finds, each workload with two sets of values."""
-    chosen = [one for more in (0, 1) for one in expand(bench.target, ["some"], "float32", seed + more)]
+    chosen = [one for more in (0, 1) for one in expand_sets(bench.target, ["some"], "float32", seed + more)]
     jobs = [Job(side, chosen) for side in make_sides(bench, *names)]
     return {one.variant: one for one in run_to_end(verify(bench, jobs))}
 
@@ -139,13 +139,13 @@ def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
     """The second call alone; a maximum that is never reset; an answer kept by address, or by shape."""
     names = ("keeps_the_largest", "py_by_address", "py_by_shape")
     assert dict.fromkeys(names, "later calls") == causes(checked(bench, *names))
-    assert not checked(bench, "second_is_wrong")["second_is_wrong"].right
+    assert not checked(bench, "second_is_wrong")["second_is_wrong"].is_right
 
 
 def test_what_is_made_once_and_right_passes(bench: Bench) -> None:
     """By a static initialiser, or by the first call."""
     found = checked(bench, "table_at_load", "py_lazy_table")
-    assert all(one.right for one in found.values())
+    assert all(one.is_right for one in found.values())
 
 
 @pytest.mark.parametrize("name", ["inner_is_dense", "no_row_twice", "no_column_twice", "py_inner_is_dense"])
@@ -171,7 +171,7 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
     """Calls that follow have the usual limit; the key that allows more is in the message."""
     monkeypatch.setattr("loop.gate.verify.CALL_LIMIT_S", 1.0)
     monkeypatch.setattr("loop.gate.verify.PATIENCE", 0.0)
-    assert checked(bench, "py_tunes_itself")["py_tunes_itself"].right
+    assert checked(bench, "py_tunes_itself")["py_tunes_itself"].is_right
     monkeypatch.setattr(bench, "first_call_s", 1.0)
     (found,) = checked(bench, "py_tunes_itself").values()
     failure = found.first_failure
@@ -233,6 +233,6 @@ def test_equal_values_that_leave_rounding_alone_blame_no_layout(tmp_path: Path, 
     (tmp_path / "normed.py").write_text(NORMED)
     with open_bench(tmp_path, target, build_cache) as bench:
         found = checked(bench, *variants)
-        assert found["in_one_pass"].right
+        assert found["in_one_pass"].is_right
         assert {"broadcast"} == {one.inputs for one in found["columns_are_dense"].checks if not one.passed}
         assert any("in_one_pass on N33 M100 float32 with broadcast inputs" in note for note in bench.notes)

@@ -10,10 +10,10 @@ from loop.base.processes import Tick, run_to_end
 from loop.gate import kernel, verification
 from loop.gate.verify import Job, verify
 from loop.library.definitions import read_file
-from loop.model.measurement import Looked, VariantChecks
+from loop.model.measurement import InputWeaknesses, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
@@ -38,7 +38,7 @@ def overflowing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def verified(bench: Bench, *names: str) -> VerifyOutput:
     """What a step says of these variants on the workloads of the tiny target."""
-    chosen = expand(bench.target, ["some"], "float32", 0)
+    chosen = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
     *found, control = run_to_end(verify(bench, jobs))
     return verification.verification_output(found, control, names, seed=0, command=lambda *words: " ".join(words))
@@ -60,7 +60,7 @@ def test_the_other_workloads_are_judged(bench: Bench, overflowing: set[str]) -> 
 
 
 def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: set[str]) -> None:
-    overflowing |= {one.name for one in expand(bench.target, ["some"], "float32", 0)}
+    overflowing |= {one.name for one in expand_sets(bench.target, ["some"], "float32", 0)}
     with pytest.raises(Unjudged) as raised:
         verified(bench, "right")
     assert WHY in raised.value.message
@@ -70,7 +70,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     """With the names, and what would pass; attributes that no workload changes are among it."""
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     shown = {"x": ("fixed",), "pos": ("fixed",), "w": ("varies", "moves")}
-    told = Looked(shown=shown, ignored=("mode",), unmoved=("z",))
+    told = InputWeaknesses(shown=shown, ignored=("mode",), unmoved=("z",))
     said = list(kernel.blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
@@ -90,7 +90,7 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
             f"import torch\n\n\ndef rmsnorm(x, weight, *, eps):\n    return {formula}\n"
         )
         target = read_file(folder / "target.yaml", Target).value
-        chosen = expand(target, ["quick"], "float32", 0)
+        chosen = expand_sets(target, ["quick"], "float32", 0)
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
                 run_to_end(bench.expect(workload))
@@ -137,7 +137,7 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     )
     (tmp_path / "means.py").write_text(AROUND_FIVE)
     with open_bench(tmp_path, target, build_cache) as bench:
-        chosen = [one for seed in (0, 1) for one in expand(target, ["some"], "float32", seed)]
+        chosen = [one for seed in (0, 1) for one in expand_sets(target, ["some"], "float32", seed)]
         jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *variants)]
         found = {one.variant: one for one in run_to_end(verify(bench, jobs))}
     checks = found["constant"].checks

@@ -14,7 +14,7 @@ from loop.gate.verify import Job, verify
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import No
 from loop.workers.program import Refusal
@@ -26,7 +26,7 @@ SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
 
 def workloads(bench: Bench, seed: int = 0) -> tuple[Workload, ...]:
     """All workloads of the tiny target."""
-    return expand(bench.target, ["some"], "float32", seed)
+    return expand_sets(bench.target, ["some"], "float32", seed)
 
 
 def workload_of(name: str, sizes: dict[str, int], **fields: object) -> Workload:
@@ -81,7 +81,7 @@ def test_a_right_kernel_passes(bench: Bench) -> None:
     """On every workload and in every layout, with its largest error and its build."""
     (side,) = make_sides(bench, "strides")
     (found,) = checks_of(bench, [side], workloads(bench), layouts=True)
-    assert found.right
+    assert found.is_right
     assert found.first_failure is None
     assert (side.build_id, "strides", 7) == (found.build_id, found.variant, len(found.checks))
     assert {"largest error 0.0e+00"} == {one.message for one in found.checks}

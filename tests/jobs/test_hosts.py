@@ -37,8 +37,8 @@ def test_hosts_are_named(own: Path) -> None:
     found = hosts.hosts(None)
     assert ("me@34.1.2.3", "2222") == (found["l4"].address, found["l4"].port)
     assert ("h100", "") == (found["h100"].address, found["h100"].port)
-    assert (0.28, "spot") == found["l4"].host.prices.at("spot")  # type: ignore[union-attr]
-    assert (3, "on_demand") == found["h100"].host.prices.at(None)  # type: ignore[union-attr]
+    assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
+    assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
     assert [found["l4"]] == hosts.choose(found, "l4") == hosts.choose(found, "ada")
     with pytest.raises(UsageError) as wrong:
         hosts.choose(found, "h10")

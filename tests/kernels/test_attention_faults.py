@@ -13,7 +13,7 @@ from torch import Tensor
 from loop.base.places import shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
-from loop.model.workloads import expand, fills
+from loop.model.workloads import expand_sets, input_fills
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager
 from loop.workers.suspects import Suspect
@@ -49,7 +49,7 @@ def named() -> dict[str, Function]:
 def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
     """Every workload of the target that is small enough, its inputs in float64, and the right answer."""
     made = []
-    for workload in expand(TARGET, TARGET.workloads, "float32"):
+    for workload in expand_sets(TARGET, TARGET.workloads, "float32"):
         sizes = workload.sizes
         if sizes["B"] * sizes["Hq"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
             inputs = tuple(_inputs(workload))
@@ -59,7 +59,7 @@ def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
 
 def _inputs(workload: Workload) -> Iterator[Tensor]:
     call = make_call(TARGET, workload, "", "test")
-    for index, (fill, tensor) in enumerate(zip(fills(TARGET, workload), call.inputs, strict=True)):
+    for index, (fill, tensor) in enumerate(zip(input_fills(TARGET, workload), call.inputs, strict=True)):
         axis = TARGET.signature.inputs[tensor.name].split().index(fill.nan_along) if fill.nan_along else None
         flat = make_tensor(fill, workload.seed, index, tensor, axis)
         yield flat[tensor.offset : tensor.offset + tensor.elements].reshape(tensor.shape).double()

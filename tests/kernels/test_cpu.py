@@ -31,9 +31,9 @@ def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: 
     """The library built as the manifest says, and for any x86-64 without OpenMP."""
     bundled = project(None, tmp_path_factory.mktemp("nowhere"))
     target = targets.target(bundled).value
-    variant = target.compiled("cpu", "")
+    variant = target.compiled_variant("cpu", "")
     if request.param == "portable":
-        recipe = BuildRecipe(compiler="g++", flags=(*PORTABLE, *target.tuned("cpu")))
+        recipe = BuildRecipe(compiler="g++", flags=(*PORTABLE, *target.tuning_macros("cpu")))
         variant = variant.model_copy(update={"build": recipe})
     options = {"cache": build_cache / "builds", "include": include_folder(), "limit_s": 120.0}
     made = run_to_end(build.build("cpu", variant, bundled.target, **options))

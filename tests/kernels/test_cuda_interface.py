@@ -38,7 +38,7 @@ def kernels(build_cache: Path) -> Kernels:
     """All variants, emulated, from one library."""
     source = Path(__file__).parent / "every_variant.cu"
     assert include_folder().is_dir()
-    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuned("sm_89")
+    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuning_macros("sm_89")
     flags = ("-march=native", *tuned, f"-I{ATTENTION}", "-w")
     return Kernels(ctypes.CDLL(str(compiled(source, build_cache, *flags))))
 

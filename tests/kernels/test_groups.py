@@ -23,7 +23,7 @@ DEPTHS = {"kThreeGroups": (64, 128), "kTwoGroups": WIDE, "kFolded": WIDE, "kOneG
 
 def flags(*macros: str) -> tuple[str, ...]:
     """An emulated build with the tiles of Hopper, but for these macros."""
-    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuned("sm_90")
+    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuning_macros("sm_90")
     names = [macro.partition("=")[0] for macro in macros]
     kept = [flag for flag in tuned if flag.removeprefix("-D").partition("=")[0] not in names]
     return ("-march=native", *kept, *(f"-D{macro}" for macro in macros), f"-I{ATTENTION}", "-w")

@@ -30,7 +30,7 @@ def test_a_second_translation_unit_links_with_it(tmp_path: Path) -> None:
     """It declares the instances and compiles none of them; without the file they would be undefined."""
     cuda = shipped("kernels/attention") / "cuda"
     (tmp_path / "user.cu").write_text(USER)
-    tuned = read_file(cuda.parent / "target.yaml", Target).value.tuned("sm_89")
+    tuned = read_file(cuda.parent / "target.yaml", Target).value.tuning_macros("sm_89")
     flags = ["-std=c++17", "-O0", "-DLOOP_EMULATE", *tuned, "-pthread"]
     base = ["g++", "-x", "c++", *flags, f"-I{include_folder()}", f"-I{cuda}", '-DLOOP_BUILD_ID="test"']
     for source in (cuda / "instantiations.cu", tmp_path / "user.cu"):

@@ -29,7 +29,7 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
     assert plans == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
-    assert rates(bundled).find(rates(bundled).gpu) is not None
+    assert rates(bundled).find_rate(rates(bundled).gpu) is not None
     assert 9 == len(histories()[0].sessions)
 
 

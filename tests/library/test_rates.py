@@ -56,13 +56,15 @@ def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
     text = CARD.replace("PRICE", "1.5").replace("gpu: mine", "gpu: aws/us-east-1/g5.xlarge")
     found = card(tmp_path / "p", text + MACHINE.replace("PRICES", "on_demand: 0.5"))
     prices = {
-        name: rate.usd_per_hour for name in ("mine", "gcp/us-central1/g2-standard-4") if (rate := found.find(name))
+        name: rate.usd_per_hour
+        for name in ("mine", "gcp/us-central1/g2-standard-4")
+        if (rate := found.find_rate(name))
     }
     assert {"mine": 1.5, "gcp/us-central1/g2-standard-4": 0.5} == prices
-    chosen = found.find(found.gpu)
+    chosen = found.find_rate(found.gpu)
     assert chosen is not None
     assert ("NVIDIA A10G", 1.006) == (chosen.gpu, chosen.usd_per_hour)
-    assert None is found.find("gcp/us-central1/g2-standard-4/spot")
+    assert None is found.find_rate("gcp/us-central1/g2-standard-4/spot")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from loop.gate.model import DeviceOutput
 from loop.model.measurement import Check, Fault, Layout, VariantChecks
-from loop.model.profile import at_hand, same_card
+from loop.model.profile import facts_of_present_gpu, is_same_gpu_model
 from loop.model.resources import short_name
 from loop.model.target import Instances
 from loop.profile.launch_limits import gpu_at_hand
@@ -20,7 +20,7 @@ NOT_LOADED = Fault(text=NO_LOAD)
 
 def failures(*checks: Check) -> Sequence[str]:
     """What is told of these checks."""
-    return VariantChecks(variant="cpu", build_id=None, checks=checks).failures
+    return VariantChecks(variant="cpu", build_id=None, checks=checks).failure_lines
 
 
 def unloaded(workload: str, inputs: Layout = "contiguous") -> Check:
@@ -39,7 +39,7 @@ def test_a_variant_that_does_not_load_is_told_once() -> None:
 def test_commands_of_a_session_name_the_machine_where_it_ran(host: str, ends: bool) -> None:
     """That does it again, and that goes on with it; a report is rendered here."""
     head = make_session_head(host=host)
-    for command in (head.command(), head.resume_command):
+    for command in (head.repeat_command(), head.resume_command):
         assert ends == ("--on l4" in command), command
     assert "--on" not in head.report_command
 
@@ -70,7 +70,7 @@ def test_a_short_name_has_no_return_type_and_no_parameters(name: str, expected: 
 
 def test_all_combinations_of_instances_are_promised() -> None:
     """Each with the line that makes it."""
-    promised = tuple(Instances.model_validate(SPLIT).promised())
+    promised = tuple(Instances.model_validate(SPLIT).required_symbols())
     assert 4 == len(promised)
     assert ("scale::rows<float, 16>", "template void scale::rows<float, 16>(float *);") == promised[0]
     assert ("scale::rows<__half, 32>", "template void scale::rows<__half, 32>(__half *);") == promised[-1]
@@ -96,7 +96,7 @@ LISTED = {"sm_90": H200}
 )
 def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: str, driver_name: str) -> None:
     """Socket and memory in a name change nothing; any other word is another card."""
-    assert same == same_card(name, driver_name)
+    assert same == is_same_gpu_model(name, driver_name)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_cards_are_told_apart_by_what_their_drivers_call_them(same: bool, name: 
 )
 def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> None:
     """Under its own name, with its own bandwidth, and without the peak that no driver tells."""
-    assert driver == at_hand(LISTED, "9.0", driver.name, driver)
+    assert driver == facts_of_present_gpu(LISTED, "9.0", driver.name, driver)
     seen = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
     latest = {"environment.device": seen.model_dump(mode="json")}
     context = SimpleNamespace(latest=latest.get, bench=SimpleNamespace(target=SimpleNamespace(devices=LISTED)))
@@ -119,6 +119,6 @@ def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> 
 
 def test_the_listed_gpu_has_its_datasheet() -> None:
     """By name and multiprocessors; a generation that nobody lists has its driver's facts, or none."""
-    assert H200 == at_hand(LISTED, "9.0", "NVIDIA H200", make_device("NVIDIA H200"))
-    assert None is at_hand(LISTED, "8.0", "NVIDIA A100-SXM4-80GB", None)
-    assert None is at_hand(LISTED, "9.0", "NVIDIA H100 80GB HBM3", None)
+    assert H200 == facts_of_present_gpu(LISTED, "9.0", "NVIDIA H200", make_device("NVIDIA H200"))
+    assert None is facts_of_present_gpu(LISTED, "8.0", "NVIDIA A100-SXM4-80GB", None)
+    assert None is facts_of_present_gpu(LISTED, "9.0", "NVIDIA H100 80GB HBM3", None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.target import Target, Workload
-from loop.model.workloads import WorkloadError, as_words, entry_of, expand, read_words, single
+from loop.model.workloads import WorkloadError, entry_of, expand_sets, format_entry, make_workload, parse_entry
 
 SIGNATURE: dict[str, Any] = {
     "inputs": {"x": "B N", "y": "B M"},
@@ -38,7 +38,7 @@ def make_target(*entries: dict[str, Any], signature: dict[str, Any] | None = Non
 
 def expanded(*entries: dict[str, Any], seed: int = 0, **fields: Any) -> list[Workload]:
     """These entries as single workloads."""
-    return list(expand(make_target(*entries, **fields), ["some"], "float32", seed))
+    return list(expand_sets(make_target(*entries, **fields), ["some"], "float32", seed))
 
 
 def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
@@ -109,8 +109,8 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
     for kind in ({}, {"values": "wide", "dtype": "float16", "side": "right"}):
         (one,) = expanded({**entry, **kind}, seed=7)
         target = make_target({"B": 1, "S": 1})
-        words = as_words(entry_of(target.signature, one))
-        assert one == single(target, read_words(words), "float64", one.base_seed)
+        words = format_entry(entry_of(target.signature, one))
+        assert one == make_workload(target, parse_entry(words), "float64", one.base_seed)
         assert 7 == one.base_seed
 
 

@@ -22,7 +22,7 @@ def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
 
 def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
     """90 s of an engineer at a cent a second are 90 cents; no GPU ran, none is charged."""
-    made = bill(90.0, "cpu", make_card(waiting=None).attended(True))
+    made = bill(90.0, "cpu", make_card(waiting=None).with_waiting_person(True))
     assert [("engineer", 90.0, "stated")] == [(one.resource, one.seconds, one.basis) for one in made.charges]
     assert pytest.approx(0.90) == made.usd
 

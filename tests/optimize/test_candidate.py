@@ -37,7 +37,7 @@ def test_an_outcome_is_the_speed_on_the_workload_that_the_advice_is_about() -> N
         found.variant,
         found.workload,
         found.actual,
-        found.side,
+        found.side_of_promise,
     )
 
 

@@ -15,7 +15,7 @@ from loop.base.processes import run_to_end
 from loop.library import definitions
 from loop.model.plan import Plan
 from loop.model.record import Finished
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.profile.profile import TIME
@@ -82,7 +82,7 @@ def measured(bench: Bench, *ratios: float, variant: str = "right", **fields: Any
     checked = checked.model_copy(
         update={"variants": (checked.variants[0].model_copy(update={"build_id": build.build_id}),)}
     )
-    timed = zip(expand(bench.target, ["some"], "float32"), ratios, strict=True)
+    timed = zip(expand_sets(bench.target, ["some"], "float32"), ratios, strict=True)
     made = [
         make_measurement(one.name, ratio, variant=variant).model_copy(update={"workload": one})
         for one, ratio in timed

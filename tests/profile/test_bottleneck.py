@@ -130,7 +130,7 @@ def test_a_leaf_states_an_interval(
     times: tuple[float | str, ...], facts: dict[str, Fact], stated: tuple[float, float] | None
 ) -> None:
     """By facts, where they are known; else there is none, and none is made up."""
-    found = rule(*times).promise(facts)
+    found = rule(*times).promise_for(facts)
     assert stated == (found.stated if found else None)
 
 

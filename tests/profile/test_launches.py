@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.model.resources import WorkloadLaunches
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.profile.inspection import ask_launches
 from loop.workers.bench import Bench
 from tests.targets import build_one, open_bench
@@ -28,7 +28,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
     """What a variant launches on the workloads of these sets."""
     made = build_one(bench.folder, bench.emulations([name])[name], bench.cache, name)
-    workloads = expand(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
+    workloads = expand_sets(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
     found: tuple[WorkloadLaunches, ...] = run_to_end(ask_launches(bench, made, workloads))
     return found
 

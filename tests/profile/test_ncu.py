@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.profile.profile import Watched, count_on_device, read_log
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
@@ -39,7 +39,7 @@ def counted(bench: Bench, name: str = "right", place: int = 1) -> Watched:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
     found: Watched = run_to_end(
-        count_on_device(bench, side, expand(bench.target, ["some"], "float32")[place], 30.0)
+        count_on_device(bench, side, expand_sets(bench.target, ["some"], "float32")[place], 30.0)
     )
     return found
 

@@ -154,7 +154,7 @@ def test_machine_code_runs_on_its_own_major_number(code: str, device: str, expec
 def test_a_spill_needs_no_budget_to_be_wrong() -> None:
     """Every byte counts, unless a budget allows it."""
     library = make_library(ROWS, SPILLS)
-    says = f"{SPILLS.short} spills 144 bytes"
+    says = f"{SPILLS.short_name} spills 144 bytes"
     assert [says] == check_budgets(library, [], [])[0]
     assert [f"{says}, budget 143"] == check_budgets(library, [budget("crowded", spill_bytes=143)], [])[0]
     assert [] == check_budgets(library, [budget("crowded", spill_bytes=144)], [])[0]

@@ -59,7 +59,7 @@ def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
     assert (True, "sm_89", "NVIDIA L4") == (found.ok, found.device, found.device_name)
     (library,) = found.libraries
     assert (("plain", "floats"), "sm_89") == (library.variants, library.architecture)
-    assert {ROWS, DOUBLES, "tail"} == {one.short for one in library.kernels}
+    assert {ROWS, DOUBLES, "tail"} == {one.short_name for one in library.kernels}
     assert found.message.startswith("compiled for sm_89: 3 kernels, at most ")
     assert found.message.endswith("; 12 to 24 blocks a multiprocessor of NVIDIA L4")
     assert ["launches of floats on N2 M300 float64, and 2 more: error 3: no such type"] == missing(found)

@@ -19,7 +19,7 @@ def make_resources(*kernels: KernelResources, **fields: Any) -> ResourcesOutput:
     base: dict[str, Any] = {"ok": True, "message": "m", "device": "sm_89", "device_name": "NVIDIA L4"}
     found = kernels or (MAIN, OTHER)
     placements = (make_placement(found[0], resident=3, shared_bytes=16384),)
-    filling = {"variant": "v", "kernel": found[0].short, "resident": 3}
+    filling = {"variant": "v", "kernel": found[0].short_name, "resident": 3}
     fillings = (make_filling(**filling, waves=0.02, share=0.02), make_filling(**filling, waves=2.5, share=1.0))
     seen = {"libraries": (make_library(*found),), "placements": placements, "fillings": fillings}
     return ResourcesOutput.model_validate({**base, **seen, **fields})

@@ -124,7 +124,7 @@ def test_a_campaign_needs_a_plan_that_asks_for_changes_and_a_file_to_edit(
     fields = {"kind": "python", "device": "cpu", "module": "mine", "function": "f"}
     variant = TypeAdapter(Variant).validate_python(fields)
     head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan, variants=("mine",), device="cpu")
-    target = SimpleNamespace(name="t", variants={"mine": variant}, functions=judges)
+    target = SimpleNamespace(name="t", variants={"mine": variant}, python_functions=judges)
     with pytest.raises(UsageError, match=said) if said else contextlib.nullcontext():
         refuse_campaign(cast(SessionHead, head), cast(Target, target), tmp_path)
 

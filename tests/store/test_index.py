@@ -143,7 +143,7 @@ def test_a_run_counts_where_its_question_was_answered(steps: list[Finished], suc
     """Passing is not enough: a speed that stayed inconclusive says nothing of the pattern."""
     lines = [Line(seq=place, at=NOON, event=step) for place, step in enumerate(steps, start=1)]
     (run,) = session_row(make_session_head(), None, lines).runs
-    assert success is run.success
+    assert success is run.is_success
 
 
 PROMISE = {"advice": "mixed", "stated": [1.1, 1.2]}

@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.formats.table import as_target
 from loop.model.measurement import BASELINE
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.steps.setting import read_setting
 from loop.timing.samples import Terms, Timings
 from loop.timing.schedule import measure
@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_the_baseline_runs_under_compile(bench: Bench) -> None:
     """It is timed as any other side, by its own name."""
     sides = [bench.side(BASELINE), bench.side("mine")]
-    workloads = expand(bench.target, bench.target.workloads, "float32")
+    workloads = expand_sets(bench.target, bench.target.workloads, "float32")
     found: Timings = run_to_end(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
     assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong_outputs)
     assert any((bench.cache / "inductor").rglob("*.py"))

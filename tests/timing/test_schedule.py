@@ -11,7 +11,7 @@ from loop.calls.external import own_seconds
 from loop.calls.invocation import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.timing import schedule
 from loop.timing.doubts import remembers_results
 from loop.timing.samples import Pending, Terms, Timings
@@ -25,7 +25,7 @@ BIG = {"N": 64, "M": 512}
 
 def workloads(bench: Bench) -> tuple[Workload, ...]:
     """All workloads of the tiny target."""
-    return expand(bench.target, ["some"], "float32")
+    return expand_sets(bench.target, ["some"], "float32")
 
 
 def big(bench: Bench, dtype: str = "float32") -> Workload:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from loop.library.definitions import read_file
-from loop.model.measurement import Looked
+from loop.model.measurement import InputWeaknesses
 from loop.model.target import Target
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers import judge
 from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look
 from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
@@ -89,7 +89,7 @@ class Judged:
             fields["generator"] = {"python": str(folder / "telling.py") + f":{fields['generator']}"}
         (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
         self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
-        (self.workload,) = expand(self.target, ["some"], "float32")
+        (self.workload,) = expand_sets(self.target, ["some"], "float32")
         self.judge = judge.Judge(terms_of_judge(self.target, None, folder))
 
     def request(self, seed: int) -> Expect:
@@ -100,12 +100,12 @@ class Judged:
     def expect(self, seed: int = 2) -> Expected:
         return self.judge.expect(self.request(seed))
 
-    def looked(self) -> Looked:
+    def looked(self) -> InputWeaknesses:
         """What is said once two sets of values were drawn."""
         self.expect(2), self.expect(3)
         one, other = under_two_seeds(self.workload)
         looked = self.judge.answer(Look((self.request(one.seed), self.request(other.seed))))
-        assert isinstance(looked, Looked)
+        assert isinstance(looked, InputWeaknesses)
         return looked
 
     def compared(self, output: torch.Tensor) -> Finding:
@@ -123,7 +123,12 @@ class Judged:
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
     """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
     looked = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()
-    assert (("pos", "w"), (), ("x",), True) == (looked.fixed, looked.single, looked.positive, looked.finite)
+    assert (("pos", "w"), (), ("x",), True) == (
+        looked.fixed_inputs,
+        looked.single_valued_inputs,
+        looked.nonnegative_inputs,
+        looked.finite,
+    )
     assert (("mask",), ("mode",), ("z",)) == (looked.unread, looked.ignored, looked.unmoved)
     looked = Judged(tmp_path, "seeing", SEVERAL, generator="make").looked()
     assert ((), (), ()) == (looked.unread, looked.ignored, looked.unmoved)
@@ -132,7 +137,7 @@ def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
 def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
     signature = {"inputs": {"x": "..."}, "outputs": {"y": "..."}, "sizes": ["N"]}
     told = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
-    assert (("norm.weight", "norm.bias"), (), ()) == (told.initial, told.unread, told.positive)
+    assert (("norm.weight", "norm.bias"), (), ()) == (told.initial, told.unread, told.nonnegative_inputs)
 
 
 def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from loop.calls.call import Refused
 from loop.formats.table import as_target
 from loop.library import targets
 from loop.model.target import Target
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers import asking, judge
 from loop.workers.judge_messages import Compare, Expect
 from loop.workers.workload_call import expectation, make_call, terms_of_judge
@@ -34,7 +34,7 @@ def threads_and_gradients() -> Iterator[None]:
 
 def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tuple[judge.Judge, Expect]:
     """A judge of a target, and a request for the answer to its only workload."""
-    (workload,) = expand(target, [*target.workloads], "float32", 5)
+    (workload,) = expand_sets(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
     request = expectation(target, workload, call, "secret", "cpu", wide=False)
     return judge.Judge(terms_of_judge(target, None, folder)), request.but(twice=True, **changes)

@@ -64,4 +64,4 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
     assert "leave its workload set out" in (caught.value.hint or "")
     assert not list(doubtful.scratch.glob("8_rows*")), "no input was made"
     monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4)
-    assert checks_of(doubtful, rows(8)).right
+    assert checks_of(doubtful, rows(8)).is_right

@@ -9,7 +9,7 @@ from loop.gate.properties import try_properties
 from loop.model.dtypes import Dtype
 from loop.model.measurement import PropertyCheck
 from loop.model.target import Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.targets import make_sides
 
@@ -19,7 +19,7 @@ SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
 
 def workloads(bench: Bench, dtype: Dtype = "float32") -> tuple[Workload, ...]:
     """All workloads of the tiny target."""
-    return expand(bench.target, ["some"], dtype)
+    return expand_sets(bench.target, ["some"], dtype)
 
 
 def tried(bench: Bench, variant: str, *properties: str, dtype: Dtype = "float32") -> list[PropertyCheck]:

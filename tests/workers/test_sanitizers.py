@@ -9,7 +9,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from loop.workers.program import last_words
 from tests.targets import build_one, compiled, open_bench, write_target
@@ -80,7 +80,7 @@ def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
     """What emulating a variant with sanitizers finds, on contiguous inputs."""
     (variant,) = bench.emulations([name]).values()
     side = bench.side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
-    wanted = expand(bench.target, ["some"], "float32")
+    wanted = expand_sets(bench.target, ["some"], "float32")
     (found,) = run_to_end(verify(bench, [Job(side, wanted, layouts=False)]))
     return tuple(found.checks)
 

@@ -15,7 +15,7 @@ from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Target
-from loop.model.workloads import expand
+from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from tests.targets import make_sides, write_target
 
@@ -171,7 +171,7 @@ def outcomes(bench: Bench, kernel: Kernel, language: Language) -> list[Outcome]:
     """Verify all variants of a kernel in one language, on each workload and in each layout."""
     wanted = kernel.mistakes(language)
     sides = make_sides(bench, *(variant_name(language, mistake) for mistake in wanted))
-    workloads = expand(bench.target, ["some"], "float32", 0)
+    workloads = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, workloads, enough=True) for side in sides]
     found: Sequence[VariantChecks] = run_to_end(verify(bench, jobs))
     pairs = zip(wanted.items(), found, strict=True)
