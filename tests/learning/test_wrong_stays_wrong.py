@@ -97,8 +97,8 @@ class Project:
                 self.judged.add((self.ground, name, workload))
                 checks.append(make_check(workload, right=right))
             found.append(VariantChecks(variant=name, build_id=source.build, checks=tuple(checks)))
-        right = tuple(one.variant for one in found if one.right)
-        wrong = tuple(one.variant for one in found if not one.right)
+        right = tuple(one.variant for one in found if one.is_right)
+        wrong = tuple(one.variant for one in found if not one.is_right)
         output = VerifyOutput(
             ok=not wrong, message="m", variants=tuple(found), seed=seed, right=right, wrong=wrong
         )
