@@ -183,7 +183,7 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     gpu = rows["gpu", 2]
     assert ("NVIDIA L4", False, 58, 12) == (gpu.on, gpu.at_hand, gpu.units, gpu.resident)
     assert (("gpu",), ("parallelism of double: the manifest declares no launch",)) == (
-        found.has_empty_slots,
+        found.starved,
         found.not_exercised,
     )
     assert "gpu on NVIDIA L4, which is not at hand: not filled on 3 of 3 workloads" in found.message
