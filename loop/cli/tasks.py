@@ -35,7 +35,7 @@ from loop.model.dtypes import Device
 from loop.model.output import GateVerdict, MeasureOutput, gate_verdict_on, outputs_of
 from loop.model.record import Finished
 from loop.model.target import PythonVariant
-from loop.model.workloads import entry_of, expand_sets
+from loop.model.workloads import entry_of, expand_sets, format_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import (
