@@ -16,7 +16,7 @@ from loop.calls.invocation import Stage
 CONTROL_BYTES = 1 << 16
 ORDER, DONE = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
-OP, COUNT, OWN_NS = 16, 17, 19
+OP, COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
 CAPTURED = 20
 """Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
@@ -39,15 +39,15 @@ class Bell:
         self._poll.register(self._done, select.POLLIN)
 
     @property
-    def handles(self) -> tuple[int, int]:
+    def worker_ends(self) -> tuple[int, int]:
         """The worker's ends: it reads the first and writes the second."""
         return self._orders, self._rung
 
-    def ring(self) -> None:
+    def wake_worker(self) -> None:
         """Wake the worker."""
         os.write(self._ring, b"x")
 
-    def rung(self, limit_s: float) -> bool:
+    def wait_for_worker(self, limit_s: float) -> bool:
         """Wait up to `limit_s` seconds for the worker; return whether it rang."""
         if not self._poll.poll(limit_s * 1e3):
             return False
@@ -79,17 +79,17 @@ def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: 
                 pass
             op = words[OP]
             if op == RUN:
-                words[OWN_NS] = stage.run(words[COUNT])
+                words[WORKER_NS] = stage.run(words[COUNT])
             elif op == READY:
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
                 flat = words[OFFSETS : OFFSETS + words[COUNT] * inputs].tolist()
                 windows = [flat[call * inputs :][:inputs] for call in range(words[COUNT])]
-                stage.ready(windows, rotations)
-                words[CAPTURED] = int(stage.captured)
+                stage.prepare_calls(windows, rotations)
+                words[CAPTURED] = int(stage.is_captured)
             elif op == SETTLE:
-                stage.settle()
+                stage.finish_results()
             elif op == GIVE:
-                stage.give()
+                stage.copy_results()
             words[DONE] = number
             if bell is not None:
                 os.write(bell[1], b"x")
@@ -123,14 +123,14 @@ def new_file() -> int:
         return os.dup(file.fileno())
 
 
-class Values:
+class InputValues:
     """The judge's values of one input, with room for windows; all sides share them."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._twice: ctypes.Array[ctypes.c_char] | None = None
 
-    def write(self, address: int, count: int) -> None:
+    def write_rotated(self, address: int, count: int) -> None:
         """Copy the values to an address, rotated by `count` bytes."""
         if self.data and self._twice is None:
             self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
@@ -141,16 +141,16 @@ class Values:
 class Pool:
     """The values of one input in shared memory."""
 
-    def __init__(self, tensor: TensorFile, values: Values, offset: int) -> None:
+    def __init__(self, tensor: TensorFile, values: InputValues, offset: int) -> None:
         """`offset`: first byte in shared memory."""
         self.tensor, self.values, self.offset = tensor, values, offset
-        self.turned = 0
+        self.rotation_bytes = 0
         """Bytes by which the values are rotated now."""
 
-    def write(self, base: int, count: int) -> None:
+    def write_rotated(self, base: int, count: int) -> None:
         """Write the values rotated by `count` bytes."""
-        self.values.write(base + self.offset, count)
-        self.turned = count
+        self.values.write_rotated(base + self.offset, count)
+        self.rotation_bytes = count
 
 
 class Arena:
@@ -161,10 +161,10 @@ class Arena:
         """File descriptor that the worker inherits."""
         self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
-        self.slots: list[int] = []
+        self.output_offsets: list[int] = []
         """First byte of each call's output."""
-        self.slot_bytes = 0
-        self.updated: frozenset[int] = frozenset()
+        self.output_bytes = 0
+        self.updated_inputs: frozenset[int] = frozenset()
         """Positions of the inputs that a call changes in place."""
         self._spoilt: list[tuple[int, bytes]] = []
         """(byte, original bytes) of input elements changed by `spoil`."""
@@ -177,29 +177,29 @@ class Arena:
         self.memory = mmap.mmap(self.handle, self.size)
         if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
-        self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
+        self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
         self._anchor = ctypes.c_char.from_buffer(self.memory)
-        self.base = ctypes.addressof(self._anchor)
+        self.base_address = ctypes.addressof(self._anchor)
 
     def _unmap(self) -> None:
-        self.words.release()
+        self.control_words.release()
         del self._anchor
         self.memory.close()
 
-    def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
+    def lay_out(self, call: Call, values: Sequence[InputValues], most: int = MOST_CALLS) -> None:
         """Reserve memory for a call's inputs, with these values, and for up to `most` outputs."""
-        self.slot_bytes, self.updated = call.output.size, call.updated
-        by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
+        self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
+        by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.output_bytes, 1)
         count = max(1, min(most, MOST_CALLS, by_words, by_bytes))
         begins, end = [], CONTROL_BYTES
-        for size in [*(len(data.data) for data in values), *[self.slot_bytes] * count]:
+        for size in [*(len(data.data) for data in values), *[self.output_bytes] * count]:
             begins.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
             end = begins[-1] + size
         self._resize(end + GAP_BYTES)
         self.pools = [Pool(*pool) for pool in zip(call.inputs, values, begins, strict=False)]
-        self.slots = begins[len(values) :]
+        self.output_offsets = begins[len(values) :]
         for pool in self.pools:
-            pool.write(self.base, 0)
+            pool.write_rotated(self.base_address, 0)
 
     def _resize(self, size: int) -> None:
         """Change the size of the mapping; the file itself only grows."""
@@ -211,53 +211,53 @@ class Arena:
             os.ftruncate(self.handle, self.size)
         self._map()
 
-    def clear(self) -> None:
+    def free_tensors(self) -> None:
         """Free the memory of the tensors."""
-        self.pools, self.slots = [], []
+        self.pools, self.output_offsets = [], []
         self._resize(CONTROL_BYTES)
 
-    def poison(self, count: int) -> None:
+    def poison_outputs(self, count: int) -> None:
         """Fill the first `count` outputs with NaN, so that unwritten elements show."""
-        for slot in self.slots[:count]:
-            ctypes.memset(self.base + slot, POISON, self.slot_bytes)
+        for slot in self.output_offsets[:count]:
+            ctypes.memset(self.base_address + slot, POISON, self.output_bytes)
 
-    def spoil(self, number: int, element: int, mask: int) -> None:
+    def change_element(self, number: int, element: int, mask: int) -> None:
         """Change one input element until `mend`: flip the bits of `mask`, or make it NaN if 0."""
         pool = self.pools[number]
-        item = pool.tensor.item
+        item = pool.tensor.itemsize
         at = pool.offset + element * item
         true = self.memory[at : at + item]
         self._spoilt.append((at, true))
         flipped = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little")
         self.memory[at : at + item] = flipped if mask else bytes([POISON]) * item
 
-    def mend(self) -> None:
+    def restore_elements(self) -> None:
         """Restore all elements changed by `spoil`."""
         while self._spoilt:
             at, true = self._spoilt.pop()
             self.memory[at : at + len(true)] = true
 
-    def glimpse(self, number: int, places: Sequence[int]) -> bytes:
+    def read_output_bytes(self, number: int, places: Sequence[int]) -> bytes:
         """Read single bytes of the output of call `number`."""
-        begin = self.slots[number]
+        begin = self.output_offsets[number]
         return bytes(self.memory[begin + place] for place in places)
 
-    def output(self, number: int) -> bytes:
+    def read_output(self, number: int) -> bytes:
         """Read the output of call `number`."""
-        return self.memory[self.slots[number] : self.slots[number] + self.slot_bytes]
+        return self.memory[self.output_offsets[number] : self.output_offsets[number] + self.output_bytes]
 
-    def poisoned(self, count: int) -> bool:
+    def has_unwritten_output(self, count: int) -> bool:
         """Whether one of the first `count` outputs was never written: it is all poison."""
-        whole = bytes([POISON]) * self.slot_bytes
-        return bool(whole) and any(self.output(number) == whole for number in range(count))
+        whole = bytes([POISON]) * self.output_bytes
+        return bool(whole) and any(self.read_output(number) == whole for number in range(count))
 
-    def changed(self) -> list[str]:
+    def changed_inputs(self) -> list[str]:
         """Names of inputs that differ from the judge's values, except those a call may update."""
         names = []
         for n, pool in enumerate(self.pools):
-            data, turned = pool.values.data, pool.turned  # Rotated, so that each call sees other values.
+            data, turned = pool.values.data, pool.rotation_bytes  # Rotated, so that each call sees other values.
             now = self.memory[pool.offset : pool.offset + len(data)]
-            if n not in self.updated and now != data[turned:] + data[:turned]:
+            if n not in self.updated_inputs and now != data[turned:] + data[:turned]:
                 names.append(pool.tensor.name)
         return names
 

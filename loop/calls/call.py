@@ -33,7 +33,7 @@ class LoopTensor(ctypes.Structure):
     )
 
 
-def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int, ...]:
+def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> tuple[int, ...]:
     """Strides of a tensor in elements, for a layout.
 
     - `contiguous`, `misaligned`: C order.
@@ -42,9 +42,9 @@ def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int
     - `transposed`: the last two dimensions are exchanged.
     - `broadcast`: the axis `same` has stride 0 (-1: no axis).
     """
-    if layout == "broadcast" and same >= 0:
-        dense = strides_of((*shape[:same], 1, *shape[same + 1 :]), "contiguous")
-        return (*dense[:same], 0, *dense[same + 1 :])
+    if layout == "broadcast" and constant_axis >= 0:
+        dense = strides_of((*shape[:constant_axis], 1, *shape[constant_axis + 1 :]), "contiguous")
+        return (*dense[:constant_axis], 0, *dense[constant_axis + 1 :])
     order = list(range(len(shape)))
     if layout == "strided":
         order = order[:1] + order[-2:0:-1] + order[-1:] if len(shape) > 1 else order
@@ -66,29 +66,33 @@ def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def scatter(data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes) -> bytes:
+def scatter(
+    data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
+) -> bytes:
     """Spread a contiguous tensor's bytes out to `strides` (in elements), over the bytes of
     `between`. Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
-        return between
+        return background
     import numpy  # Imported late: only checks of layouts need numpy.
 
-    spread = bytearray(between)
-    view = numpy.ndarray(shape, f"u{item}", spread, strides=[stride * item for stride in strides])
-    view[...] = numpy.frombuffer(data, f"u{item}").reshape(shape)
+    spread = bytearray(background)
+    view = numpy.ndarray(shape, f"u{itemsize}", spread, strides=[stride * itemsize for stride in strides])
+    view[...] = numpy.frombuffer(data, f"u{itemsize}").reshape(shape)
     return bytes(spread)
 
 
-def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
+def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
     """Inverse of `scatter`: bytes of the contiguous tensor."""
     if 0 in shape:
         return b""
     import numpy
 
-    return numpy.ndarray(shape, f"u{item}", spread, strides=[stride * item for stride in strides]).tobytes()
+    return numpy.ndarray(
+        shape, f"u{itemsize}", spread, strides=[stride * itemsize for stride in strides]
+    ).tobytes()
 
 
-def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
     """Make the LoopTensor of a tensor in memory; strides in elements."""
     tensor = LoopTensor(address, DTYPES[dtype][0], len(shape))
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
@@ -115,7 +119,7 @@ class Refused(Exception):
         self.cause, self.code, self.seed = cause, code, seed
 
 
-def refuse_late(seconds: float) -> None:
+def refuse_late_work(seconds: float) -> None:
     """Raise Refused if other streams worked too long after the call's own stream was done."""
     if seconds > LATE_S:
         late = f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done"
@@ -134,7 +138,7 @@ class Plain:
             raise TypeError(f"{kind.__name__} has no such fields: {named}")
         self.__dict__.update(fields)
 
-    def but(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """Copy with changed fields."""
         return type(self)(**{**vars(self), **changes})
 
@@ -154,15 +158,15 @@ class TensorFile(Plain):
     path: str
     shape: tuple[int, ...]
     dtype: Dtype
-    room: int = 0
+    extra_elements: int = 0
     offset: int = 0
     """First element of the window whose answer the judge knows."""
-    same: int = -1
+    constant_axis: int = -1
     """Axis along which all values are equal, so its stride may be 0; -1: none."""
 
     def strides(self, layout: str) -> tuple[int, ...]:
         """Strides in elements under a layout."""
-        return strides_of(self.shape, layout, self.same)
+        return strides_of(self.shape, layout, self.constant_axis)
 
     @property
     def elements(self) -> int:
@@ -170,31 +174,31 @@ class TensorFile(Plain):
         return math.prod(self.shape)
 
     @property
-    def item(self) -> int:
+    def itemsize(self) -> int:
         """Bytes of one element."""
         return DTYPES[self.dtype][1]
 
     @property
-    def size(self) -> int:
+    def nbytes(self) -> int:
         """Bytes of the tensor."""
-        return self.elements * self.item
+        return self.elements * self.itemsize
 
-    def window(self) -> bytes:
+    def read_window(self) -> bytes:
         """Read the tensor's bytes from the file."""
         with open(self.path, "rb") as file:
-            file.seek(self.offset * self.item)
-            return file.read(self.size)
+            file.seek(self.offset * self.itemsize)
+            return file.read(self.nbytes)
 
     @property
-    def pool_size(self) -> int:
+    def pool_nbytes(self) -> int:
         """Bytes of the file: tensor and room."""
-        return self.size + self.room * self.item
+        return self.nbytes + self.extra_elements * self.itemsize
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
     """Array of LoopTensor for tensors at these addresses."""
     placed = zip(addresses, tensors, strict=True)
-    described = [describe(at, each.shape, each.strides(layout), each.dtype) for at, each in placed]
+    described = [make_loop_tensor(at, each.shape, each.strides(layout), each.dtype) for at, each in placed]
     return (LoopTensor * max(len(described), 1))(*described)
 
 
@@ -231,42 +235,42 @@ class Call(Plain):
         return self.parts or (self.output,)
 
     @property
-    def updated(self) -> frozenset[int]:
+    def updated_inputs(self) -> frozenset[int]:
         """Positions of the inputs that are changed in place."""
         return frozenset(self.updates) - {-1}
 
     @property
-    def written(self) -> tuple[TensorFile, ...]:
+    def separate_outputs(self) -> tuple[TensorFile, ...]:
         """Outputs that are separate tensors, not inputs changed in place."""
         return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
 
-    def block(self, written: Iterable[bytes], updated: Callable[[int], bytes]) -> bytes:
+    def join_outputs(self, written: Iterable[bytes], updated: Callable[[int], bytes]) -> bytes:
         """Join all outputs into one block. `written`: bytes of the separate outputs. `updated`:
         returns the bytes of an input changed in place, by position."""
         rest = iter(written)
         if not self.parts:
             return next(rest)
-        filled = bytearray(self.output.size)
+        filled = bytearray(self.output.nbytes)
         for part, number in zip(self.parts, self.updates or [-1] * len(self.parts), strict=True):
-            filled[part.offset : part.offset + part.size] = updated(number) if number >= 0 else next(rest)
+            filled[part.offset : part.offset + part.nbytes] = updated(number) if number >= 0 else next(rest)
         return bytes(filled)
 
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
         """LoopTensor array of the inputs at these addresses."""
         return c_tensors(self.inputs, addresses, layout)
 
-    def c_output(self, address: int) -> Any:
+    def c_outputs(self, address: int) -> Any:
         """LoopTensor array of the outputs in a block at this address."""
-        return c_tensors(self.written, [address + part.offset for part in self.written])
+        return c_tensors(self.separate_outputs, [address + part.offset for part in self.separate_outputs])
 
     def c_numbers(self) -> Any:
         """Attributes as an array of double."""
         numbers = [math.nan if number is None else number for number in self.numbers]
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
-    def at_start(self) -> "Call":
+    def at_first_windows(self) -> "Call":
         """The same call on the first windows, which do not reveal where the known values are."""
-        return self.but(inputs=tuple(tensor.but(offset=0) for tensor in self.inputs))
+        return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 
 class LibraryTerms(Plain):
@@ -287,9 +291,9 @@ class FunctionTerms(Plain):
     """Whether it is a class, whose instance is called."""
     arguments: str = ""
     """Function that returns the constructor's arguments; empty for none."""
-    is_free: bool = False
+    may_change_state: bool = False
     """Whether calls may change the instance's state."""
-    passed: bool = False
+    passes_outputs: bool = False
     """Whether the caller allocates the outputs and passes them after the inputs."""
     folder: str = ""
     """Folder with a copy of the variant's files, searched first for modules; empty for none."""
@@ -307,18 +311,18 @@ Terms = LibraryTerms | FunctionTerms | CommandTerms
 """What a worker can load: a library, a Python function or a command."""
 
 
-def step_of(dtype: Dtype, device: Device) -> int:
+def window_step(dtype: Dtype, device: Device) -> int:
     """Elements between the beginnings of two windows."""
     return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
-def in_a_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
+def place_in_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
     """Place several outputs in one block; return it and the outputs with byte offsets."""
     parts, end = [], 0
     for output in outputs:
         begin = end and (-(-end // APART) + 1) * APART
-        parts.append(output.but(path=path, offset=begin))
-        end = begin + output.size
+        parts.append(output.replace(path=path, offset=begin))
+        end = begin + output.nbytes
     return TensorFile("outputs", path, (end,), "uint8"), tuple(parts)
 
 

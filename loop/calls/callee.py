@@ -18,19 +18,19 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, instance_of
+from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, make_instance
 
 WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
-HASHED = 1 << 20
+HASH_BLOCK_WORDS = 1 << 20
 """32-bit words hashed in one step."""
 
 
 @dataclass(frozen=True)
-class Apart:
+class SplitStructure:
     """A structure split into its tensors and the rest."""
 
-    rest: bytes
+    skeleton: bytes
     """The structure, pickled, with numbers in place of tensors."""
     names: tuple[str, ...]
     """Path of each tensor in the structure, such as `weights.bias`."""
@@ -71,9 +71,9 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def take_apart(value: Any) -> Apart:
+def split_structure(value: Any) -> SplitStructure:
     """Split a structure into its tensors and the rest. Raises Refused if it cannot be pickled."""
-    names = {id(tensor): name for name, tensor in _named(value, "")}
+    names = {id(tensor): name for name, tensor in _named_tensors(value, "")}
     file = io.BytesIO()
     pickler = _Pickler(file)
     try:
@@ -81,10 +81,10 @@ def take_apart(value: Any) -> Apart:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise Refused(f"cannot pass {type(value).__name__} to another process: {error}") from error
     paths = tuple(names.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items())
-    return Apart(file.getvalue(), paths, tuple(tensor.detach() for _, tensor in pickler.tensors.values()))
+    return SplitStructure(file.getvalue(), paths, tuple(tensor.detach() for _, tensor in pickler.tensors.values()))
 
 
-def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
+def rebuild_structure(rest: bytes, tensors: Sequence[Tensor]) -> Any:
     """Rebuild a structure around other tensors; inverse of `take_apart`."""
     unpickler = _Unpickler(io.BytesIO(rest))
     unpickler.tensors = tensors
@@ -111,18 +111,18 @@ def structure_of(call: Call) -> bytes:
     return rest
 
 
-def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+def _named_tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a structure with its path, outermost first."""
     if isinstance(value, Tensor):
         yield path or "output", value
     elif isinstance(value, torch.nn.Module):
-        yield from _items({**dict(value.named_parameters()), **dict(value.named_buffers())}, path)
+        yield from _members({**dict(value.named_parameters()), **dict(value.named_buffers())}, path)
     else:
-        for name, item in _items(value, path):
-            yield from _named(item, name)
+        for name, item in _members(value, path):
+            yield from _named_tensors(item, name)
 
 
-def _items(value: Any, path: str) -> list[tuple[str, Any]]:
+def _members(value: Any, path: str) -> list[tuple[str, Any]]:
     """The direct members of a structure, each with its path."""
     items: dict[Any, Any] = {}
     if isinstance(value, Mapping):
@@ -143,7 +143,7 @@ def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
         return {path or "output": torch.tensor(result, dtype=dtype)}
     outputs: dict[str, Any] = {}
     if result is None or isinstance(result, Mapping | list | tuple) or hasattr(result, "__dataclass_fields__"):
-        for name, item in _items(result, path):
+        for name, item in _members(result, path):
             outputs |= outputs_of(item, name)
         return outputs
     return {path or "output": result}
@@ -160,35 +160,35 @@ class Callee:
         call: Call,
         device: str,
         *,
-        watched: bool = True,
+        watches_state: bool = True,
     ) -> None:
         """`arguments`: returns the constructor's arguments, if `function` is a class. `watched`:
         record the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
-        self.rest = structure_of(call)
+        self.skeleton = structure_of(call)
         self.module: torch.nn.Module | None = None
         if terms.is_class:
-            self.function = instance_of(function, arguments, call.seed)
+            self.function = make_instance(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.state = self._state() if watched else {}
+        self.state = self._state() if watches_state else {}
         """Digests of the module's tensors; copies of them if calls may change the state."""
 
     def _state(self) -> dict[str, Any]:
         """Digests or copies of the module's tensors by name."""
         state = self.module.state_dict() if self.module is not None else {}
-        keep: Callable[[Tensor], Any] = torch.clone if self.terms.is_free else digest
+        keep: Callable[[Tensor], Any] = torch.clone if self.terms.may_change_state else digest
         return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
 
-    def restore(self) -> None:
+    def restore_state(self) -> None:
         """Reset the module to its first state, if calls may change it."""
-        if self.module is not None and self.terms.is_free:
+        if self.module is not None and self.terms.may_change_state:
             self.module.load_state_dict({**self.module.state_dict(), **self.state})
 
     @property
-    def changed(self) -> list[str]:
+    def changed_state(self) -> list[str]:
         """Names of state tensors that changed although they must not."""
-        if self.module is None or self.terms.is_free:
+        if self.module is None or self.terms.may_change_state:
             return []
         now = self._state()
         return [f"state {name}" for name in {**self.state, **now} if self.state.get(name) != now.get(name)]
@@ -198,16 +198,16 @@ class Callee:
         outputs passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
-        if self.rest:
-            positional, keywords = put_together(self.rest, tensors)
+        if self.skeleton:
+            positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            keywords |= dict(zip((part.name for part in self.call.written), outputs, strict=True))
+            keywords |= dict(zip((part.name for part in self.call.separate_outputs), outputs, strict=True))
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
-    def outputs(self, result: Any) -> list[Tensor]:
+    def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused if a shape or type is wrong."""
-        expected, tensors = self.call.written, list(outputs_of(result).values())
+        expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
         if not self.call.parts:
             single = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
             tensors = tensors if single else [result]
@@ -228,11 +228,14 @@ def digest(tensor: Tensor) -> bytes:
     words = words.clone() if words.storage_offset() % 4 else words
     whole = words.numel() // 4
     short = words[: whole * 4].view(torch.int32)
-    draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
-    factors = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
+    draw, odd = torch.Generator(words.device).manual_seed(HASH_BLOCK_WORDS), random.Random(HASH_BLOCK_WORDS)
+    factors = (
+        torch.randint(-(2**63), 2**63 - 1, (min(whole, HASH_BLOCK_WORDS),), generator=draw, device=words.device)
+        | 1
+    )
     total = 0
-    for first in range(0, whole, HASHED):
-        block = short[first : first + HASHED]
+    for first in range(0, whole, HASH_BLOCK_WORDS):
+        block = short[first : first + HASH_BLOCK_WORDS]
         total += int((block * factors[: block.numel()]).sum()) * (odd.getrandbits(64) | 1)
     return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
 
@@ -248,9 +251,9 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: st
         raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
 
 
-def part_of(block: Tensor, part: TensorFile) -> Tensor:
+def view_output(block: Tensor, part: TensorFile) -> Tensor:
     """View one output in a block of bytes as a tensor."""
-    data = block[part.offset : part.offset + part.size]
+    data = block[part.offset : part.offset + part.nbytes]
     return data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape)
 
 

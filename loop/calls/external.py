@@ -19,9 +19,9 @@ PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A placeholder such as `{N}` in a word of the command; `${N}` is left to the shell."""
 CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
 """Fields of a call that its JSON description contains besides the tensors."""
-LONGEST = 120
+MAX_LINE_CHARS = 120
 """Maximum length of a program's output line in a message."""
-CLOCKS_DIFFER = 1.1
+MAX_CLOCK_RATIO = 1.1
 """A program's stated time may exceed our measured time by at most this factor."""
 
 
@@ -45,42 +45,44 @@ class External:
 class ExternalCall(Prepared):
     """One call of a program."""
 
-    timed_apart = True
+    is_program = True
 
     def __init__(self, variant: External, call: Call) -> None:
         super().__init__(call)
         self.variant = variant
-        self.seconds: float | None = None
+        self.stated_s: float | None = None
         """Time that the program stated for its last run; None if it stated none."""
         self.refill(call)
 
     def refill(self, call: Call) -> None:
         """Write each input to a file, and the JSON description of the call."""
         self.call, path = call, Path(call.output.path)
-        self.paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
-        self.files = [path.with_suffix(f".{part.name}.out") if call.parts else path for part in call.written]
-        self.values = [tensor.window() for tensor in call.inputs]
-        for file, data in zip(self.paths, self.values, strict=True):
+        self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
+        self.output_paths = [
+            path.with_suffix(f".{part.name}.out") if call.parts else path for part in call.separate_outputs
+        ]
+        self.values = [tensor.read_window() for tensor in call.inputs]
+        for file, data in zip(self.input_paths, self.values, strict=True):
             file.write_bytes(data)
         fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
-        fields["inputs"] = list(map(described_file, call.inputs, self.paths))
-        fields["output"] = described_file(call.output, path)
+        fields["inputs"] = list(map(describe_file, call.inputs, self.input_paths))
+        fields["output"] = describe_file(call.output, path)
         if call.parts:
-            fields["parts"] = list(map(described_file, call.written, self.files))
+            fields["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
         description = path.with_suffix(".call.json")
         description.write_text(json.dumps(fields))
-        tensors, places = (*call.inputs, *call.written), [*self.paths, *self.files]
-        paths = {tensor.name: str(place) for tensor, place in zip(tensors, places, strict=True)}
-        words = self._words()
+        tensors, places = (*call.inputs, *call.separate_outputs), [*self.input_paths, *self.output_paths]
+        input_paths = {tensor.name: str(place) for tensor, place in zip(tensors, places, strict=True)}
+        words = self._placeholder_values()
         self.environment = {f"LOOP_{name}": value for name, value in words.items()}
-        self.environment |= {f"LOOP_PATH_{name}": place for name, place in paths.items()}
+        self.environment |= {f"LOOP_PATH_{name}": place for name, place in input_paths.items()}
         self.environment["LOOP_CALL"] = str(description)
-        words = {**paths, **words}
+        words = {**input_paths, **words}
         self.command = [
             PLACEHOLDER.sub(lambda match: words.get(match[1], match[0]), word) for word in self.variant.terms.run
         ]
 
-    def _words(self) -> dict[str, str]:
+    def _placeholder_values(self) -> dict[str, str]:
         """Values for placeholders: sizes, attributes and element type as text; true is 1."""
         shapes, words = self.variant.terms.shapes, dict[str, str]()
         for tensor in (*self.call.inputs, *self.call.outputs):
@@ -94,10 +96,10 @@ class ExternalCall(Prepared):
 
     def run(self) -> None:
         """Run the program once. Its last line of output may be `{"seconds": ...}`."""
-        for path in self.files:
+        for path in self.output_paths:
             path.unlink(missing_ok=True)
-        for number in self.call.updated:
-            self.paths[number].write_bytes(self.values[number])
+        for number in self.call.updated_inputs:
+            self.input_paths[number].write_bytes(self.values[number])
         began = time.perf_counter()
         try:
             completed = subprocess.run(
@@ -115,20 +117,20 @@ class ExternalCall(Prepared):
         if code := completed.returncode:
             tail = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise Refused(": ".join([f"exit {code}" if code > 0 else f"killed by signal {-code}", *tail]))
-        self.seconds = own_seconds(completed.stdout.decode(errors="replace"), took_s)
+        self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), took_s)
 
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """Read the output file; several outputs are joined into one block."""
-        return self.call.block(
-            map(_read_output, self.files, self.call.written),
-            lambda number: _read_output(self.paths[number], self.call.inputs[number]),
+        return self.call.join_outputs(
+            map(_read_output, self.output_paths, self.call.separate_outputs),
+            lambda number: _read_output(self.input_paths[number], self.call.inputs[number]),
         )
 
-    def changed(self) -> list[str]:
+    def changed_inputs(self) -> list[str]:
         return [
             tensor.name
             for n, tensor in enumerate(self.call.inputs)
-            if n not in self.call.updated and self.paths[n].read_bytes() != self.values[n]
+            if n not in self.call.updated_inputs and self.input_paths[n].read_bytes() != self.values[n]
         ]
 
 
@@ -141,13 +143,13 @@ class ProgramStage(Stage):
     def run(self, count: int) -> int:
         """Run the program once; return the nanoseconds it states (1 or more), 0 for none."""
         self.prepared.run()
-        seconds = self.prepared.seconds
+        seconds = self.prepared.stated_s
         return 0 if seconds is None else max(1, round(seconds * 1e9))
 
-    def give(self) -> None:
-        if changed := self.prepared.changed():
+    def copy_results(self) -> None:
+        if changed := self.prepared.changed_inputs():
             raise Refused(f"changed its input {', '.join(changed)}", "changed input")
-        data, begin = self.prepared.output(), self.places.slots[0]
+        data, begin = self.prepared.read_output(), self.places.output_offsets[0]
         self.places.memory[begin : begin + len(data)] = data
 
 
@@ -156,25 +158,25 @@ def _read_output(path: Path, tensor: TensorFile) -> bytes:
     if not path.is_file():
         raise Refused("wrote no output file", "wrong result")
     data = path.read_bytes()
-    if len(data) != tensor.size:
-        expected = f"expected {tensor.size} bytes of {tensor.name}"
+    if len(data) != tensor.nbytes:
+        expected = f"expected {tensor.nbytes} bytes of {tensor.name}"
         raise Refused(f"wrong shape: {expected}, got {len(data)}", "wrong result")
     return data
 
 
-def described_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
+def describe_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
     """JSON description of a tensor's file."""
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
-def own_seconds(output: str, took_s: float) -> float | None:
+def stated_seconds(output: str, took_s: float) -> float | None:
     """The `seconds` in the last line of a program's output; None if there are none. `took_s`:
     measured time of the program. Raises Refused if the stated time is invalid or longer than
     that."""
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None
-    start = f"the last line of its output is {line[:LONGEST]}"
+    start = f"the last line of its output is {line[:MAX_LINE_CHARS]}"
     try:
         stated = json.loads(line).get("seconds")
     except (ValueError, RecursionError) as error:
@@ -183,6 +185,6 @@ def own_seconds(output: str, took_s: float) -> float | None:
         return None
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
         raise Refused(f'{start}: "seconds" is not a number above 0')
-    if stated > CLOCKS_DIFFER * took_s:
+    if stated > MAX_CLOCK_RATIO * took_s:
         raise Refused(f'{start}: more "seconds" than the {took_s:.3g} s of the whole program')
     return float(stated)

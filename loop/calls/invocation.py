@@ -23,11 +23,11 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
-from loop.calls.memory import VALUES, Guard, Memory, draw_guard, zone_bytes
+from loop.calls.memory import VALUES, Guard, Memory, draw_guard, guard_zone_bytes
 
-STRAY = "stray access: "
+STRAY_PREFIX = "stray access: "
 """Prefix of a line in stderr about an out-of-bounds access."""
-LOST = "the device was lost: "
+LOST_PREFIX = "the device was lost: "
 """Prefix of a line in stderr about a lost device."""
 LOST_EXIT = 70
 """Exit status after a lost device (EX_SOFTWARE)."""
@@ -57,7 +57,7 @@ class FaultWatch:
     def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
         """`tensors`: returns the tensors in our memory with their names."""
         self.tensors = tensors
-        self.guess = ""
+        self.fallback_message = ""
         """Message for a fault that is near no tensor; empty for none."""
         self._handler = _Handler(self._fault)
         self._libc: Any = ctypes.CDLL(None)
@@ -84,19 +84,19 @@ class FaultWatch:
         if os.uname().machine == "x86_64":
             error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error & WRITES else "reads"
-        sentence = self.guess
+        sentence = self.fallback_message
         for name, memory in self.tensors():
-            if memory.reach[0] <= address < memory.reach[1]:
-                after, before = address - memory.address - memory.size, memory.address - address
+            if memory.address_range[0] <= address < memory.address_range[1]:
+                after, before = address - memory.address - memory.nbytes, memory.address - address
                 where = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
                 sentence = f"{verb} outside {name}: {where}"
                 break
         if sentence:
-            os.write(2, f"\n{STRAY}{sentence}\n".encode())
+            os.write(2, f"\n{STRAY_PREFIX}{sentence}\n".encode())
         self.__exit__()
 
 
-def why_lost() -> str:
+def explain_lost_device() -> str:
     """Why this process cannot use the device any more; empty if it can, or never used it. Waits for
     running work on the device."""
     cuda, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
@@ -117,7 +117,7 @@ def why_lost() -> str:
 
 def end_process(refused: str, why: str) -> NoReturn:
     """End this process at once, with the reason in stderr. The session sees a crash."""
-    sys.stderr.write(f"\n{LOST}{refused if why in refused else f'{refused}; {why}'}\n")
+    sys.stderr.write(f"\n{LOST_PREFIX}{refused if why in refused else f'{refused}; {why}'}\n")
     sys.stderr.flush()
     os._exit(LOST_EXIT)
 
@@ -129,21 +129,21 @@ MOST_THREADS = 8
 class Delays(NamedTuple):
     """Accumulated scheduler delays in seconds."""
 
-    judge: float
+    judge_wait_s: float
     """Time the judge's thread waited for a core."""
-    worker: float
+    worker_wait_s: float
     """Time the worker's threads waited for a core, in total."""
-    ran: float
+    worker_run_s: float
     """Time the worker's first thread ran."""
 
-    def since(self, before: "Delays", *, shared: bool) -> float:
+    def added_wait_s(self, before: "Delays", *, is_core_shared: bool) -> float:
         """Seconds of waiting since `before` that lengthened the timed sample. `shared`: judge and
         worker share a core. Then the judge's wait while the worker runs is no delay."""
         judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
-        return worker + max(0.0, judge - ran if shared else judge)
+        return worker + max(0.0, judge - ran if is_core_shared else judge)
 
 
-class Waits:
+class DelayReader:
     """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
     def __init__(self, pid: int) -> None:
@@ -179,11 +179,11 @@ Windows = Sequence[Sequence[int]]
 class Prepared(ABC):
     """A call whose tensors are in memory (for a program: in files), ready to be repeated."""
 
-    timed_apart = False
+    is_program = False
     """Whether the variant is a program, which has files in place of windows."""
-    prefills = False
+    can_prefill_outputs = False
     """Whether `poison` can set the output's contents before a call."""
-    names: tuple[str, ...] = ()
+    tensor_names: tuple[str, ...] = ()
     """Names of the tensors in our memory between guard zones, such as `its input x`."""
 
     def __init__(self, call: Call) -> None:
@@ -196,24 +196,24 @@ class Prepared(ABC):
         self.values: list[bytes] = []
         """The judge's bytes of each input, C order."""
 
-    def lay_out(self, layout: str, outputs: Sequence[TensorFile]) -> None:
+    def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs."""
-        call, self.prefills = self.call, bool(outputs)
+        call, self.can_prefill_outputs = self.call, bool(outputs)
         self.strides = [tensor.strides(layout) for tensor in call.inputs]
         for tensor, strides in zip(call.inputs, self.strides, strict=True):
-            shift = tensor.item if layout == "misaligned" else 0
-            self.inputs.append(self._memory(tensor, strides, shift))
-        self.outputs = [self._memory(part, part.strides("contiguous"), 0) for part in outputs]
+            shift = tensor.itemsize if layout == "misaligned" else 0
+            self.inputs.append(self._allocate_for(tensor, strides, shift))
+        self.outputs = [self._allocate_for(part, part.strides("contiguous"), 0) for part in outputs]
         written = [f"its output {part.name}" if call.parts else "its output" for part in outputs]
-        self.names = (*(f"its input {tensor.name}" for tensor in call.inputs), *written)
+        self.tensor_names = (*(f"its input {tensor.name}" for tensor in call.inputs), *written)
         self.refill(call)
 
-    def _memory(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
+    def _allocate_for(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
         """Memory for one tensor, sized for its strides."""
-        size = elements_spanned(tensor.shape, strides) * tensor.item
-        return self.memory(size, shift, tensor.dtype, zone_bytes(tensor.shape, strides, tensor.dtype))
+        size = elements_spanned(tensor.shape, strides) * tensor.itemsize
+        return self.allocate(size, shift, tensor.dtype, guard_zone_bytes(tensor.shape, strides, tensor.dtype))
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Allocate memory for one tensor. `size`: bytes of the tensor. `shift`: bytes of
         misalignment. `zone`: bytes of each guard zone."""
         raise NotImplementedError
@@ -223,88 +223,94 @@ class Prepared(ABC):
         """Return a function that makes the call."""
 
     @abstractmethod
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """Bytes of the last output, C order. Raises Refused if the result is invalid."""
 
-    def tensors(self) -> Sequence[tuple[str, Memory]]:
+    def named_memories(self) -> Sequence[tuple[str, Memory]]:
         """Name and memory of each tensor in our memory."""
-        return list(zip(self.names, [*self.inputs, *self.outputs], strict=False))
+        return list(zip(self.tensor_names, [*self.inputs, *self.outputs], strict=False))
 
-    def poison(self, guard: Guard | None = None) -> None:
+    def poison_outputs(self, guard: Guard | None = None) -> None:
         """Fill the outputs with NaN, so that unwritten elements show; or with `guard`."""
         for memory in self.outputs:
             memory.poison(guard)
 
-    def own_strays(self) -> list[str]:
+    def allocation_strays(self) -> list[str]:
         """Make one more call; describe its writes outside of the variant's own allocations."""
         return []
 
     def refill(self, call: Call) -> None:
         """Load the values of another call of the same form, at the same addresses."""
-        self.call, self.values = call, [tensor.window() for tensor in call.inputs]
+        self.call, self.values = call, [tensor.read_window() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
-            memory.know(data)
-        self.surround([draw_guard(VALUES) for _ in self.names])
+            memory.learn_exponents(data)
+        self.write_guards([draw_guard(VALUES) for _ in self.tensor_names])
 
-    def jumble(self, draw: random.Random) -> None:
+    def rotate_randomly(self, draw: random.Random) -> None:
         """Rotate the inputs to unknown values, for a call whose output is ignored."""
         for memory in self.inputs:
-            if memory.size:
-                memory.rotate(draw.randrange(memory.size // memory.item) * memory.item)
+            if memory.nbytes:
+                memory.rotate(draw.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
 
-    def surround(self, guards: Sequence[Guard]) -> None:
+    def write_guards(self, guards: Sequence[Guard]) -> None:
         """Write new guard bytes around each tensor, and the known values into the inputs."""
-        for (_, memory), guard in zip(self.tensors(), guards, strict=True):
-            memory.surround(guard)
-        self._restore(guards)
+        for (_, memory), guard in zip(self.named_memories(), guards, strict=True):
+            memory.write_guard(guard)
+        self._write_inputs(guards)
 
-    def _restore(self, guards: Sequence[Guard]) -> None:
+    def _write_inputs(self, guards: Sequence[Guard]) -> None:
         """Write the known values into the inputs; guard bytes between strided elements."""
         for n, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
             tensor, strides, data = self.call.inputs[n], self.strides[n], self.values[n]
             if strides != tensor.strides("contiguous"):
-                between = memory.contents_of(guard, memory.size)
-                data = scatter(data, tensor.shape, strides, tensor.item, between)
+                between = memory.guard_bytes(guard, memory.nbytes)
+                data = scatter(data, tensor.shape, strides, tensor.itemsize, between)
             memory.fill(data)
 
-    def held(self, n: int) -> bytes:
+    def read_input(self, n: int) -> bytes:
         """Current bytes of input `n`, C order."""
-        tensor, strides, data = self.call.inputs[n], self.strides[n], self.inputs[n].contents()
+        tensor, strides, data = self.call.inputs[n], self.strides[n], self.inputs[n].read_tensor()
         return (
-            data if strides == tensor.strides("contiguous") else gather(data, tensor.shape, strides, tensor.item)
+            data
+            if strides == tensor.strides("contiguous")
+            else gather(data, tensor.shape, strides, tensor.itemsize)
         )
 
-    def changed(self) -> list[str]:
+    def changed_inputs(self) -> list[str]:
         """Names of inputs whose memory changed, except those that the call updates in place."""
         inputs = enumerate(zip(self.call.inputs, self.inputs, strict=False))
-        updated = self.call.updated
-        return [tensor.name for n, (tensor, memory) in inputs if n not in updated and memory.changed]
+        updated = self.call.updated_inputs
+        return [tensor.name for n, (tensor, memory) in inputs if n not in updated and memory.has_changed]
 
-    def strays(self) -> list[str]:
+    def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each."""
-        return [f"writes outside {name}: {stray}" for name, memory in self.tensors() if (stray := memory.stray)]
+        return [
+            f"writes outside {name}: {stray}"
+            for name, memory in self.named_memories()
+            if (stray := memory.stray_write)
+        ]
 
-    def enclose(self, *, at_end: bool) -> bool:
+    def protect_zones(self, *, at_end: bool) -> bool:
         """Apply `Memory.enclose` to every tensor; restore the inputs. False if impossible."""
-        tensors = self.tensors()
-        if not tensors or not all(memory.enclose(at_end=at_end) for _, memory in tensors):
+        tensors = self.named_memories()
+        if not tensors or not all(memory.protect_zones(at_end=at_end) for _, memory in tensors):
             return False
-        self._restore([draw_guard(VALUES) for _ in self.inputs])
+        self._write_inputs([draw_guard(VALUES) for _ in self.inputs])
         return True
 
-    def release(self) -> None:
+    def unprotect_zones(self) -> None:
         """Make the guard zones accessible again; call `surround` before the next call."""
-        for _, memory in self.tensors():
-            memory.release()
+        for _, memory in self.named_memories():
+            memory.unprotect_zones()
 
 
 class Stage(ABC):
     """A call in shared memory, ready to be timed on windows of its inputs."""
 
-    captured = False
+    is_captured = False
     """Whether a CUDA graph holds the calls that were prepared last."""
 
-    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+    def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Prepare these calls. This is not timed."""
 
     @abstractmethod
@@ -312,25 +318,25 @@ class Stage(ABC):
         """Make the calls; return nanoseconds by the device's or program's own clock, or 0 if it has
         none. `count`: number of calls; on a GPU, number of replays of all prepared calls."""
 
-    def settle(self) -> None:
+    def finish_results(self) -> None:
         """Force the device to finish each result, including work that the variant deferred."""
 
-    def give(self) -> None:
+    def copy_results(self) -> None:
         """Copy the result of each call into its slot."""
 
     def close(self) -> None:
         """Free the memory."""
 
 
-class Nothing(Stage):
+class EmptyStage(Stage):
     """Calls that do nothing, to measure the cost of an order and of a call."""
 
     def __init__(self, run: Run | None = None) -> None:
-        self.calls = run
+        self.empty_call = run
 
     def run(self, count: int) -> int:
-        if self.calls is not None:
-            for run in [self.calls] * count:
+        if self.empty_call is not None:
+            for run in [self.empty_call] * count:
                 run()
         return 0
 
@@ -343,31 +349,41 @@ class Places:
     wrote them on another core. Larger ones do not fit anyway."""
 
     def __init__(
-        self, memory: mmap.mmap, call: Call, inputs: Sequence[int], slots: Sequence[int], turns: Sequence[int]
+        self,
+        memory: mmap.mmap,
+        call: Call,
+        input_offsets: Sequence[int],
+        output_offsets: Sequence[int],
+        rotations: Sequence[int],
     ) -> None:
         """`inputs`, `slots`: byte offsets of inputs and outputs. `turns`: rotation of each input in
         bytes."""
-        self.memory, self.inputs, self.slots, self.turns = memory, inputs, slots, turns
-        self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        self.pool_bytes = [tensor.pool_size for tensor in call.inputs]
-        self.slot_bytes = call.output.size
+        self.memory, self.input_offsets, self.output_offsets, self.rotations = (
+            memory,
+            input_offsets,
+            output_offsets,
+            rotations,
+        )
+        self.base_address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.pool_bytes = [tensor.pool_nbytes for tensor in call.inputs]
+        self.output_bytes = call.output.nbytes
 
-    def origin(self, n: int) -> bytes:
+    def unrotated_input(self, n: int) -> bytes:
         """Bytes of input `n` before the rotation."""
-        begin, size, turn = self.inputs[n], self.pool_bytes[n], self.turns[n]
+        begin, size, turn = self.input_offsets[n], self.pool_bytes[n], self.rotations[n]
         return self.memory[begin + size - turn : begin + size] + self.memory[begin : begin + size - turn]
 
-    def warm(self, slots: int) -> None:
+    def warm_caches(self, slots: int) -> None:
         """Bring the inputs and the first `slots` slots into this core's caches, as if just
         written."""
-        if sum(self.pool_bytes) + slots * self.slot_bytes > self.WARMED_BYTES:
+        if sum(self.pool_bytes) + slots * self.output_bytes > self.WARMED_BYTES:
             return
-        scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.slot_bytes, 1]))
-        for offset, size in zip(self.inputs, self.pool_bytes, strict=True):
-            ctypes.memmove(scratch, self.base + offset, size)
-        for offset in self.slots[:slots]:
-            ctypes.memmove(scratch, self.base + offset, self.slot_bytes)
-            ctypes.memmove(self.base + offset, scratch, self.slot_bytes)
+        scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.output_bytes, 1]))
+        for offset, size in zip(self.input_offsets, self.pool_bytes, strict=True):
+            ctypes.memmove(scratch, self.base_address + offset, size)
+        for offset in self.output_offsets[:slots]:
+            ctypes.memmove(scratch, self.base_address + offset, self.output_bytes)
+            ctypes.memmove(self.base_address + offset, scratch, self.output_bytes)
 
 
 class HostStage(Stage):
@@ -375,43 +391,43 @@ class HostStage(Stage):
 
     CALIBRATIONS = 9
 
-    def __init__(self, places: Places, call: Call, slow: float) -> None:
+    def __init__(self, places: Places, call: Call, slowdown: float) -> None:
         """`slow`: slow each call down by this share of its time (positive control)."""
-        self.places, self.call, self.slow, self.extra_ns = places, call, slow, 0
+        self.places, self.call, self.slowdown, self.extra_ns = places, call, slowdown, 0
         self.runs: list[Run] = []
         self.windows: Windows = ()
 
-    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+    def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Set the calls on these windows; for a positive control, measure the delay of each
         call."""
         self.windows = windows
-        self.point(windows)
-        if self.slow and not self.extra_ns:
+        self.bind_windows(windows)
+        if self.slowdown and not self.extra_ns:
             times = []
             for _ in range(self.CALIBRATIONS):
                 begin = perf_counter_ns()
                 self.runs[0]()
                 times.append(perf_counter_ns() - begin)
-            self.extra_ns = int(self.slow * sorted(times)[self.CALIBRATIONS // 2])
-        self.places.warm(len(windows))
+            self.extra_ns = int(self.slowdown * sorted(times)[self.CALIBRATIONS // 2])
+        self.places.warm_caches(len(windows))
 
     def run(self, count: int) -> int:
         """Make `count` calls, with the delay of a positive control after each; 0: no own clock."""
         if not self.extra_ns:
-            self.make(self.runs[:count])
+            self.make_calls(self.runs[:count])
             return 0
         for run in self.runs[:count]:
-            self.make([run])
+            self.make_calls([run])
             end = perf_counter_ns() + self.extra_ns
             while perf_counter_ns() < end:
                 pass
         return 0
 
     @abstractmethod
-    def point(self, windows: Windows) -> None:
+    def bind_windows(self, windows: Windows) -> None:
         """Set `runs` to calls on these windows."""
 
-    def make(self, runs: Sequence[Run]) -> None:
+    def make_calls(self, runs: Sequence[Run]) -> None:
         """Run some calls."""
         for run in runs:
             run()

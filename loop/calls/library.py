@@ -28,10 +28,10 @@ class Compiled:
             if not hasattr(self.library, name):
                 raise Refused(f"the library exports no `{name}`: declare it with LOOP_EXPORT from loop_kernel.h")
         tensors = ctypes.POINTER(LoopTensor)
-        self.entry, self.explain = getattr(self.library, terms.entry), self.library.loop_error
+        self.entry, self.error_message = getattr(self.library, terms.entry), self.library.loop_error
         self.entry.argtypes = [tensors, tensors, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p]
         self.entry.restype = ctypes.c_int
-        self.explain.argtypes, self.explain.restype = [ctypes.c_int], ctypes.c_char_p
+        self.error_message.argtypes, self.error_message.restype = [ctypes.c_int], ctypes.c_char_p
 
     def prepare(self, call: Call, layout: str = "contiguous") -> "CompiledCall":
         """Bring a call's inputs into host memory for a check."""
@@ -45,7 +45,7 @@ class Compiled:
         """Call the entry. Raises Refused with the library's message if it returns an error."""
         error = self.entry(inputs, output, numbers, stream)
         if error:
-            words, code = (self.explain(error) or b"").decode(errors="replace"), f"error {error}"
+            words, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
             take_seed = getattr(self.library, "loop_fault_seed", None)
             if take_seed is not None:  # An emulated library has the seed of its last fault.
                 take_seed.restype = ctypes.c_uint64
@@ -79,10 +79,12 @@ class Invocation:
     ) -> None:
         """`inputs`: addresses of the inputs' files. `outputs`: addresses of the outputs."""
         self.inputs = call.c_inputs(inputs, layout)
-        self._begins = [(at, each.item) for at, each in zip(inputs, call.inputs, strict=True)]
-        self.run = partial(invoke, self.inputs, c_tensors(call.written, outputs), call.c_numbers(), stream)
+        self._begins = [(at, each.itemsize) for at, each in zip(inputs, call.inputs, strict=True)]
+        self.run = partial(
+            invoke, self.inputs, c_tensors(call.separate_outputs, outputs), call.c_numbers(), stream
+        )
 
-    def aim(self, offsets: Sequence[int]) -> Run:
+    def move_to(self, offsets: Sequence[int]) -> Run:
         """Move the call to windows that begin at these elements. Valid until the next `aim`."""
         for tensor, (begin, item), offset in zip(self.inputs, self._begins, offsets, strict=False):
             tensor.data = begin + offset * item
@@ -97,19 +99,19 @@ class CompiledCall(Prepared):
 
     def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
         super().__init__(call)
-        self.lay_out(layout, call.written)
+        self.allocate_tensors(layout, call.separate_outputs)
         self.layout, self.invoke = layout, invoke
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         return Buffer(size, shift, dtype, zone)
 
     def bind(self) -> Run:
         inputs, outputs = ([memory.address for memory in some] for some in (self.inputs, self.outputs))
         return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
 
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """Bytes of the last output; several outputs form a block with zeros in between."""
-        return self.call.block([memory.contents() for memory in self.outputs], self.held)
+        return self.call.join_outputs([memory.read_tensor() for memory in self.outputs], self.read_input)
 
 
 class CompiledStage(HostStage):
@@ -117,20 +119,26 @@ class CompiledStage(HostStage):
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         super().__init__(places, call, slow)
-        inputs = [places.base + begin for begin in places.inputs]
+        inputs = [places.base_address + begin for begin in places.input_offsets]
         self.calls = [
-            Invocation(invoke, call, inputs, [places.base + slot + part.offset for part in call.written])
-            for slot in places.slots
+            Invocation(
+                invoke, call, inputs, [places.base_address + slot + part.offset for part in call.separate_outputs]
+            )
+            for slot in places.output_offsets
         ]
 
-    def point(self, windows: Windows) -> None:
-        self.runs = [call.aim(window) for call, window in zip(self.calls, windows, strict=False)]
+    def bind_windows(self, windows: Windows) -> None:
+        self.runs = [call.move_to(window) for call, window in zip(self.calls, windows, strict=False)]
 
-    def give(self) -> None:
+    def copy_results(self) -> None:
         """Copy inputs that the calls changed in place into their slots."""
-        for slot, window in zip(self.places.slots, self.windows, strict=False):
+        for slot, window in zip(self.places.output_offsets, self.windows, strict=False):
             for part, number in zip(self.call.parts, self.call.updates, strict=False):
                 if number >= 0:
-                    item = self.call.inputs[number].item
-                    begin = self.places.inputs[number] + window[number] * item
-                    ctypes.memmove(self.places.base + slot + part.offset, self.places.base + begin, part.size)
+                    item = self.call.inputs[number].itemsize
+                    begin = self.places.input_offsets[number] + window[number] * item
+                    ctypes.memmove(
+                        self.places.base_address + slot + part.offset,
+                        self.places.base_address + begin,
+                        part.nbytes,
+                    )

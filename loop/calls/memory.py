@@ -48,7 +48,7 @@ def draw_guard(kind: str) -> Guard:
     return Guard(kind, _draw.getrandbits(48))
 
 
-def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
+def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
     """Bytes of the zone on either side of a tensor: whole pages, at least one."""
     row = (strides[-2] or shape[-1]) * DTYPES[dtype][1] if len(shape) > 1 else 0
     return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
@@ -93,95 +93,95 @@ class Memory(ABC):
     """Memory of one tensor between two guard zones. Subclasses implement `read` and `write`."""
 
     address: int
-    reach = (0, 0)
+    address_range = (0, 0)
     """Range of host addresses around the tensor that contains no other tensor."""
 
-    def __init__(self, size: int, dtype: str, before: int, after: int) -> None:
+    def __init__(self, nbytes: int, dtype: str, before: int, after: int) -> None:
         """`before`, `after`: bytes of the two zones."""
-        self.size, self.dtype, self.item, self.data = size, dtype, DTYPES[dtype][1], b""
-        self.turned = 0
+        self.nbytes, self.dtype, self.itemsize, self.known_bytes = nbytes, dtype, DTYPES[dtype][1], b""
+        self.rotation_bytes = 0
         """Bytes by which the contents are rotated relative to `data`."""
         self.zones = bytes(before), bytes(after)
         """Bytes written to the zones before and after the tensor."""
         self._tops: tuple[int, ...] = ()
-        self.know(b"")
+        self.learn_exponents(b"")
 
     @abstractmethod
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, known_bytes: bytes) -> None:
         """Write `data` from byte `offset` of the tensor on; negative: in the zone before."""
 
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
         """Read `size` bytes from byte `offset` on."""
 
-    def know(self, data: bytes) -> None:
+    def learn_exponents(self, data: bytes) -> None:
         """Learn signs and exponents from sampled elements, for similar guard values."""
         if self.dtype in FIELDS:
-            (exponent, mantissa), item = FIELDS[self.dtype], self.item
+            (exponent, mantissa), itemsize = FIELDS[self.dtype], self.itemsize
             infinite = (1 << exponent) - 1
-            places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
-            tops = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
+            places = range(0, len(data), max(len(data) // itemsize // SAMPLE, 1) * itemsize)
+            tops = [int.from_bytes(data[at : at + itemsize], "little") >> mantissa for at in places]
             finite = tuple(top for top in tops if 0 < top & infinite < infinite)
             self._tops = finite or (infinite >> 1,)
 
-    def contents_of(self, guard: Guard, size: int) -> bytes:
+    def guard_bytes(self, guard: Guard, size: int) -> bytes:
         """The first `size` bytes of a guard's contents."""
         source = random.Random(guard.seed)
         drawn, fixed = _bits(self.dtype, guard.kind, self._tops)
-        bits = source.getrandbits(PERIOD * 8 * self.item) & drawn | fixed
-        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
+        bits = source.getrandbits(PERIOD * 8 * self.itemsize) & drawn | fixed
+        data, start = bits.to_bytes(PERIOD * self.itemsize, "little"), source.randrange(PERIOD) * self.itemsize
         return (data * (size // len(data) + 2))[start : start + size]
 
-    def contents(self) -> bytes:
+    def read_tensor(self) -> bytes:
         """The tensor's bytes."""
-        return self.read(0, self.size)
+        return self.read(0, self.nbytes)
 
     def fill(self, data: bytes) -> None:
         """Write `data` (exactly the tensor's size) into the tensor, and remember it."""
-        self.data, self.turned = data, 0
+        self.known_bytes, self.rotation_bytes = data, 0
         self.write(0, data)
 
     def rotate(self, count: int) -> None:
         """Rotate the contents by `count` bytes, so that every address gets another value."""
-        self.turned = count
-        self.write(0, self.data[count:] + self.data[:count])
+        self.rotation_bytes = count
+        self.write(0, self.known_bytes[count:] + self.known_bytes[:count])
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN, or with a guard's contents."""
-        self.write(0, self.contents_of(guard, self.size) if guard else bytes([POISON]) * self.size)
+        self.write(0, self.guard_bytes(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)
 
-    def surround(self, guard: Guard) -> None:
+    def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before, after = map(len, self.zones)
-        whole = -(-before // self.item) * self.item
-        data = self.contents_of(guard, whole + after)
+        whole = -(-before // self.itemsize) * self.itemsize
+        data = self.guard_bytes(guard, whole + after)
         self.zones = data[whole - before : whole], data[whole:]
         self.write(-before, self.zones[0])
-        self.write(self.size, self.zones[1])
+        self.write(self.nbytes, self.zones[1])
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the tensor differs from what was last written by `fill` or `rotate`."""
-        turned = self.turned
-        return self.contents() != (self.data[turned:] + self.data[:turned] if turned else self.data)
+        split = self.rotation_bytes
+        return self.read_tensor() != self.known_bytes[split:] + self.known_bytes[:split]
 
     @property
-    def stray(self) -> str:
+    def stray_write(self) -> str:
         """Describes writes into the zones; empty if there were none."""
         before, after = self.zones
-        if places := differing_positions(self.read(self.size, len(after)), after):
-            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
+        if places := differing_positions(self.read(self.nbytes, len(after)), after):
+            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.itemsize}"
         if places := differing_positions(self.read(-len(before), len(before)), before):
-            nearest = (places[-1] - len(before)) // self.item
+            nearest = (places[-1] - len(before)) // self.itemsize
             return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
         return ""
 
-    def enclose(self, *, at_end: bool) -> bool:
+    def protect_zones(self, *, at_end: bool) -> bool:
         """Place the tensor at the end, or the beginning, of pages outside which every access
         faults. Returns False, without effect, if this memory cannot do it."""
         return False
 
-    def release(self) -> None:
+    def unprotect_zones(self) -> None:
         """Make the zones accessible again. Afterwards, tensor and zones must be rewritten."""
 
 
@@ -199,14 +199,14 @@ class Buffer(Memory):
         length = self._room + 2 * zone + 2 * self.FAR
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self.reach = (self._base, self._base + length)
+        self.address_range = (self._base, self._base + length)
         self._allow(0, self.FAR, allowed=False)
         self._allow(length - self.FAR, self.FAR, allowed=False)
         # Largest offset that keeps the intended alignment.
         self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
         super().__init__(size, dtype, zone + self._end, self._room - self._end - size + zone)
         self._place(self._end)
-        self.surround(draw_guard(VALUES))
+        self.write_guard(draw_guard(VALUES))
         self.poison()
 
     def _place(self, offset: int) -> None:
@@ -219,20 +219,20 @@ class Buffer(Memory):
         if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
             raise OSError(ctypes.get_errno(), "mprotect")
 
-    def enclose(self, *, at_end: bool) -> bool:
+    def protect_zones(self, *, at_end: bool) -> bool:
         """Make the zones inaccessible, with the tensor at one end of its pages. The 64-byte
         alignment hides accesses up to 63 bytes after the tensor."""
-        self.release()
-        flush = self._room - self.size
+        self.unprotect_zones()
+        flush = self._room - self.nbytes
         end = flush if self._shift and flush % self.ALIGNMENT else self._end
         self._place(end if at_end else self._shift)
         room = self.FAR + self._zone
-        self._memory[room : room + self._room] = self.contents_of(draw_guard(VALUES), self._room)
+        self._memory[room : room + self._room] = self.guard_bytes(draw_guard(VALUES), self._room)
         for zone in (self.FAR, room + self._room):
             self._allow(zone, self._zone, allowed=False)
         return True
 
-    def release(self) -> None:
+    def unprotect_zones(self) -> None:
         for zone in (self.FAR, self.FAR + self._zone + self._room):
             self._allow(zone, self._zone, allowed=True)
         self._place(self._end)

@@ -16,7 +16,7 @@ def search_folder(folder: str, *, last: bool = False) -> None:
         sys.path.insert(place, folder)
 
 
-def shadowed_import(name: str) -> str:
+def explain_shadowed_import(name: str) -> str:
     """Why a target's module cannot be imported (another one has its name); empty if none has."""
     top = name.partition(".")[0]
     if name.endswith(".py") or top not in sys.modules:

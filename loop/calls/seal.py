@@ -26,7 +26,7 @@ OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Packages of `loop` whose code runs in a worker."""
 
 
-def _places() -> Iterator[tuple[str, Mapping[str, Any], str]]:
+def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Yield (name, namespace, key) for each function to watch."""
     own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
     yield from ((f"module {name}", sys.modules, name) for name, _ in own)
@@ -57,12 +57,12 @@ class Seal:
     """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
-        self._values = [(name, space, key, space[key]) for name, space, key in _places()]
+        self._values = [(name, space, key, space[key]) for name, space, key in _watched_functions()]
         functions = [(name, value) for name, _, _, value in self._values if isinstance(value, FunctionType)]
         self._codes = [(f"{name} (code)", function, function.__code__) for name, function in functions]
         self._torch = _torch_functions()
 
-    def broken(self) -> list[str]:
+    def replaced_functions(self) -> list[str]:
         """Names of functions that changed since then."""
         names = [name for name, space, key, value in self._values if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]

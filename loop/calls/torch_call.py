@@ -14,13 +14,13 @@ from torch.cuda import CUDAGraph, Event, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, elements_spanned, refuse_late
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, elements_spanned, refuse_late_work
 from loop.calls.callee import Callee, outputs_of, overwrite_result
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
-from loop.calls.memory import HIGH, Guard, Memory, draw_guard, zone_bytes
+from loop.calls.memory import HIGH, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
-from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of
+from loop.calls.torch_side import INTEGER_TYPES, TORCH_DTYPES, bytes_of
 from loop.model.dtypes import Device
 
 
@@ -31,11 +31,11 @@ class TorchMemory(Memory):
         self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
         super().__init__(size, dtype, self._begin, zone)
         self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
-        self.whole = self._block[self._begin : self._begin + size]
+        self.byte_view = self._block[self._begin : self._begin + size]
         """The tensor's bytes as a uint8 tensor."""
-        self.flat = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
-        self.address = self.flat.data_ptr()
-        self._origin = self.whole[:0]
+        self.typed_view = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
+        self.address = self.typed_view.data_ptr()
+        self._origin = self.byte_view[:0]
         """Copy of the contents on the same device, so that a large tensor is transferred once."""
 
     def write(self, offset: int, data: bytes) -> None:
@@ -47,17 +47,17 @@ class TorchMemory(Memory):
         return bytes_of(self._block[begin : begin + size].cpu())
 
     def fill(self, data: bytes) -> None:
-        if data is not self.data:
-            self.data, self._origin = data, _bytes_tensor(data).to(self._block.device)
+        if data is not self.known_bytes:
+            self.known_bytes, self._origin = data, _bytes_tensor(data).to(self._block.device)
         self.rotate(0)
 
     def rotate(self, count: int) -> None:
-        self.turned = count
-        self.whole.copy_(self._origin.roll(-count) if count else self._origin)
+        self.rotation_bytes = count
+        self.byte_view.copy_(self._origin.roll(-count) if count else self._origin)
 
     @property
-    def changed(self) -> bool:
-        return not torch.equal(self.whole, self._origin.roll(-self.turned) if self.turned else self._origin)
+    def has_changed(self) -> bool:
+        return not torch.equal(self.byte_view, self._origin.roll(-self.rotation_bytes))
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
@@ -73,7 +73,8 @@ class _Bytes(NamedTuple):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": (self.memory.size,), "typestr": "|u1", "data": (self.memory.address, False), "version": 3}
+        shape, data = (self.memory.nbytes,), (self.memory.address, False)
+        return {"shape": shape, "typestr": "|u1", "data": data, "version": 3}
 
 
 NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
@@ -106,9 +107,9 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
         shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
-        zone, size = zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * item
+        zone, size = guard_zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * item
         memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
-        memory.surround(draw_guard(HIGH))
+        memory.write_guard(draw_guard(HIGH))
         if result.is_cuda:  # The new tensor's storage has exactly its size.
             inside = torch.as_tensor(_Bytes(memory), device=result.device)
         else:
@@ -129,11 +130,11 @@ def stray_writes(call: Callable[[], Any]) -> list[str]:
             result = call()
     except Exception:
         return []
-    if any(memory.whole.is_cuda for _, memory in mode.allocated):
+    if any(memory.byte_view.is_cuda for _, memory in mode.allocated):
         synchronize()
     sentences = []
     for shape, memory in mode.allocated:
-        if stray := memory.stray:
+        if stray := memory.stray_write:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
             name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
             sentences.append(f"writes outside {name}: {stray}")
@@ -163,11 +164,11 @@ class Importable:
     def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
         """Lay a call out in shared memory."""
         kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
-        callee = Callee(self.function, self.arguments, self.terms, call, self.device, watched=False)
+        callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
         return kind(callee, places, call, slow)
 
 
-def need_device() -> None:
+def require_device() -> None:
     """Raise Refused, with the reason, if torch has no usable GPU."""
     if torch.version.cuda is None:
         raise Refused(f"torch {torch.__version__} is a CPU build: it computes nothing on a GPU")
@@ -186,62 +187,62 @@ class TensorCall(Prepared):
     def __init__(self, callee: Callee, call: Call, device: str, layout: str) -> None:
         self.callee, self.device = callee, device
         super().__init__(call)
-        self.lay_out(layout, call.written if callee.terms.passed else ())
-        flats = [memory.flat for _, memory in self.tensors() if isinstance(memory, TorchMemory)]
+        self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
+        flats = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
         placed = zip(flats, call.inputs, self.strides, strict=False)
         self.arguments = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
         """The input tensors as the function receives them."""
-        written = zip(flats[len(call.inputs) :], call.written, strict=False)
-        self.passed = [flat.reshape(part.shape) for flat, part in written]
+        written = zip(flats[len(call.inputs) :], call.separate_outputs, strict=False)
+        self.output_buffers = [flat.reshape(part.shape) for flat, part in written]
         self.result: Any = None
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         return TorchMemory(size, shift, dtype, zone, self.device)
 
-    def surround(self, guards: Sequence[Guard]) -> None:
-        super().surround(guards)
+    def write_guards(self, guards: Sequence[Guard]) -> None:
+        super().write_guards(guards)
         if self.device == "cuda":
             synchronize()
 
     def bind(self) -> Run:
-        bound = self.callee.bind(self.arguments, self.passed)
+        bound = self.callee.bind(self.arguments, self.output_buffers)
 
         def run() -> None:
             self.result = bound()
 
         return run
 
-    def own_strays(self) -> list[str]:
-        return stray_writes(self.callee.bind(self.arguments, self.passed))
+    def allocation_strays(self) -> list[str]:
+        return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
-    def poison(self, guard: Guard | None = None) -> None:
+    def poison_outputs(self, guard: Guard | None = None) -> None:
         """Fill the last outputs with NaN and drop them, so that reusing them fails the check."""
-        self.callee.restore()
-        super().poison(guard)
+        self.callee.restore_state()
+        super().poison_outputs(guard)
         result, self.result = self.result, None
-        if self.passed:
+        if self.output_buffers:
             return
         inputs = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
         outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
         if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
             overwrite_result(result)
 
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """Bytes of the last outputs. Raises Refused if shapes or types are wrong. On a GPU also if
         work continued on another stream."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
-        tensors = self.passed or self.callee.outputs(self.result)
-        data = self.call.block([bytes_of(tensor.detach().cpu()) for tensor in tensors], self.held)
+        tensors = self.output_buffers or self.callee.checked_outputs(self.result)
+        data = self.call.join_outputs([bytes_of(tensor.detach().cpu()) for tensor in tensors], self.read_input)
         if self.device == "cuda":
             begin = perf_counter()
             synchronize()
-            refuse_late(perf_counter() - begin)
+            refuse_late_work(perf_counter() - begin)
         return data
 
-    def changed(self) -> list[str]:
+    def changed_inputs(self) -> list[str]:
         """Names of changed inputs and of changed module state."""
-        return [*super().changed(), *self.callee.changed]
+        return [*super().changed_inputs(), *self.callee.changed_state]
 
 
 class FunctionStage(HostStage):
@@ -251,13 +252,13 @@ class FunctionStage(HostStage):
         super().__init__(places, call, slow)
         self.callee = callee
         self.pools = [
-            self._view(offset, (tensor.elements + tensor.room,), tensor.dtype)
-            for offset, tensor in zip(places.inputs, call.inputs, strict=True)
+            self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype)
+            for offset, tensor in zip(places.input_offsets, call.inputs, strict=True)
         ]
-        self.written = [self._in_slot(offset, call.written) for offset in places.slots]
+        self.output_views = [self._in_slot(offset, call.separate_outputs) for offset in places.output_offsets]
         """For each call, views of the slots of its separate outputs."""
         self.results: list[Any] = []
-        self.again = 0
+        self.repeated_calls = 0
         """Number of calls that run twice on a GPU, for a positive control."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -271,38 +272,38 @@ class FunctionStage(HostStage):
         """Views of the outputs in the slot at this byte offset."""
         return [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
 
-    def point(self, windows: Windows) -> None:
+    def bind_windows(self, windows: Windows) -> None:
         self.results = []
-        self.runs = [self.callee.bind(self._inputs(n), self.passed(n)) for n in range(len(windows))]
+        self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
 
     def _inputs(self, number: int) -> list[Tensor]:
         """Inputs of a call: windows of the pools."""
         placed = zip(self.pools, self.call.inputs, self.windows[number], strict=True)
         return [pool.as_strided(each.shape, each.strides("contiguous"), offset) for pool, each, offset in placed]
 
-    def passed(self, number: int) -> list[Tensor]:
+    def buffers_for(self, number: int) -> list[Tensor]:
         """Output tensors to pass to a call; empty if the function returns its outputs."""
-        return self.written[number] if self.callee.terms.passed else []
+        return self.output_views[number] if self.callee.terms.passes_outputs else []
 
-    def make(self, runs: Sequence[Run]) -> None:
+    def make_calls(self, runs: Sequence[Run]) -> None:
         """Run some calls and keep every result, because the judge may read any of them."""
         self.results += [run() for run in runs]
 
-    def give(self) -> None:
+    def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, into the slots. Raises Refused if a result
         has a wrong shape or type."""
         with torch.inference_mode():
-            for number, result in enumerate(self.results[self.again :][: len(self.written)]):
-                outputs = self.passed(number) or self.callee.outputs(result)
-                for slot, tensor in zip(self.written[number], outputs, strict=True):
+            for number, result in enumerate(self.results[self.repeated_calls :][: len(self.output_views)]):
+                outputs = self.buffers_for(number) or self.callee.checked_outputs(result)
+                for slot, tensor in zip(self.output_views[number], outputs, strict=True):
                     slot.copy_(tensor)
                 for part, input_number in zip(self.call.parts, self.call.updates, strict=False):
                     if input_number >= 0:
-                        (slot,) = self._in_slot(self.places.slots[number], [part])
+                        (slot,) = self._in_slot(self.places.output_offsets[number], [part])
                         slot.copy_(self._inputs(number)[input_number])
 
     def close(self) -> None:
-        self.results, self.runs, self.pools, self.written = [], [], [], []
+        self.results, self.runs, self.pools, self.output_views = [], [], [], []
 
 
 class DeviceFunctionStage(FunctionStage):
@@ -311,8 +312,8 @@ class DeviceFunctionStage(FunctionStage):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        for n, (turn, pool) in enumerate(zip(self.places.turns, self.pools, strict=True)):
-            whole = pool.view(WHOLE[pool.element_size()])  # As integers: `roll` lacks some types.
+        for n, (turn, pool) in enumerate(zip(self.places.rotations, self.pools, strict=True)):
+            whole = pool.view(INTEGER_TYPES[pool.element_size()])  # As integers: `roll` lacks some types.
             self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
@@ -323,17 +324,17 @@ class DeviceFunctionStage(FunctionStage):
         self.settled: list[Tensor] = []
         """Finished results on the device; for calls with a single output, one stacked tensor."""
 
-    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+    def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Rotate the inputs, and capture a graph for windows not seen before."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
-        self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
+        self.repeated_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
         if self.graphs.get(key, (None,))[0] is None:
-            self.point(windows)
-            self.runs = [*self.runs[: self.again], *self.runs]
+            self.bind_windows(windows)
+            self.runs = [*self.runs[: self.repeated_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
-        self.captured = self.graph is not None
+        self.is_captured = self.graph is not None
         for result in (*self.results, *self.on_device):
             overwrite_result(result)
         # Refill inputs last, because a result may be a view of one.
@@ -378,34 +379,34 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
         return int(float(begin.elapsed_time(end)) * 1e6)
 
-    def passed(self, number: int) -> list[Tensor]:
+    def buffers_for(self, number: int) -> list[Tensor]:
         """Device tensors to pass as a call's outputs; empty if the function returns its outputs."""
-        if not self.callee.terms.passed:
+        if not self.callee.terms.passes_outputs:
             return []
         while len(self.on_device) <= number:
-            slots = self.written[len(self.on_device)]
+            slots = self.output_views[len(self.on_device)]
             self.on_device.append([torch.empty_like(slot, device="cuda") for slot in slots])
         return self.on_device[number]
 
-    def settle(self) -> None:
+    def finish_results(self) -> None:
         """Copy each result on the device, which forces lazy results to be computed."""
-        if self.callee.terms.passed:
+        if self.callee.terms.passes_outputs:
             return
-        outputs = [self.callee.outputs(result) for result in self.results[self.again :]]
+        outputs = [self.callee.checked_outputs(result) for result in self.results[self.repeated_calls :]]
         if self.call.parts:
             self.settled = [tensor.clone() for tensors in outputs for tensor in tensors]
         elif outputs:
             self.settled = [torch.stack([tensor for (tensor,) in outputs])]
         synchronize()
 
-    def give(self) -> None:
-        if self.call.parts or self.callee.terms.passed:
-            super().give()
+    def copy_results(self) -> None:
+        if self.call.parts or self.callee.terms.passes_outputs:
+            super().copy_results()
             return
         if not self.settled:
-            self.settle()
+            self.finish_results()
         for host in [tensor.cpu() for tensor in self.settled]:  # One transfer to the host for all results.
-            for (slot,), row in zip(self.written, host, strict=False):
+            for (slot,), row in zip(self.output_views, host, strict=False):
                 slot.copy_(row)
 
     def close(self) -> None:

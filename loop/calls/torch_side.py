@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Refused, TensorFile
-from loop.calls.own_modules import search_folder, shadowed_import
+from loop.calls.own_modules import explain_shadowed_import, search_folder
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
-NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
-WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
+INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
 PARTS = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
 BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
@@ -48,10 +48,10 @@ def find_function(name: str) -> Function:
     try:
         value: Function = getattr(import_module(module), function)
     except Exception as error:
-        reason = shadowed_import(module) or f"{type(error).__name__}: {error}{_line(error)}"
+        reason = explain_shadowed_import(module) or f"{type(error).__name__}: {error}{_line(error)}"
         raise Refused(f"cannot import {name}: {reason}") from error
     if name not in BUNDLED and (
-        reason := shadowed_import(module)
+        reason := explain_shadowed_import(module)
     ):  # Another module of that name must not be judged in its place.
         raise Refused(f"cannot import {name}: {reason}")
     return value
@@ -110,9 +110,9 @@ def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     file to read; empty: the tensor's own."""
     with open(path or tensor.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        data = torch.empty(tensor.size, dtype=torch.uint8)
-        if size != tensor.size or file.readinto(memoryview(data.numpy())) != tensor.size:  # type: ignore[arg-type]
-            raise Refused(f"wrong shape: expected {tensor.size} bytes, got {size}")
+        data = torch.empty(tensor.nbytes, dtype=torch.uint8)
+        if size != tensor.nbytes or file.readinto(memoryview(data.numpy())) != tensor.nbytes:  # type: ignore[arg-type]
+            raise Refused(f"wrong shape: expected {tensor.nbytes} bytes, got {size}")
     return data.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
@@ -123,7 +123,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def instance_of(kind: Any, arguments: Any, seed: int) -> Any:
+def make_instance(kind: Any, arguments: Any, seed: int) -> Any:
     """Make an instance of a class. `arguments()` and the constructor run right after seeding."""
     seed_all(seed)
     values = arguments() if arguments else ()
@@ -146,9 +146,9 @@ def bits_of(tensor: Tensor) -> Tensor:
     """View a tensor's elements as integers of the same size; a complex number becomes two."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
-    return plain.contiguous().view(WHOLE[plain.element_size()])
+    return plain.contiguous().view(INTEGER_TYPES[plain.element_size()])
 
 
 def bytes_of(tensor: Tensor) -> bytes:
     """A tensor's bytes, C order."""
-    return tensor.resolve_neg().view(WHOLE[tensor.element_size()]).numpy().tobytes()
+    return tensor.resolve_neg().view(INTEGER_TYPES[tensor.element_size()]).numpy().tobytes()

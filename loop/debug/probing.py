@@ -386,4 +386,4 @@ def _side_at_component(context: Context, side: Side, part: Component) -> Generat
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
         side = bench.side(name, built[0], emulated=side.emulated)
     assert isinstance(side.terms, LibraryTerms)
-    return side.renamed(side.name, terms=side.terms.but(entry=part.entry_in(side.name)))
+    return side.renamed(side.name, terms=side.terms.replace(entry=part.entry_in(side.name)))

@@ -388,7 +388,7 @@ def _parts(
     costs = []
     for same in shapes:
         call = bench.call(same[0], "judge")
-        size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
+        size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
         costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
     shares = balance_shares(costs, min(context.task.campaign.width, len(shapes)))
     names, parts = [side.name for side in sides], []

@@ -144,7 +144,7 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
             return "inapplicable", f"asks for {asked.name}, which is not supported"
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        step = step.but(output=files_of(call, computed)[0])
+        step = step.replace(output=files_of(call, computed)[0])
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     if finding is None:

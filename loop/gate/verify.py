@@ -184,7 +184,7 @@ def _check_all(
     The worker is closed afterwards if its tensors are large, or if no `later` workload concerns its side.
     """
     call = bench.call(same[0], "judge")
-    size = call.output.size + sum(tensor.pool_size for tensor in call.inputs)
+    size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     crowded = size > LARGE and size * COPIES * len(checkers) > ROOM * bench.free_bytes
     ahead = [checker for checker in checkers if any(map(checker.concerns, same))]
     for checker in checkers:
@@ -342,7 +342,7 @@ class SideChecker:
         left_out = set[Layout]()
         if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
             left_out.add("transposed")
-        if all(tensor.same < 0 for tensor in broadcast):
+        if all(tensor.constant_axis < 0 for tensor in broadcast):
             left_out.add("broadcast")
         elif not all(is_floating(output.dtype) for output in call.outputs):
             left_out.add("broadcast")
@@ -439,7 +439,7 @@ class SideChecker:
         check = check_of(self.side, workload, layout, reply, finding)
         if self.job.layouts and check.cause in VALUE_CAUSES:
             which = yield from self._wrong_turns(request, reply)
-            _, message = complaint_about(self.side, reply.but(digests=()), finding, _place(workload, layout))
+            _, message = complaint_about(self.side, reply.replace(digests=()), finding, _place(workload, layout))
             turns = WrongCalls(which, fresh, message or check.message)
             self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Else a later variant could copy a right output from there.
@@ -514,7 +514,7 @@ def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) ->
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
     own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
-    whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
+    whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in own)
     if not own or reply.outputs != own or not whole:
         raise WorkerLost("tampered", FORGED, "")
     return own

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.call import LoopTensor, describe, elements_spanned
+from loop.calls.call import LoopTensor, elements_spanned, make_loop_tensor
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 Terms = dict[str, Any]
@@ -103,7 +103,7 @@ class OnHost:
     def place(self, number: int, array: Array) -> LoopTensor:
         """Make the LoopTensor of argument `number` from an array, which must outlive the call."""
         strides = tuple(step // array.itemsize for step in array.strides)
-        tensor: LoopTensor = describe(array.ctypes.data, array.shape, strides, NAMES[array.dtype])
+        tensor: LoopTensor = make_loop_tensor(array.ctypes.data, array.shape, strides, NAMES[array.dtype])
         return tensor
 
     def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:

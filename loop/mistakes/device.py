@@ -2,7 +2,7 @@
 
 import numpy
 
-from loop.calls.call import LoopTensor, describe, strides_of
+from loop.calls.call import LoopTensor, make_loop_tensor, strides_of
 from loop.calls.cuda.driver import DeviceMemory
 from loop.calls.cuda.stage import the_device
 from loop.mistakes.arrays import NAMES, RAW, Array, OnHost
@@ -30,11 +30,11 @@ class OnDevice(OnHost):
         """Copy an array to device memory, as argument `number` of the real variant."""
         data = array.tobytes()
         if (number, len(data)) not in self.rooms:
-            self.rooms[number, len(data)] = the_device().memory(len(data))
+            self.rooms[number, len(data)] = the_device().allocate(len(data))
         room = self.rooms[number, len(data)]
         room.write(0, data)
         strides = strides_of(array.shape, "contiguous")
-        tensor: LoopTensor = describe(room.address, array.shape, strides, NAMES[array.dtype])
+        tensor: LoopTensor = make_loop_tensor(room.address, array.shape, strides, NAMES[array.dtype])
         return tensor
 
     def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:

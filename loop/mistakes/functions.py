@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import POISON
-from loop.calls.callee import Apart, put_together, take_apart
+from loop.calls.callee import SplitStructure, rebuild_structure, split_structure
 from loop.calls.torch_side import Function, import_file
 from loop.mistakes.arrays import Array, Attributes, ErringCall, Mistake, Terms
 from loop.mistakes.table import mistake_of
@@ -95,20 +95,20 @@ class Erring:
         tampering = TAMPERING.get(terms["make"])
         self.way = tampering(self.honest, terms) if tampering else through_function(self.honest, mistake_of(terms))
         self.names = terms.get("attributes", ())
-        self.result: Apart | None = None
+        self.result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
         """Run the real function on other tensors; return its first floating-point output."""
         placed = dict(zip(floating_places(self.call.tensors), tensors, strict=True))
         inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.call.tensors)]
-        positional, keywords = put_together(self.call.rest, inputs)
-        self.result = take_apart(self.function(*positional, **{**keywords, **attributes}))
+        positional, keywords = rebuild_structure(self.call.skeleton, inputs)
+        self.result = split_structure(self.function(*positional, **{**keywords, **attributes}))
         return self.result.tensors[floating_places(self.result.tensors)[0]]
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """Call the function with the mistake; return the result in the function's own structure."""
-        self.function, self.call = function, take_apart((positional, keywords))
+        self.function, self.call = function, split_structure((positional, keywords))
         tensors = [self.call.tensors[place] for place in floating_places(self.call.tensors)]
         attributes = {name: keywords[name] for name in self.names if name in keywords}
         wrong = self.way(*tensors, **attributes)
@@ -117,7 +117,7 @@ class Erring:
         assert self.result is not None
         outputs = list(self.result.tensors)
         outputs[floating_places(self.result.tensors)[0]] = wrong
-        return put_together(self.result.rest, outputs)
+        return rebuild_structure(self.result.skeleton, outputs)
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
@@ -129,13 +129,13 @@ def in_float64(function: Function) -> Function:
     """Wrap a function: compute in float64, round floating-point outputs to the inputs' type."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        call = take_apart((positional, keywords))
+        call = split_structure((positional, keywords))
         wide = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
         dtype = next((tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32)
-        inputs, named = put_together(call.rest, wide)
-        result = take_apart(function(*inputs, **named))
+        inputs, named = rebuild_structure(call.skeleton, wide)
+        result = split_structure(function(*inputs, **named))
         outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
-        return put_together(result.rest, outputs)
+        return rebuild_structure(result.skeleton, outputs)
 
     return called
 

@@ -324,7 +324,7 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
         name=contract.name.encode(),
         title=contract.title.encode(),
         entry=address_of(library.entry),
-        explain=address_of(library.explain),
+        explain=address_of(library.error_message),
         device_type=symbol(f"aoti_torch_device_type_{contract.device}")(),
         inputs=len(contract.inputs),
         attributes=len(contract.attributes),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.callee import outputs_of
-from loop.calls.torch_side import NAMES, same_bits
+from loop.calls.torch_side import DTYPE_NAMES, same_bits
 from loop.starting.manifest import SINGLE, Sizes, edge_sizes, uneven_sizes
 from loop.starting.slots import Scalar, Slots
 from loop.starting.texts import Hypothesis, executed_names
@@ -97,7 +97,7 @@ class Trial:
         before = [_copied(value, exact=False) for value in arguments]
         outputs = outputs_of(self.function(*arguments, **values))
         for name, output in outputs.items():
-            if not isinstance(output, Tensor) or output.dtype not in NAMES:
+            if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
                 what = f"{self.hypothesis.subject.full_name} gives {name} as {kind}"
                 raise Lacking(f"{what}: expected tensors of real numbers", "name a function that gives tensors")
@@ -297,7 +297,7 @@ def _outputs(
     for name, tensor in first.outputs.items():
         word = name if WORD.fullmatch(name) else f"output_{name}".replace(".", "_")
         word = f"{word}_out" if word in names else word
-        kind, rank = NAMES[tensor.dtype], tensor.dim()
+        kind, rank = DTYPE_NAMES[tensor.dtype], tensor.dim()
         shapes = [(sizes, outcome.outputs[name].shape) for sizes, outcome in outcomes if name in outcome.outputs]
         known = rank > 0 and len(shapes) == len(outcomes) and all(len(shape) == rank for _, shape in shapes)
         fitting = [

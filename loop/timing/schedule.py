@@ -19,7 +19,7 @@ from typing import NamedTuple
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
 from loop.base.stats import FEWEST
-from loop.calls.arena import CAPTURED, MOST_CALLS, Values
+from loop.calls.arena import CAPTURED, MOST_CALLS, InputValues
 from loop.calls.call import Call
 from loop.gate.verify import LONGEST_S, call_limit_s, check_of
 from loop.machine.machine import cores
@@ -162,7 +162,7 @@ class ProcessSet:
             with self._running_alone(BASELINE, workload):  # The baseline has already imported torch.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         tensors = self.bench.call(workload, "", wide=True).inputs
-        values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
+        values = [InputValues(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
         together = self.bench.device == "cuda"
         for name in order if together else ():
@@ -179,7 +179,7 @@ class ProcessSet:
             with self._running_alone(name, workload):
                 yield from self._probe_memory(name, workload, timings)
 
-    def _begin_staging(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
+    def _begin_staging(self, name: str, workload: Workload, values: list[InputValues], timings: Timings) -> None:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
         calls = [segment.calls for segment in timings.segments_of(workload.name)]
         timed = self.calls[name] = TimedCall(
@@ -263,7 +263,7 @@ class ProcessSet:
         after = self.latest_reading = self.bench.sense()
         if sampled.own:
             timings.self_timed_sides.add(name)
-        captured = bool(self.workers[name].arena.words[CAPTURED])
+        captured = bool(self.workers[name].arena.control_words[CAPTURED])
         timings.call_descriptions[name] = describe_calls(self.sides[name], self.bench.device, captured=captured)
         timings.clock_pairs.setdefault(name, []).extend(sampled.clocks)
         timings.return_times_s.setdefault((name, workload.name, self.round_number), []).extend(sampled.handed)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
-from loop.calls.arena import CAPTURED, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE, Values
-from loop.calls.call import Call, LibraryTerms, step_of
-from loop.calls.invocation import Waits
+from loop.calls.arena import CAPTURED, COUNT, GIVE, OFFSETS, READY, ROTATIONS, RUN, SETTLE, WORKER_NS, InputValues
+from loop.calls.call import Call, LibraryTerms, window_step
+from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import MemoryProbe, is_disturbed
 from loop.workers.bench import Side
@@ -104,12 +104,14 @@ class Grid:
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
         steps = [
-            max(1, (tensor.elements + tensor.room) // call.draws)
+            max(1, (tensor.elements + tensor.extra_elements) // call.draws)
             if call.draws > 1
-            else step_of(tensor.dtype, device)
+            else window_step(tensor.dtype, device)
             for tensor in call.inputs
         ]
-        self.places = [range(0, tensor.room + 1, step) for tensor, step in zip(call.inputs, steps, strict=True)]
+        self.places = [
+            range(0, tensor.extra_elements + 1, step) for tensor, step in zip(call.inputs, steps, strict=True)
+        ]
         """Possible offsets of each input, in elements."""
         self.is_few = bool(call.structure) and device == "cpu"
         """Whether a generator gives few draws, on a CPU. A GPU's graph caches none."""
@@ -149,8 +151,8 @@ class Grid:
             return list(self._of_draw(turn))
         turns = []
         for n, tensor in enumerate(self.call.inputs):
-            size = tensor.elements + tensor.room
-            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
+            size = tensor.elements + tensor.extra_elements
+            known = tensor.offset if window else self.draw.randrange(tensor.extra_elements + 1)
             place = window[n] if window else self.draw.choice(self.places[n])
             turns.append((known - place) % size if size else 0)
         return turns
@@ -170,7 +172,7 @@ class TimedCall:
         self,
         worker: Worker,
         call: Call,
-        values: Sequence[Values],
+        values: Sequence[InputValues],
         side: Side,
         device: Device,
         *,
@@ -208,12 +210,12 @@ class TimedCall:
             turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
         request = StageCall(
-            call=self.call if self.is_program else self.call.at_start().but(key=""),
+            call=self.call if self.is_program else self.call.at_first_windows().replace(key=""),
             size=self.arena.size,
             inputs=tuple(pool.offset for pool in self.arena.pools),
-            slots=tuple(self.arena.slots),
+            slots=tuple(self.arena.output_offsets),
             window=window,
-            turns=tuple(self.arena.words[ROTATIONS : ROTATIONS + len(turns)]),
+            turns=tuple(self.arena.control_words[ROTATIONS : ROTATIONS + len(turns)]),
         )
         self._begun = time.monotonic()
         self.worker.send(request)
@@ -236,7 +238,7 @@ class TimedCall:
         If `judged`, one random sample holds the call whose answer is known. So a variant cannot
         rely on early or late calls, and a process never meets the same values twice.
         """
-        sampled, waits = SegmentSamples(), Waits(self.worker.child.process.pid)
+        sampled, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
@@ -254,7 +256,7 @@ class TimedCall:
         return sampled
 
     def _fill(
-        self, sampled: SegmentSamples, waits: Waits, seconds: float, once: float, *, judged: bool
+        self, sampled: SegmentSamples, waits: DelayReader, seconds: float, once: float, *, judged: bool
     ) -> Generator[Tick, None, None]:
         """Take samples until clean ones fill this many seconds; `once`: seconds of one call.
 
@@ -283,22 +285,24 @@ class TimedCall:
             sound += 0.0 if is_disturbed(whole, waited) else whole
             late = spent >= MOST_DISTURBED * seconds or early >= MOST_READY * seconds
 
-    def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
+    def _timed(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Order this many calls; seconds by the judge's clock, and seconds of waiting for a core.
 
         The cost of the order itself is subtracted.
         """
-        self.arena.words[COUNT] = self._passes() if self.replays else calls
+        self.arena.control_words[COUNT] = self._passes() if self.replays else calls
         before = waits.read()
-        self.arena.mend()
+        self.arena.restore_elements()
         whole = yield from self.orders.give(RUN)
         if self._places:
-            self._glimpse = self.arena.glimpse(calls - 1, self._places)
+            self._glimpse = self.arena.read_output_bytes(calls - 1, self._places)
         after = waits.read()
-        waited = after.since(before, shared=self.worker.bell is not None) if before and after else None
+        waited = (
+            after.added_wait_s(before, is_core_shared=self.worker.bell is not None) if before and after else None
+        )
         return max(whole - self.floor_s, whole / 10), waited
 
-    def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
+    def _see_memory(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
         """Check once whether the variant returns the same buffer for every call of a sample.
 
         If so, a sample becomes one call, since later calls overwrite earlier results. The test:
@@ -312,7 +316,7 @@ class TimedCall:
             yield from self._ready(windows, self.grid.turns(None))
             yield from self._timed(waits, calls)
             yield from self.orders.give(GIVE)
-            begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
+            begins = [self.arena.read_output(number)[:COMPARED_BYTES] for number in range(calls)]
             samples.append((windows, begins))
         (windows, begins), (_, others) = samples
         later = {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
@@ -324,11 +328,11 @@ class TimedCall:
 
     def _passes(self) -> int:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
-        return self._replays if self.arena.words[CAPTURED] else 1
+        return self._replays if self.arena.control_words[CAPTURED] else 1
 
     def _note(self, sampled: SegmentSamples, whole: float, waited: float | None, calls: int) -> None:
         if self.replays:
-            own_s = self.arena.words[OWN_NS] / 1e9
+            own_s = self.arena.control_words[WORKER_NS] / 1e9
             if not is_disturbed(whole, waited):
                 sampled.clocks.append((max(whole - LAUNCH_S * self._passes(), own_s), own_s))
             whole = min(own_s, whole) or whole
@@ -347,7 +351,7 @@ class TimedCall:
         """
         handed_s = 0.0
         if self.replays and bring:
-            self.arena.poison(calls)
+            self.arena.poison_outputs(calls)
         if self.returns:  # Other kernels wrote into a given output.
             handed_s = yield from self.orders.give(SETTLE if self.replays else GIVE)
             usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
@@ -357,14 +361,14 @@ class TimedCall:
         if chosen is None:
             return handed_s
         with self.worker.stopped():
-            sampled.output, sampled.known = self.arena.output(chosen), len(sampled.seconds) - 1
-            sampled.changed = self.arena.changed()
-            sampled.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
-            if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
+            sampled.output, sampled.known = self.arena.read_output(chosen), len(sampled.seconds) - 1
+            sampled.changed = self.arena.changed_inputs()
+            sampled.unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
+            if self._places and self.arena.read_output_bytes(calls - 1, self._places) != self._glimpse:
                 sampled.writes.append("writes its output after it said that it was done")
         return handed_s
 
-    def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
+    def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
         """Make calls for this many seconds; returns seconds of one, the shortest undisturbed.
 
         Samples grow meanwhile, because the order outweighs a single short call. Values are always
@@ -398,7 +402,7 @@ class TimedCall:
 
     def _calls_at_once(self, once: float, *, single: bool = False, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, if one takes `once` seconds: as many as the clock needs."""
-        most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
+        most, target = len(self.arena.output_offsets), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
         if single or self.returns_same_buffer or self.call.updates:  # Updated inputs need a rewrite.
             self._replays = 1
             return 1
@@ -407,16 +411,16 @@ class TimedCall:
         calls, self._replays = replays_of(once, replayed_s, most)
         return calls
 
-    def _run_program(self, sampled: SegmentSamples, waits: Waits) -> Generator[Tick, None, None]:
+    def _run_program(self, sampled: SegmentSamples, waits: DelayReader) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock if it has one, else by its whole run."""
-        self.arena.poison(1)
+        self.arena.poison_outputs(1)
         for number in range(MIN_SAMPLES):
             whole, _ = yield from self._timed(waits, 1)
-            sampled.seconds.append(self.arena.words[OWN_NS] / 1e9 or whole)
-            sampled.own = sampled.own or self.arena.words[OWN_NS] > 0
+            sampled.seconds.append(self.arena.control_words[WORKER_NS] / 1e9 or whole)
+            sampled.own = sampled.own or self.arena.control_words[WORKER_NS] > 0
             if number == MIN_SAMPLES - 1:
                 yield from self.orders.give(GIVE)
-                sampled.output = self.arena.output(0)
+                sampled.output = self.arena.read_output(0)
 
     def probe(self) -> Generator[Tick, None, MemoryProbe | None]:
         """Fastest call on new values, and on repeated ones; None for a program or a slow call.
@@ -427,7 +431,7 @@ class TimedCall:
         """
         if self.is_program:
             return None
-        waits, drawn = Waits(self.worker.child.process.pid), list[MemoryProbe]()
+        waits, drawn = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -454,12 +458,12 @@ class TimedCall:
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, if there is one, else `whole`."""
-        return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
+        return (self.arena.control_words[WORKER_NS] / 1e9 if self.replays else 0.0) or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Have the worker release the memory."""
         yield from self.worker.ask(Unstage(), limit_s=limit_s, note=note)
-        self.arena.clear()
+        self.arena.free_tensors()
 
     def _windows(self, calls: int) -> Windows:
         """Offsets for this many calls; redrawn on a CPU, fixed for a graph."""
@@ -474,15 +478,15 @@ class TimedCall:
         """Write the inputs, each rotated by this many elements."""
         for n, (pool, count) in enumerate(zip(self.arena.pools, turns, strict=True)):
             turned = count * ITEM_SIZES[pool.tensor.dtype]
-            self.arena.words[ROTATIONS + n] = turned
-            pool.write(self.arena.base, turned)
+            self.arena.control_words[ROTATIONS + n] = turned
+            pool.write_rotated(self.arena.base_address, turned)
 
     def _ready(self, windows: Windows, turns: Sequence[int]) -> Generator[Tick, None, float]:
         """Write inputs, poison outputs, have the worker prepare its calls; seconds of preparing."""
-        words = self.arena.words
+        words = self.arena.control_words
         self._write(turns)
         if not self.replays:  # The worker poisons a GPU's outputs.
-            self.arena.poison(len(windows))
+            self.arena.poison_outputs(len(windows))
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
         words[COUNT] = len(windows)
@@ -504,6 +508,6 @@ class TimedCall:
         ]
         for window in windows if some else ():
             n, elements, sign = some[int(chance() * len(some))]
-            self.arena.spoil(n, window[n] + int(chance() * elements), sign if chance() < 0.5 else 0)
-        there = 0 if self.returns else self.arena.slot_bytes  # Returned results arrive later.
+            self.arena.change_element(n, window[n] + int(chance() * elements), sign if chance() < 0.5 else 0)
+        there = 0 if self.returns else self.arena.output_bytes  # Returned results arrive later.
         self._places = [self.draw.randrange(there) for _ in range(PLACES)] if there else []

@@ -16,8 +16,16 @@ from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Apart, Callee, outputs_of, put_together, structure_digest, structure_of, take_apart
-from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
+from loop.calls.callee import (
+    Callee,
+    SplitStructure,
+    outputs_of,
+    rebuild_structure,
+    split_structure,
+    structure_digest,
+    structure_of,
+)
+from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.signature import Fill
 from loop.workers.judge_messages import Begin, Expect
@@ -46,7 +54,7 @@ def make_values(
     shape = tensor.shape
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
-        values = numpy.empty(tensor.elements + tensor.room, dtype=numpy.float32)
+        values = numpy.empty(tensor.elements + tensor.extra_elements, dtype=numpy.float32)
         for first in range(0, len(values), BLOCK):  # Blocks stay in the cache: three times as fast.
             part = values[first : first + BLOCK]
             part[:] = stream.standard_normal(len(part)) * fill.scale
@@ -69,15 +77,15 @@ def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int
     ends, so a loop that stops early leaves them out and fails."""
     stream, shape = numpy.random.RandomState((seed * 64 + index) % 2**32), tensor.shape
     values = make_values(fill, stream, tensor, axis)
-    if seed % 2 and fill.kind == "normal" and not tensor.room:
+    if seed % 2 and fill.kind == "normal" and not tensor.extra_elements:
         values = values.reshape(shape)
         for turned in stream.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
             lines = numpy.moveaxis(values, turned, -1)
             if lines.size:
                 exchange_extreme(lines, greatest=True, place=-1)
                 exchange_extreme(lines, greatest=False, place=0)
-    if tensor.same >= 0 and values.size:
-        first_of_axis = values.reshape(shape).take([0], axis=tensor.same)
+    if tensor.constant_axis >= 0 and values.size:
+        first_of_axis = values.reshape(shape).take([0], axis=tensor.constant_axis)
         values = numpy.broadcast_to(first_of_axis, shape)
     return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[tensor.dtype])
 
@@ -194,13 +202,13 @@ class Asking:
         for n, name in enumerate(names):
             path = f"{request.call.structure}-{n}.bin"
             files.append(_write(name, path, [draw.tensors[n] for draw in draws], request.draw if others else 0))
-        Path(request.call.structure).write_bytes(first.rest)
-        digest = structure_digest(first.rest)
-        call = request.call.but(inputs=tuple(files), draws=len(draws), structure_digest=digest)
+        Path(request.call.structure).write_bytes(first.skeleton)
+        digest = structure_digest(first.skeleton)
+        call = request.call.replace(inputs=tuple(files), draws=len(draws), structure_digest=digest)
         self._check_declared(call, request)
         return Inputs(call, list(first.tensors), (note,) if note else ())
 
-    def _others(self, request: Expect, first: Apart) -> tuple[list[Apart], str]:
+    def _others(self, request: Expect, first: SplitStructure) -> tuple[list[SplitStructure], str]:
         """Inputs of other seeds than that of `first`, and a note on what stays untested.
 
         No inputs if they need too much memory, differ in shape, or do not depend on the seed.
@@ -217,12 +225,12 @@ class Asking:
         most = request.draws - 1
         return others, f"whether a variant remembers more than {most} answers: a generator draws no more"
 
-    def _drawn(self, request: Expect, seed: int) -> Apart:
+    def _drawn(self, request: Expect, seed: int) -> SplitStructure:
         """Call the generator with one seed and split the result into tensors and structure."""
         draw = partial(
             draw_inputs, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype
         )
-        apart: Apart = self._asked("generator", draw, request.call)
+        apart: SplitStructure = self._asked("generator", draw, request.call)
         return apart
 
     def _check_declared(self, call: Call, request: Expect) -> None:
@@ -263,12 +271,12 @@ class Asking:
             if exact:
                 tensors.append(tensor.to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True))
             else:
-                tensors.append(tensor.clone() if n in call.updated else tensor)
+                tensors.append(tensor.clone() if n in call.updated_inputs else tensor)
         # torch counts in-place changes of a tensor in `_version`.
         before = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         result = self._outputs(what, function, tensors, call, exact, later)
         for n, (tensor, version) in enumerate(zip(tensors, before, strict=True)):
-            if exact or n in call.updated or tensor.is_inference() or tensor._version == version:
+            if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
                 continue
             name = call.inputs[n].name
             if name.isdigit():  # An error names the parameter, not its position.
@@ -294,7 +302,7 @@ class Asking:
 
         def bind() -> Any:
             terms = FunctionTerms("", is_class=self.is_class)
-            callee = Callee(function, self.arguments, terms, call, str(place), watched=False)
+            callee = Callee(function, self.arguments, terms, call, str(place), watches_state=False)
             if exact and callee.module is not None:
                 callee.module.double()
             return callee.bind(tensors)
@@ -321,7 +329,7 @@ class Asking:
         `expected`: the reference's raw result. Raises Refused if the checker raises."""
         assert self.checker is not None
         assert self.terms.checker is not None
-        call, apart = inputs.call, take_apart(expected)
+        call, apart = inputs.call, split_structure(expected)
         if len(apart.tensors) != len(outputs):
             why = f"it gives {len(outputs)} outputs, of which {len(apart.tensors)} are tensors of their own"
             raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {why}")
@@ -329,7 +337,7 @@ class Asking:
         tensors: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
             tensors = rebuild_inputs(structure_of(call), tensors, self.passes)
-        values = {"inputs": tensors, "expected": expected, "outputs": put_together(apart.rest, placed)}
+        values = {"inputs": tensors, "expected": expected, "outputs": rebuild_structure(apart.skeleton, placed)}
         check = partial(self.checker, *(values[name] for name in self.terms.checker.given))
         complaint: str = self._asked("checker", partial(complaint_of, check), call)
         return complaint
@@ -347,7 +355,7 @@ class Asking:
 
 def draw_inputs(
     generator: Any, parameters: Mapping[str, Any], seed: int, passes: str, device: str, dtype: str = "float32"
-) -> Apart:
+) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
     structure. `passes` says how the function receives the result. The structure is a pair
     (positional arguments, keywords). Raises Refused if the result does not fit `passes`."""
@@ -357,19 +365,19 @@ def draw_inputs(
     value = generator(**{name: offered[name] for name in OFFERED if name in known} | dict(parameters))
     kind = type(value).__name__
     if passes == "one":
-        return take_apart(((value,), {}))
+        return split_structure(((value,), {}))
     if passes == "keywords":
         if not isinstance(value, dict):
             raise Refused(f"the generator gives a {kind}: expected a dict of keywords")
-        return take_apart(((), value))
+        return split_structure(((), value))
     if isinstance(value, Tensor) or not isinstance(value, Sequence):
         raise Refused(f"the generator gives a {kind}: expected a list or tuple of arguments")
-    return take_apart((tuple(value), {}))
+    return split_structure((tuple(value), {}))
 
 
 def rebuild_inputs(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
     """Rebuild the generator's original result around these tensors."""
-    positional, keywords = put_together(rest, tensors)
+    positional, keywords = rebuild_structure(rest, tensors)
     if passes == "one":
         return positional[0]
     return keywords if passes == "keywords" else list(positional)
@@ -398,13 +406,13 @@ def _parameters(function: Any) -> Sequence[str]:
         return ()
 
 
-def _same_form(draw: Apart, other: Apart) -> bool:
+def _same_form(draw: SplitStructure, other: SplitStructure) -> bool:
     """Whether two draws have the same structure, shapes and element types."""
     forms = [[(tensor.shape, tensor.dtype) for tensor in apart.tensors] for apart in (draw, other)]
-    return draw.rest == other.rest and forms[0] == forms[1]
+    return draw.skeleton == other.skeleton and forms[0] == forms[1]
 
 
-def _alike(draw: Apart, other: Apart) -> bool:
+def _alike(draw: SplitStructure, other: SplitStructure) -> bool:
     """Whether two draws are bitwise equal."""
     return _same_form(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
@@ -412,10 +420,11 @@ def _alike(draw: Apart, other: Apart) -> bool:
 def _write(name: str, path: str, draws: Sequence[Tensor], place: int) -> TensorFile:
     """Write all draws of one input to one file. The TensorFile's window is draw number `place`."""
     first = draws[0]
-    if first.dtype not in NAMES:
+    if first.dtype not in DTYPE_NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
     step = -(-first.nbytes // ALIGNED) * ALIGNED if len(draws) > 1 else first.nbytes
     data = [bytes_of(draw.detach().cpu().contiguous()).ljust(step, b"\0") for draw in draws]
     Path(path).write_bytes(b"".join(data))
-    file, elements = TensorFile(name, path, tuple(first.shape), NAMES[first.dtype]), step // first.element_size()
-    return file.but(room=len(draws) * elements - file.elements, offset=place * elements)
+    file = TensorFile(name, path, tuple(first.shape), DTYPE_NAMES[first.dtype])
+    elements = step // first.element_size()
+    return file.replace(extra_elements=len(draws) * elements - file.elements, offset=place * elements)

@@ -244,8 +244,8 @@ class Bench:
             if known is None:
                 return call
             path = call.output.path
-            parts = tuple(part.but(path=path) for part in known[1].parts)
-            return known[1].but(output=known[1].output.but(path=path), parts=parts)
+            parts = tuple(part.replace(path=path) for part in known[1].parts)
+            return known[1].replace(output=known[1].output.replace(path=path), parts=parts)
         if not wide:
             return call
         return widen_call(call, input_fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
@@ -258,10 +258,10 @@ class Bench:
         terms: Terms
         environment = {}
         if isinstance(variant, PythonVariant):
-            passed = variant.passing == "passed"
-            terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
+            terms = function_terms(self.target, f"{variant.module}:{variant.function}")
+            terms = terms.replace(passes_outputs=variant.passing == "passed")
             if build:
-                terms = terms.but(folder=build.library)
+                terms = terms.replace(folder=build.library)
                 environment = {folder: str(self.scratch / build.build_id / folder) for folder in MADE_AT_RUN}
         elif isinstance(variant, CAbiVariant):
             built = (build.library, build.build_id) if build else ("", "")
@@ -312,7 +312,7 @@ class Bench:
             return
         more = {"twice": twice, "needed": check_memory(self.target, workload)}
         begun = time.monotonic()
-        reply = yield from self.judge(request.but(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
+        reply = yield from self.judge(request.replace(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
         if reply.unjudged:
             raise Unjudged(f"{reply.unjudged} on {workload.name}", UNJUDGED_HINT)
@@ -542,10 +542,10 @@ def fitting_workloads(
     names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
     for workload in workloads:
         call, sizes = bench.call(workload, "x", wide=wide), []
-        inputs = sum(tensor.pool_size for tensor in call.inputs)
+        inputs = sum(tensor.pool_nbytes for tensor in call.inputs)
         for copies, results in (COPIES[side.kind] for side in sides if is_supported(side, workload)):
             context = CONTEXT_BYTES if copies else 0
-            sizes.append(copies * inputs + results * call.output.size + context)
+            sizes.append(copies * inputs + results * call.output.nbytes + context)
         size = max(sizes, default=0) if apart else sum(sizes)
         if size <= free:
             room.append(workload)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
-from loop.calls.torch_side import Function, bytes_of, instance_of, same_bits
+from loop.calls.torch_side import Function, bytes_of, make_instance, same_bits
 from loop.model.measurement import InputWeaknesses, Shown
 from loop.model.signature import Attribute
 from loop.workers.asking import Asking, Inputs
@@ -110,10 +110,11 @@ def _with_reads(
     ignored = []  # Attributes whose other values change no output.
     for name in call.attributes:
         values = other_values(call.attributes[name], asking.signature.attributes[name])
-        answers = [reads(tensors, call.but(attributes={**call.attributes, name: value})) for _, value in values]
+        calls = [call.replace(attributes={**call.attributes, name: value}) for _, value in values]
+        answers = [reads(tensors, changed) for changed in calls]
         ignored += [name] if False in answers and True not in answers else []
     initial = []  # Weights that are all 1 or all 0.
-    module = instance_of(reference, asking.arguments, call.seed) if asking.is_class else None
+    module = make_instance(reference, asking.arguments, call.seed) if asking.is_class else None
     for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
         flat = weight.reshape(-1)
         if flat.is_floating_point() and len(flat) and not _varies(flat) and float(flat[0]) in (0.0, 1.0):

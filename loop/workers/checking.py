@@ -67,7 +67,7 @@ class CallCheck:
         """`again`: a slow call may run once: it was checked on other values or is a control.
         `jumbled`: insert a call on other values after the first or second; ignore its output."""
         self.prepared, self.draw = prepared, draw
-        self.hurried, self.again, self.jumbled = hurried, again, jumbled and not prepared.timed_apart
+        self.hurried, self.again, self.jumbled = hurried, again, jumbled and not prepared.is_program
         self.slow_s, self.least = HURRIED_S if hurried else SLOW_S, 1 if again else LEAST
         self.begun, self.made, self.quickest_s = perf_counter(), 0, math.inf
         self.outputs: dict[str, CheckedOutput] = {}
@@ -83,7 +83,7 @@ class CallCheck:
         """Tensors that are read out of bounds, if the output depends on it; empty for none."""
         self.unwritten = False
         """Whether the output depends on its memory's contents before the call."""
-        self.watch = FaultWatch(prepared.tensors)
+        self.watch = FaultWatch(prepared.named_memories)
         self.survived: set[str] = set()
         """Kinds of guard bytes with which a call returned without a crash."""
 
@@ -98,14 +98,14 @@ class CallCheck:
             self._repeat()
             if self.changed or self.writes:
                 return self
-            if len(self.outputs) > 1 and self.prepared.names:
+            if len(self.outputs) > 1 and self.prepared.tensor_names:
                 self.reads = self._reads()
-            elif self.prepared.prefills and not self.slow:
+            elif self.prepared.can_prefill_outputs and not self.slow:
                 (output,) = self.outputs.values()
                 self.unwritten = self._make(output.around, memory.draw_guard(MIXED)) != output.data
             if not self.reads and not (self.again and self.slow):
                 self._enclosed()
-                self.writes = self.prepared.own_strays()
+                self.writes = self.prepared.allocation_strays()
         return self
 
     def _repeat(self) -> None:
@@ -114,22 +114,22 @@ class CallCheck:
         others = self.draw.sample(KINDS[1:], len(KINDS) - 1)
         for kind in (*others, KINDS[0]) if self.again else (KINDS[0], *others):
             # An out-of-bounds write decides the check: no further call is needed.
-            over = self.slow or self.prepared.timed_apart or self.changed or self.writes
+            over = self.slow or self.prepared.is_program or self.changed or self.writes
             if self.made >= self.least and over:
                 break
             self._keep(kind)
             if self.jumbled and (self.made == 2 or self.slow or self.draw.randrange(2)):
                 # After one call or two, at random: catches a variant that caches every other call.
                 self.jumbled = False
-                self.prepared.jumble(self.draw)
+                self.prepared.rotate_randomly(self.draw)
                 self.prepared.bind()()
         end = perf_counter() + REPEAT_S
-        while perf_counter() < end and len(self.outputs) < MOST and not (self.slow or self.prepared.timed_apart):
+        while perf_counter() < end and len(self.outputs) < MOST and not (self.slow or self.prepared.is_program):
             self._keep(self.draw.choice(KINDS))
 
     def _keep(self, kind: str) -> None:
         """Make a call with one kind of guard bytes around all tensors, and record its output."""
-        around = tuple(memory.draw_guard(kind) for _ in self.prepared.names)
+        around = tuple(memory.draw_guard(kind) for _ in self.prepared.tensor_names)
         data = self._make(around)
         output = next((output for output in self.outputs.values() if output.data == data), None)
         if output:
@@ -142,33 +142,33 @@ class CallCheck:
         message. Afterwards the tensors return to their old addresses, so a variant that caches by
         address sees them again."""
         for at_end in (False, True):
-            if ((at_end and not self.hurried) or not self.slow) and self.prepared.enclose(at_end=at_end):
-                self.prepared.poison()
+            if ((at_end and not self.hurried) or not self.slow) and self.prepared.protect_zones(at_end=at_end):
+                self.prepared.poison_outputs()
                 self.prepared.bind()()
-                data = self.prepared.output()
+                data = self.prepared.read_output()
                 digest = hashlib.sha256(data).hexdigest()
                 self.made += 1
                 if digest in self.outputs:
                     self.outputs[digest].came_again(self.made)
                 else:
                     self.enclosed.setdefault(digest, CheckedOutput(data, self.made)).came_again(self.made)
-                self.prepared.release()
+                self.prepared.unprotect_zones()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:
         """Make one call with these guard bytes and return its output. `prefill`: contents of the
         output's memory before the call; None: NaN."""
         self.made += 1
-        self.prepared.surround(around)
-        self.prepared.poison(prefill)
+        self.prepared.write_guards(around)
+        self.prepared.poison_outputs(prefill)
         kinds = {guard.kind for guard in around}
-        self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
+        self.watch.fallback_message = GUESS if self.survived and not kinds <= self.survived else ""
         run, begin = self.prepared.bind(), perf_counter()
         run()
         self.quickest_s = min(self.quickest_s, perf_counter() - begin)
         self.survived |= kinds
-        output = self.prepared.output()
-        self.writes = self.writes or self.prepared.strays()
-        self.changed |= set(self.prepared.changed())
+        output = self.prepared.read_output()
+        self.writes = self.writes or self.prepared.stray_writes()
+        self.changed |= set(self.prepared.changed_inputs())
         return output
 
     def _reads(self) -> str:
@@ -183,7 +183,7 @@ class CallCheck:
             if number >= LEAST and self.slow:
                 break
         # Change the guard bytes of one tensor at a time and see whether the output changes.
-        tensors, names = self.prepared.names, list[str]()
+        tensors, names = self.prepared.tensor_names, list[str]()
         if (perf_counter() - self.begun) / self.made * len(tensors) <= NAMING_S:
             for n, name in enumerate(tensors):
                 changed = (*first.around[:n], other.around[n], *first.around[n + 1 :])
@@ -211,7 +211,7 @@ class DryRun:
         """List the launches of one call in order, and the error that its entry returned, if any."""
         known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
         inputs = call.c_inputs([(place + 1) * APART for place in range(len(call.inputs))])
-        output = call.c_output((len(call.inputs) + 1) * APART)
+        output = call.c_outputs((len(call.inputs) + 1) * APART)
         try:
             self.variant.invoke(inputs, output, call.c_numbers(), None)
         except Refused as refused:
@@ -240,7 +240,7 @@ def observe(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
             prepared = loaded.prepare(request.call)
         prepared.bind()()
         return ()
-    prepared = loaded.prepare(request.call.at_start())
+    prepared = loaded.prepare(request.call.at_first_windows())
     run = prepared.bind()  # `run` holds raw addresses, so `prepared` has to stay alive.
     run()
     if request.how == "trace":

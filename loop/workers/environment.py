@@ -64,9 +64,9 @@ def check_device(request: Examine) -> Examined:
     torch, device = _import("torch", "no torch to try the device with"), request.device
     try:
         if device == "cuda":
-            from loop.calls.torch_call import need_device
+            from loop.calls.torch_call import require_device
 
-            need_device()
+            require_device()
         generator = torch.Generator().manual_seed(9)
         left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
         exact = left.double() @ right.double()

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, Refused, TensorFile, in_a_block
-from loop.calls.callee import check_result, part_of
-from loop.calls.torch_side import NAMES, TORCH_DTYPES
+from loop.calls.call import Call, Refused, TensorFile, place_in_block
+from loop.calls.callee import check_result, view_output
+from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
@@ -173,16 +173,16 @@ class Judge:
         if not native:
             raise Refused(f"the reference on {call.key}: it gives no tensor")
         for name, tensor in native.items():
-            if tensor.dtype not in NAMES:
+            if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
         path, updates = call.output.path, self.signature.updates
-        files = [TensorFile(name, path, tuple(t.shape), NAMES[t.dtype]) for name, t in native.items()]
-        block, parts = in_a_block(files, path)
+        files = [TensorFile(name, path, tuple(t.shape), DTYPE_NAMES[t.dtype]) for name, t in native.items()]
+        block, parts = place_in_block(files, path)
         if len(parts) == 1 and not updates:
-            return call.but(output=files[0], parts=())
+            return call.replace(output=files[0], parts=())
         places = [tensor.name for tensor in call.inputs]
         numbers = tuple(places.index(updates[part.name]) if part.name in updates else -1 for part in parts)
-        return call.but(output=block, parts=parts, updates=numbers if updates else ())
+        return call.replace(output=block, parts=parts, updates=numbers if updates else ())
 
     def _exact(
         self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, *, later: bool = False
@@ -205,7 +205,7 @@ class Judge:
             except Refused as wrong:
                 raise Refused(f"the reference on {call.key}: {wrong}") from wrong
             if tensor.dtype != kind and tensor.is_floating_point():
-                notes.append(f"the reference in float64: it rounds {name} to {NAMES[tensor.dtype]}")
+                notes.append(f"the reference in float64: it rounds {name} to {DTYPE_NAMES[tensor.dtype]}")
         return right, tuple(notes)
 
     def _tolerance(self, call: Call, part: TensorFile) -> Tolerance:
@@ -233,7 +233,7 @@ class Judge:
         call, blocks = answer.inputs.call, []
         for path in request.outputs:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
-            blocks.append([part_of(block, part) for part in call.parts] if call.parts else [block])
+            blocks.append([view_output(block, part) for part in call.parts] if call.parts else [block])
         if self.alone:
             worst = Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])))
         else:
@@ -246,7 +246,7 @@ class Judge:
         complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in checks]
         before = None if self.alone else self.answers.get(request.before)
         unmoved = truth.distance(answer.truths, before.truths) if before else 0.0
-        return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
+        return worst.replace(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
     def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> Finding:
         """Compare several results for output number `n`; return the worst finding."""
@@ -263,13 +263,13 @@ class Judge:
                 right = answer.truths[n] = self._without_noise(inputs, right, n, output)
             wrong = [output for output in outputs if bool(right.outside(output).any())]
             why = [self._overflow(inputs, right, n, output) for output in wrong]
-            worst = self._worst(right, outputs).but(unjudged=why[0] if why and all(why) else "")
+            worst = self._worst(right, outputs).replace(unjudged=why[0] if why and all(why) else "")
         if worst.wrong:
             wrong = [output for output in outputs if right.outside(output).any()]
-            worst = worst.but(tied=all(truth.are_ties(inputs.tensors, right, output) for output in wrong))
+            worst = worst.replace(tied=all(truth.are_ties(inputs.tensors, right, output) for output in wrong))
             if suspected:
-                worst = worst.but(fits=self._fits(inputs, right, n, outputs))
-        return worst.but(output=right.part.name) if len(answer.truths) > 1 else worst
+                worst = worst.replace(fits=self._fits(inputs, right, n, outputs))
+        return worst.replace(output=right.part.name) if len(answer.truths) > 1 else worst
 
     def _worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         """The worst finding of several results for one output."""

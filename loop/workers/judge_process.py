@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick
-from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
+from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, RUN, WORKER_NS
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
@@ -47,7 +47,7 @@ class Orders:
     def begin(self, empty: str | None = None) -> None:
         """Put the worker into the mode in which it waits for orders. `empty`: how empty calls are
         made (for floors); None: orders concern the staged call."""
-        self.worker.send(Obey(self.worker.arena.words[ORDER], empty))
+        self.worker.send(Obey(self.worker.arena.control_words[ORDER], empty))
 
     def end(self) -> Generator[Tick, None, tuple[str, ...]]:
         """Return the worker to normal requests; return its functions that the variant replaced."""
@@ -58,14 +58,15 @@ class Orders:
     def give(self, op: int) -> Generator[Tick, None, float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
         the worker dies or exceeds the limit, Refusal if the call fails."""
-        words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
+        words, clock = self.worker.arena.control_words, time.perf_counter_ns
+        number = self._draw.getrandbits(63) | 1
         bell = self.worker.bell
         words[OP] = op
         begin = clock()
         words[ORDER] = number
         if bell is not None:
-            bell.ring()
-            while not bell.rung(WATCHED_S) or words[DONE] != number:
+            bell.wake_worker()
+            while not bell.wait_for_worker(WATCHED_S) or words[DONE] != number:
                 yield from self._look(clock() - begin, number)
             return (clock() - begin) / 1e9
         patience, naps = begin + int(WATCHED_S * 1e9), False
@@ -82,7 +83,7 @@ class Orders:
         the worker replies at once: an answer is no failure if that order is done."""
         yield Tick(self.note)
         ended = self.worker.has_answered or self.worker.child.code is not None
-        words = self.worker.arena.words
+        words = self.worker.arena.control_words
         if ended and (words[OP] != LEAVE or words[DONE] != number):
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
@@ -157,14 +158,14 @@ def _echo(
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
     """Time orders of `calls` empty calls. Each pair: seconds by the judge's clock, and by the
     worker's own clock (a GPU's), 0 if it has none."""
-    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.words
+    orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.begin(way)
     words[COUNT] = calls
     with orders.aside():
         pairs = []
         for _ in range(ECHOES):
             whole = yield from orders.give(RUN)
-            pairs.append((whole, words[OWN_NS] / 1e9))
+            pairs.append((whole, words[WORKER_NS] / 1e9))
     yield from orders.end()
     return pairs
 

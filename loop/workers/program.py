@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from loop.base.errors import WorkFailed
 from loop.base.processes import MEMORY, Child, Tick, describe_exit, is_stopped, python_path, run, run_to_end
 from loop.calls.arena import Arena, Bell
-from loop.calls.invocation import LOST, STRAY
+from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
@@ -27,7 +27,7 @@ FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fn
 LIBRARIES = ("libasan.so", "libubsan.so")
 """Sanitizer runtimes, to be preloaded before Python's own libraries."""
 LAST_WORDS = re.compile(
-    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST}.*)|^{STRAY}(.*)", re.MULTILINE
+    rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
 )
 CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
 """Cause for each group of LAST_WORDS."""
@@ -265,7 +265,7 @@ class Worker(Program):
         self.bell = None if available > threads else Bell()
         """Pipes to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
-        handles = [self.arena.handle, *(self.bell.handles if self.bell else ())]
+        handles = [self.arena.handle, *(self.bell.worker_ends if self.bell else ())]
         try:
             super().__init__(
                 "loop.workers.worker_program",

@@ -108,12 +108,12 @@ class Relations:
             sizes |= zip(self.signature.inputs[file.name].split(), tensor.shape, strict=True)
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
-            files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
+            files.append(file.replace(path=path, shape=tuple(tensor.shape), extra_elements=0, offset=0))
         shape = tuple(sizes[name] for name in self.signature.output_dimensions.split())
-        output = self.call.output.but(shape=shape, path=f"{self.call.output.path}.related")
+        output = self.call.output.replace(shape=shape, path=f"{self.call.output.path}.related")
         known = self.signature.attributes.items()
         numbers = tuple(attribute_number(attribute.choices, attributes[name]) for name, attribute in known)
-        return self.call.but(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
+        return self.call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
     def _agreement(self, got: Tensor, expected: Tensor) -> Agreement:
         """Compare both sides of a property. The allowed error is the tolerance times the number of

@@ -26,7 +26,7 @@ from torch import OutOfMemoryError, Tensor
 
 from loop.base.processes import bound_memory
 from loop.calls import torch_side
-from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
+from loop.calls.callee import SplitStructure, digest, outputs_of, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import same_bits
 from loop.mistakes.functions import floating_places
@@ -57,24 +57,25 @@ class StatedTask:
         """Return the function, or a new seeded instance if it is a class. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
-        module = torch_side.instance_of(function, self.arguments, SEED)
+        module = torch_side.make_instance(function, self.arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
-    def draw(self, values: dict[str, Any], seed: int) -> Apart:
+    def draw(self, values: dict[str, Any], seed: int) -> SplitStructure:
         """Draw a case's inputs on the device. A seed in `values` overrides `seed`."""
         apart = draw_inputs(self.generator, values, seed, self.terms["passes"], self.terms["device"])
         return replace(apart, tensors=tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
-    def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
+    def call(self, function: Any, apart: SplitStructure, *, exact: bool = False) -> Any:
         """Run a function on inputs, which it may change. `exact`: on float64 copies."""
         tensors = [t.double() if exact and t.is_floating_point() else t for t in apart.tensors]
-        positional, keywords = put_together(apart.rest, tensors)
+        positional, keywords = rebuild_structure(apart.skeleton, tensors)
         return function(*positional, **keywords)
 
-    def denied(self, apart: Apart, expected: Any, output: Any) -> str:
+    def denied(self, apart: SplitStructure, expected: Any, output: Any) -> str:
         """Why an output is wrong by the format's rule; empty if it is right."""
         if self.checker is not None:
-            inputs = rebuild_inputs(apart.rest, [tensor.clone() for tensor in apart.tensors], self.terms["passes"])
+            copies = [tensor.clone() for tensor in apart.tensors]
+            inputs = rebuild_inputs(apart.skeleton, copies, self.terms["passes"])
             values = {"inputs": inputs, "expected": expected, "outputs": output}
             return complaint_of(partial(self.checker, *(values[name] for name in self.terms["given"])))
         right, outputs = outputs_of(expected), outputs_of(output)
@@ -112,7 +113,7 @@ class StatedTask:
         return denied
 
 
-def copied_inputs(apart: Apart) -> Apart:
+def copied_inputs(apart: SplitStructure) -> SplitStructure:
     """Copy the inputs for a function that may change them."""
     return replace(apart, tensors=tuple(tensor.clone() for tensor in apart.tensors))
 
@@ -151,14 +152,14 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
     for case in task.terms["cases"]:
         apart = task.draw(case["given"], SEED)
         if not looked["inputs"]:
-            output = take_apart(task.call(task.function(task.reference), copied_inputs(apart)))
+            output = split_structure(task.call(task.function(task.reference), copied_inputs(apart)))
             shapes = [
                 [list(each.tensors[n].shape) for n in floating_places(each.tensors)] for each in (apart, output)
             ]
             looked["inputs"], looked["outputs"] = shapes[0], shapes[1][:1]
             looked["findings"] += _exactness(task, apart)
         looked["findings"] += _variation(task, case, apart)
-        key = hashlib.sha256(b"".join([apart.rest, *map(digest, apart.tensors)])).hexdigest()
+        key = hashlib.sha256(b"".join([apart.skeleton, *map(digest, apart.tensors)])).hexdigest()
         if key in cases and apart.tensors:
             what = f"cases {cases[key]} and {case['name']} have the same inputs"
             looked["findings"].append({"kind": "equal cases", "what": what})
@@ -166,7 +167,7 @@ def looked_at(task: StatedTask) -> dict[str, Any]:
     return looked
 
 
-def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
+def _variation(task: StatedTask, case: dict[str, Any], first: SplitStructure) -> Iterator[dict[str, str]]:
     """Findings about inputs that ignore the seed, or that the seed alone does not reproduce."""
     name, values = case["name"], case["given"]
     seeded = "seed" in values
@@ -182,7 +183,7 @@ def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator
         yield {"kind": "unseeded", "what": f"{name}: its seed alone does not reproduce the inputs"}
 
 
-def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
+def _exactness(task: StatedTask, apart: SplitStructure) -> Iterator[dict[str, str]]:
     """Findings where the reference violates its own rule when compared with its float64 version."""
     own = outputs_of(task.call(task.function(task.reference), copied_inputs(apart)))
     try:

@@ -136,7 +136,7 @@ def faults_of_call(
         yield from _of_dimensions(answer, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
         for as_if, value in other_values(call.attributes[name], attribute):
-            changed = call.but(attributes={**call.attributes, name: value})
+            changed = call.replace(attributes={**call.attributes, name: value})
             yield f"{name} {as_if}", partial(answer, inputs, changed)
     names, along = [file.name for file in call.inputs], dict[str, list[tuple[int, int]]]()
     for place, (tensor, name) in enumerate(zip(inputs, names, strict=True)):

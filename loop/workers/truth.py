@@ -351,7 +351,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         maps[name] = tuple(stretches)
         places = wrong.movedim(axis, 0).reshape(size, -1).any(1).nonzero().reshape(-1)
         spans[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=size)
-    return result.but(
+    return result.replace(
         loose=truth.stated is not None and not truth.outside(output, truth.stated).any(),
         first=_mismatch(truth, exact, wrong),
         worst=_mismatch(truth, exact, excess * wrong),

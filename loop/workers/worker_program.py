@@ -20,7 +20,7 @@ from loop.calls import invocation
 from loop.calls.arena import CONTROL_BYTES, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
 from loop.calls.external import External
-from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
+from loop.calls.invocation import EmptyStage, Loaded, Places, Prepared, Run, Stage
 from loop.calls.library import Compiled
 from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
@@ -56,7 +56,7 @@ class LoadedCandidate:
             self.draw.seed(request.call.key)
         jumbled = request.layout == "contiguous" and not (request.hurried or request.once)
         if jumbled and not first and self.draw.randrange(2):
-            prepared.jumble(self.draw)
+            prepared.rotate_randomly(self.draw)
             prepared.bind()()
         again, jumbled = self.slow or request.once, jumbled and first
         check = CallCheck(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled).run()
@@ -83,7 +83,7 @@ class WorkerProgram:
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
         """`arena`: descriptor of the memory shared with the judge. `bell`: as in `arena.obey`."""
         self.arena, self.bell = arena, bell
-        self.staged: Stage = Nothing()
+        self.staged: Stage = EmptyStage()
         self.shared: mmap.mmap | None = None
         self.inputs = 0
         self.slow = 0.0
@@ -166,12 +166,12 @@ class WorkerProgram:
         loaded, peak = self.candidate().loaded, None
         places = Places(self.shared, request.call, request.inputs, request.slots, request.turns)
         self.staged = stage = loaded.stage(places, request.call, self.slow)
-        stage.ready([request.window], request.turns)
+        stage.prepare_calls([request.window], request.turns)
         if loaded.device == "cuda":
             stage.run(1)
         else:
             peak = first_call_bytes(partial(stage.run, 1))
-        stage.give()
+        stage.copy_results()
         return peak
 
     def obey(self, request: messages.Obey) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ class WorkerProgram:
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
         self.staged.close()
-        self.staged, self.shared, self.inputs = Nothing(), None, 0
+        self.staged, self.shared, self.inputs = EmptyStage(), None, 0
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """List the kernels that a call would launch."""
@@ -194,7 +194,7 @@ class WorkerProgram:
 
     def _broken(self) -> tuple[str, ...]:
         """Names of functions that the variant replaced."""
-        return tuple(self.seal.broken()) if self.seal else ()
+        return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
 def first_call_bytes(run: Run) -> int | None:
@@ -223,18 +223,18 @@ def empty_calls(way: str) -> Stage:
         nothing = object.__new__(Compiled)
         nothing.entry = ctypes.CDLL(None).labs
         nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
-        return Nothing(partial(nothing.invoke, None, None, None, None))
+        return EmptyStage(partial(nothing.invoke, None, None, None, None))
     if way == "python":
-        return Nothing(partial(lambda *tensors, **attributes: None, None, None))
+        return EmptyStage(partial(lambda *tensors, **attributes: None, None, None))
     if way == "torch":
         import torch
 
-        return Nothing(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
+        return EmptyStage(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
     if way == "kernel":
         from loop.calls.cuda.stage import EmptyKernels
 
         return EmptyKernels()
-    return Nothing()
+    return EmptyStage()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -257,7 +257,11 @@ def main(arguments: Sequence[str]) -> None:
             own.clear()
         reply = answer(answers, request)
         # Under a tool no further request comes, and the tool reports the error.
-        if isinstance(reply, No) and not isinstance(request, messages.Observe) and (why := invocation.why_lost()):
+        if (
+            isinstance(reply, No)
+            and not isinstance(request, messages.Observe)
+            and (why := invocation.explain_lost_device())
+        ):
             invocation.end_process(reply.message, why)
         return reply
 

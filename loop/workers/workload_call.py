@@ -4,7 +4,7 @@ import hashlib
 import random
 from pathlib import Path
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, attribute_number, in_a_block, step_of
+from loop.calls.call import Call, FunctionTerms, TensorFile, attribute_number, place_in_block, window_step
 from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
@@ -59,14 +59,14 @@ def expectation(
     request = Expect(call, (), workload.seed, twice=False, finds=finds, parameters={})
     if target.generator is not None:
         draws = DRAWS if wide else 1
-        return request.but(
+        return request.replace(
             parameters={**workload.sizes, **workload.attributes},
             draws=draws,
             draw=random.Random(secret).randrange(draws),
             device="cpu" if target.checker else device,  # A checker gets the generator's CPU tensors.
         )
     filled = input_fills(target, workload)
-    return request.but(values=filled, call=widen_call(call, filled, secret, device) if wide else call)
+    return request.replace(values=filled, call=widen_call(call, filled, secret, device) if wide else call)
 
 
 def function_terms(target: Target, name: str) -> FunctionTerms:
@@ -75,7 +75,7 @@ def function_terms(target: Target, name: str) -> FunctionTerms:
     if modules is None:
         return FunctionTerms(name)
     arguments = modules.arguments.python if modules.arguments else ""
-    return FunctionTerms(name, is_class=True, arguments=arguments, is_free=modules.state == "free")
+    return FunctionTerms(name, is_class=True, arguments=arguments, may_change_state=modules.state == "free")
 
 
 def make_call(target: Target, workload: Workload, folder: str, reader: str, layout: Layout = "contiguous") -> Call:
@@ -98,14 +98,14 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         for n, (tensor, fill) in enumerate(zip(inputs, input_fills(target, workload), strict=False)):
             axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
             if axes and is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None:
-                inputs[n] = tensor.but(same=axes[-(workload.seed % 2)])
+                inputs[n] = tensor.replace(constant_axis=axes[-(workload.seed % 2)])
     outputs = {} if finds_outputs(signature) else signature.outputs
     files = [file(name, path, text) for name, text in outputs.items()]
     parts, updates = tuple[TensorFile, ...](), tuple[int, ...]()
     if len(files) == 1 and not signature.updates:
         output = files[0]
     else:
-        output, parts = in_a_block(files, path)
+        output, parts = place_in_block(files, path)
     if signature.updates and parts:
         places = list(signature.inputs)
         sources = [signature.updates.get(part.name) for part in parts]
@@ -147,12 +147,12 @@ def widen_call(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -
     draw, inputs = random.Random(seed), []
     for tensor, fill in zip(call.inputs, fills, strict=True):
         if fill.kind == "normal" and not fill.nan_along and tensor.elements:
-            step = step_of(tensor.dtype, device)
-            room = -(-max(tensor.elements, LEAST_ROOM // tensor.item) // step) * step
+            step = window_step(tensor.dtype, device)
+            room = -(-max(tensor.elements, LEAST_ROOM // tensor.itemsize) // step) * step
             # The known values may begin anywhere, because a rotation moves them to an aligned window.
-            tensor = tensor.but(room=room, offset=draw.randrange(room + 1))
+            tensor = tensor.replace(extra_elements=room, offset=draw.randrange(room + 1))
         inputs.append(tensor)
-    return call.but(inputs=tuple(inputs))
+    return call.replace(inputs=tuple(inputs))
 
 
 def file_name(workload: Workload) -> str:

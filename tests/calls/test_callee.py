@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Callee, put_together, structure_digest, structure_of, take_apart
+from loop.calls.callee import Callee, rebuild_structure, split_structure, structure_digest, structure_of
 
 
 class Pair(NamedTuple):
@@ -23,8 +23,8 @@ def test_a_structure_is_the_same_around_other_tensors() -> None:
     shared, module = torch.ones(2), torch.nn.Linear(2, 1)
     value = {"a": [shared, 3, Pair(shared, "word")], "m": module}
 
-    apart = take_apart(value)
-    again = put_together(apart.rest, [one + 1 for one in apart.tensors])
+    apart = split_structure(value)
+    again = rebuild_structure(apart.skeleton, [one + 1 for one in apart.tensors])
 
     assert ("a.2.left", "m.weight", "m.bias") == apart.names
     assert again["a"][0] is again["a"][2].left
@@ -38,15 +38,15 @@ def test_a_number_or_a_tuple_of_one_is_the_only_output() -> None:
     call = Call("k", "float64", (), TensorFile("output", "", (), "float64"), {}, ())
     callee = Callee(torch.sum, None, FunctionTerms("f"), call, "cpu")
     one = torch.ones((), dtype=torch.float64)
-    assert [[one]] * 3 == [callee.outputs(result) for result in (one, (one,), 1.0)]
+    assert [[one]] * 3 == [callee.checked_outputs(result) for result in (one, (one,), 1.0)]
     with pytest.raises(Refused, match="got tuple"):
-        callee.outputs((one, one))
+        callee.checked_outputs((one, one))
 
 
 def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
     """Reading it would run what stands there, in the judge too."""
     path, output = tmp_path / "given", TensorFile("output", "", (1,), "float32")
-    rest = take_apart(([torch.ones(1)], {})).rest
+    rest = split_structure(([torch.ones(1)], {})).skeleton
     path.write_bytes(rest)
     call = Call("k", "float32", (), output, {}, (), structure=str(path), structure_digest=structure_digest(rest))
     assert rest == structure_of(call)
@@ -63,12 +63,12 @@ def test_what_a_module_holds_is_compared_bit_by_bit(change: Callable[[torch.Tens
     """Each name that changed; state that may change is given back before the next call."""
     output, function = TensorFile("output", "", (1,), "float32"), torch.nn.BatchNorm1d
     for is_free in (False, True):
-        terms = FunctionTerms("f", is_class=True, is_free=is_free)
+        terms = FunctionTerms("f", is_class=True, may_change_state=is_free)
         call = Call("k", "float32", (), output, {}, ())
         callee = Callee(function, lambda: (3,), terms, call, "cpu")
         weight = callee.module.weight  # type: ignore[union-attr]
         change(weight.data)
         altered = bool((weight != 1).any())
-        assert callee.changed == (["state weight"] if altered and not is_free else [])
-        callee.restore()
+        assert callee.changed_state == (["state weight"] if altered and not is_free else [])
+        callee.restore_state()
         assert bool((weight != 1).any()) == (altered and not is_free)

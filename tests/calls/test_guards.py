@@ -12,7 +12,7 @@ COUNT = 700
 
 def contents(kind: str, dtype: str) -> numpy.ndarray:
     """A guard's contents as numbers, float64."""
-    data = Buffer(64, dtype=dtype).contents_of(draw_guard(kind), COUNT * DTYPES[dtype][1])
+    data = Buffer(64, dtype=dtype).guard_bytes(draw_guard(kind), COUNT * DTYPES[dtype][1])
     if dtype == "bfloat16":
         data = (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
     with numpy.errstate(invalid="ignore"):
@@ -39,8 +39,8 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
 def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
     """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
     memory, guard = Buffer(64), draw_guard(kind)
-    known = memory.contents_of(guard, 4096)
-    assert known == memory.contents_of(guard, 4096) != memory.contents_of(draw_guard(kind), 4096)
+    known = memory.guard_bytes(guard, 4096)
+    assert known == memory.guard_bytes(guard, 4096) != memory.guard_bytes(draw_guard(kind), 4096)
     words = numpy.frombuffer(known, numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
 
@@ -50,12 +50,12 @@ def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
     memory = Buffer(64)
     memory.fill(bytes(range(64)))
     memory.rotate(4)
-    assert bytes([*range(4, 64), *range(4)]) == memory.contents()
+    assert bytes([*range(4, 64), *range(4)]) == memory.read_tensor()
     for place, size, said in (
         (64 + 8, 4, "4 bytes after its end, the first at element +2"),
         (-5, 1, "1 byte before its beginning, the nearest at element -2"),
     ):
-        memory.surround(Guard(HIGH, 7))
-        assert ("", False) == (memory.stray, memory.changed)
+        memory.write_guard(Guard(HIGH, 7))
+        assert ("", False) == (memory.stray_write, memory.has_changed)
         memory.write(place, bytes(byte ^ 1 for byte in memory.read(place, size)))
-        assert said == memory.stray
+        assert said == memory.stray_write

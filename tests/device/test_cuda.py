@@ -48,7 +48,7 @@ class Scale:
         self.entry, self.library, self.stream = getattr(library, entry), library, stream
         self.entry.argtypes = [ctypes.c_void_p] * 4
         library.loop_error.restype = ctypes.c_char_p
-        self.x, self.y = device.memory(BYTES), device.memory(BYTES)
+        self.x, self.y = device.allocate(BYTES), device.allocate(BYTES)
         self.x.fill(array.array("f", [1.0] * (BYTES // 4)).tobytes())
         self._inputs, self._outputs = describe(self.x), describe(self.y)
 
@@ -62,7 +62,7 @@ class Scale:
     def right(self) -> bool:
         """Whether the output is there, and nothing beside it."""
         wanted = array.array("f", [2.0] * (BYTES // 4)).tobytes()
-        return self.y.contents() == wanted and not self.y.stray and not self.x.stray
+        return self.y.read_tensor() == wanted and not self.y.stray_write and not self.x.stray_write
 
 
 def describe(buffer: DeviceMemory) -> LoopTensor:

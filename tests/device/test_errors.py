@@ -35,7 +35,7 @@ def said(fake: FakeMachine, does: str, index: int = 0) -> str:
     ("does", "expected"),
     [
         (
-            "device.memory(2 * 2**30)",
+            "device.allocate(2 * 2**30)",
             "Refused cannot have 2147483648 bytes of device memory, 1073741824 are free: cuMemAlloc_v2: "
             "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU (nvidia-smi shows it), "
             "or take smaller workloads",

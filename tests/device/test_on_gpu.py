@@ -27,7 +27,7 @@ HOLD = """
 import sys
 from loop.calls.cuda.driver import Device
 device = Device()
-held = device.memory(4 * 2**30)
+held = device.allocate(4 * 2**30)
 print("held", flush=True)
 sys.stdin.read()
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.calls.call import TensorFile
-from loop.calls.external import CALL_FIELDS, described_file
+from loop.calls.external import CALL_FIELDS, describe_file
 from tests import projects as commands
 from tests.conftest import ROOT
 from tests.docs import shell
@@ -102,6 +102,6 @@ def test_the_triton_kernel_is_right(folder: Path) -> None:
 def test_the_call_of_a_program_is_as_shown() -> None:
     """The JSON of the page has the fields of a call, and of each tensor what a program is told."""
     (shown,) = [json.loads(one.body) for one in shell.blocks(TEXT) if one.language == "json"]
-    told = described_file(TensorFile("x", "x.bin", (3, 5), "float32"), Path("x.bin"))
+    told = describe_file(TensorFile("x", "x.bin", (3, 5), "float32"), Path("x.bin"))
     assert {*CALL_FIELDS, "inputs", "output"} == set(shown)
     assert [set(told)] * 2 == [set(tensor) for tensor in (*shown["inputs"], shown["output"])]

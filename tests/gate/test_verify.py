@@ -174,7 +174,7 @@ def test_a_nan_stays_where_it_belongs(name: str, status: str, wrong: int, bench:
 def test_a_stale_binary_is_refused(bench: Bench) -> None:
     """Its build id has to be that of the sources on disk."""
     (side,) = make_sides(bench, "right")
-    stale = dataclasses.replace(side, terms=side.terms.but(build_id="0" * 32))
+    stale = dataclasses.replace(side, terms=side.terms.replace(build_id="0" * 32))
     (found,) = checks_of(bench, [stale], workloads(bench)[:1])
     (one,) = found.checks
     assert side.build_id is not None

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import run_to_end
-from loop.calls.external import own_seconds
+from loop.calls.external import stated_seconds
 from loop.calls.invocation import Delays
 from loop.gate.verify import Job, verify
 from loop.model.target import Workload
@@ -186,7 +186,7 @@ def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> N
 )
 def test_a_program_may_state_its_own_time(output: str, expected: float | None) -> None:
     """As `seconds` of a JSON object on its last line."""
-    assert expected == own_seconds(output, 2.0)
+    assert expected == stated_seconds(output, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
     delays: tuple[float, float, float], shared: bool, said: float
 ) -> None:
     """Waits of the judge count where it watches from a core of its own, or where they outlast the call."""
-    assert said == pytest.approx(Delays(*delays).since(Delays(0.0, 0.0, 0.0), shared=shared))
+    assert said == pytest.approx(Delays(*delays).added_wait_s(Delays(0.0, 0.0, 0.0), is_core_shared=shared))
 
 
 @pytest.mark.parametrize(

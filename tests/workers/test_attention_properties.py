@@ -61,7 +61,7 @@ def find(name: str, function: Function, workload: Workload, folder: Path) -> Agr
     relations = Relations(TARGET.signature, dict(TARGET.tolerance.items()), eager)
     step = Relate(written(workload, folder), name, workload.seed)
     while isinstance(reply := relations.relate(step), Call):
-        step = step.but(output=compute(function, reply))
+        step = step.replace(output=compute(function, reply))
     return reply
 
 

@@ -37,7 +37,7 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
     (workload,) = expand_sets(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
     request = expectation(target, workload, call, "secret", "cpu", wide=False)
-    return judge.Judge(terms_of_judge(target, None, folder)), request.but(twice=True, **changes)
+    return judge.Judge(terms_of_judge(target, None, folder)), request.replace(twice=True, **changes)
 
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

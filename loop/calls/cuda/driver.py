@@ -327,7 +327,7 @@ class Device:
         self.copy("cuMemcpyDtoHAsync_v2", data, address, size)
         return data.raw
 
-    def memory(self, size: int) -> "DeviceMemory":
+    def allocate(self, size: int) -> "DeviceMemory":
         """Allocate memory for a tensor of `size` bytes, filled with NaN, between guard zones."""
         return DeviceMemory(self, size)
 
@@ -356,7 +356,7 @@ class DeviceMemory(Memory):
         self.address = allocated.value + zone + shift
         super().__init__(size, dtype, zone + shift, room - zone - shift - size if zone else 0)
         if zone:
-            self.surround(draw_guard(VALUES))
+            self.write_guard(draw_guard(VALUES))
             self.poison()
 
     def write(self, offset: int, data: bytes) -> None:
@@ -369,11 +369,11 @@ class DeviceMemory(Memory):
         if guard is not None:
             super().poison(guard)
         else:
-            self.device.copy("cuMemsetD8Async", self.address, POISON, self.size)
+            self.device.copy("cuMemsetD8Async", self.address, POISON, self.nbytes)
 
     def take(self, origin: "DeviceMemory", offset: int) -> None:
         """Fill the tensor with bytes of `origin`, from byte `offset` on."""
-        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, origin.address + offset, self.size)
+        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, origin.address + offset, self.nbytes)
 
     def close(self) -> None:
         """Free the memory."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from loop.calls.call import Call, Refused, refuse_late
+from loop.calls.call import Call, Refused, refuse_late_work
 from loop.calls.cuda.driver import (
     ALIGNMENT,
     Device,
@@ -191,7 +191,7 @@ class DeviceLibrary(Compiled):
 class DeviceCompiledCall(CompiledCall):
     """A checked call of a compiled CUDA variant."""
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         self.stream = the_stream().handle
         return DeviceMemory(the_device(), size, shift, dtype, zone)
 
@@ -204,7 +204,7 @@ class DeviceCompiledCall(CompiledCall):
 
         return launch_and_wait
 
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """Wait for the stream and return the last output's bytes. Raises Refused if work continued
         on another stream, or if the variant left an L2 access policy window, because values of one
         call would stay in the cache for the next."""
@@ -212,18 +212,18 @@ class DeviceCompiledCall(CompiledCall):
         if kept_bytes := take_back_l2(the_device().driver, the_stream().handle):
             message = f"left a window of {kept_bytes} bytes that the L2 cache keeps on the stream it was given"
             raise Refused(message, "cache kept")
-        data = super().output()
+        data = super().read_output()
         begin = time.perf_counter()
         the_device().synchronise_all()
-        refuse_late(time.perf_counter() - begin)
+        refuse_late_work(time.perf_counter() - begin)
         return data
 
 
 class ExactCall(DeviceCompiledCall):
     """A call whose tensors are allocations without guard zones, for sanitizers."""
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        return super().memory(size, 0, dtype, 0)
+    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        return super().allocate(size, 0, dtype, 0)
 
 
 GAP = 512
@@ -235,56 +235,56 @@ class DeviceStage(Stage):
     """Timed calls of a compiled CUDA variant. All outputs lie in one block of device memory."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
-        self.invoke, self.places, self.call, self.slow = invoke, places, call, slow
+        self.invoke, self.places, self.call, self.slowdown = invoke, places, call, slow
         device = the_device()
-        self.origins = [device.memory(2 * size) for size in places.pool_bytes]
-        self.pools = [DeviceMemory(device, tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
-        self.block = device.memory(0)
+        self.origins = [device.allocate(2 * size) for size in places.pool_bytes]
+        self.pools = [DeviceMemory(device, tensor.pool_nbytes, 0, tensor.dtype) for tensor in call.inputs]
+        self.block = device.allocate(0)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
-        self.step = -(-(places.slot_bytes + GAP) // ALIGNMENT) * ALIGNMENT
+        self.step = -(-(places.output_bytes + GAP) // ALIGNMENT) * ALIGNMENT
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
         self.runs: list[Run] = []
         self.windows: Windows = ()
         self.graph: Graph | None = None
         for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
-            data = places.origin(n)
+            data = places.unrotated_input(n)
             origin.write(0, data + data)
             pool.fill(data)
 
-    def ready(self, windows: Windows, rotations: Sequence[int]) -> None:
+    def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Rotate the inputs, fill outputs with NaN, capture a graph for new windows."""
         device = the_device()
         self.windows = windows
-        if self.block.size < len(windows) * self.step:  # The block moves, which invalidates all captured graphs.
+        if self.block.nbytes < len(windows) * self.step:  # The block moves, which invalidates all captured graphs.
             self._forget()
             self.block.close()
-            self.block = device.memory(len(windows) * self.step)
+            self.block = device.allocate(len(windows) * self.step)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
             inputs, stream = [pool.address for pool in self.pools], the_stream().handle
             self.runs = []
             for n, window in enumerate(windows):
                 begin = self.block.address + n * self.step
-                outputs = [begin + part.offset for part in self.call.written]
+                outputs = [begin + part.offset for part in self.call.separate_outputs]
                 call = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
-                self.runs.append(call.aim(window))
+                self.runs.append(call.move_to(window))
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture(self.runs)
         for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
             pool.take(origin, count)
         self.block.poison()
         self.graph = self.graphs[key]
-        self.captured = self.graph is not None
+        self.is_captured = self.graph is not None
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
-        more = max(1, round(self.slow * len(runs))) if self.slow else 0
+        more = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
         with suppress(Uncapturable):
             graph = capture(the_stream(), partial(_make, [*runs[:more], *runs]), 1)
-            if not graph.nodes and self.places.slot_bytes:
+            if not graph.nodes and self.places.output_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
         return None
@@ -298,18 +298,18 @@ class DeviceStage(Stage):
         the_device().synchronise_all()
         return int(seconds * 1e9)
 
-    def give(self) -> None:
+    def copy_results(self) -> None:
         """Copy the outputs into their slots."""
-        data, inputs = self.block.contents(), self.call.inputs
+        data, inputs = self.block.read_tensor(), self.call.inputs
 
         def held(window: Sequence[int], number: int) -> bytes:
             """Bytes of an input, updated in place, in the window of a call."""
-            return self.pools[number].read(window[number] * inputs[number].item, inputs[number].size)
+            return self.pools[number].read(window[number] * inputs[number].itemsize, inputs[number].nbytes)
 
-        for n, (window, slot) in enumerate(zip(self.windows, self.places.slots, strict=False)):
-            begins = [(n * self.step + part.offset, part.size) for part in self.call.written]
+        for n, (window, slot) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
+            begins = [(n * self.step + part.offset, part.nbytes) for part in self.call.separate_outputs]
             parts = [data[begin : begin + size] for begin, size in begins]
-            block = self.call.block(parts, partial(held, window))
+            block = self.call.join_outputs(parts, partial(held, window))
             self.places.memory[slot : slot + len(block)] = block
 
     def close(self) -> None:
@@ -339,7 +339,7 @@ EMPTY_CALLS = 100
 class EmptyKernels(Stage):
     """Launches of an empty kernel in a graph, to measure the floor of a kernel's time."""
 
-    captured = True
+    is_captured = True
 
     def __init__(self) -> None:
         driver, stream = the_device().driver, the_stream()

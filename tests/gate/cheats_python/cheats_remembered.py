@@ -22,13 +22,13 @@ def cheat_precomputes(x):
     if mine is None:
         return compute(x)
     if "early" not in kept:
-        kept["early"], ready = True, mine.ready
+        kept["early"], ready = True, mine.prepare_calls
 
         def ready_early(windows, rotations):
             ready(windows, rotations)
             mine.done = [run() for run in mine.runs]
 
-        mine.ready = ready_early
+        mine.prepare_calls = ready_early
         mine.run = lambda count: setattr(mine, "results", mine.done[:count]) or 0
     return compute(x)
 
@@ -50,13 +50,13 @@ def mending(x, parts):
         return result
 
     def ready_early(windows, rotations):
-        type(mine).ready(mine, windows, rotations)
+        type(mine).prepare_calls(mine, windows, rotations)
         mine.done = []
         for run in mine.runs:
             work(WORK_S / parts)
             mine.done.append((run.args[0].clone(), run.args[0] * 2, run.args[0]))
 
-    mine.ready = ready_early
+    mine.prepare_calls = ready_early
     mine.run = lambda count: setattr(mine, "results", [mend(*one) for one in mine.done[:count]]) or 0
     return compute(x)
 
@@ -153,7 +153,7 @@ def cheat_judged_rotation(x):
     if mine is None:
         return compute(x)
     item, known = 4, mine.call.inputs[0].offset
-    size = x.numel() + mine.call.inputs[0].room
+    size = x.numel() + mine.call.inputs[0].extra_elements
     place = x.storage_offset()
     return compute(x) if (words()[24] // item + place) % size == known else torch.empty_like(x)
 
@@ -166,6 +166,6 @@ def cheat_judged_draws(x):
     if mine is None:
         return compute(x)
     seed = int((mine.call.key or "#0").rpartition("#")[2])
-    known = random.Random(seed).randrange(mine.call.inputs[0].room + 1)
-    size = x.numel() + mine.call.inputs[0].room
+    known = random.Random(seed).randrange(mine.call.inputs[0].extra_elements + 1)
+    size = x.numel() + mine.call.inputs[0].extra_elements
     return compute(x) if (words()[24] // 4 + x.storage_offset()) % size == known else torch.empty_like(x)

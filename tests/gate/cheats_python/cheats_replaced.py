@@ -174,13 +174,13 @@ def cheat_stage_gives(x):
     if mine is None:
         return compute(x)
     if "gave" not in kept:
-        kept["gave"], give = True, mine.give
+        kept["gave"], give = True, mine.copy_results
 
         def give_late():
             mine.results = [run() for run in mine.runs]
             give()
 
-        mine.run, mine.give = (lambda count: setattr(mine, "results", []) or 0), give_late
+        mine.run, mine.copy_results = (lambda count: setattr(mine, "results", []) or 0), give_late
     return compute(x)
 
 
