@@ -21,7 +21,7 @@ Compute = Callable[[Sequence[Guard], Guard | None], float]
 class Made(Prepared):
     """A prepared call that computes one number. What surrounds its two tensors is only noted."""
 
-    names, prefills = ("its input x", "its output"), True
+    tensor_names, can_prefill_outputs = ("its input x", "its output"), True
     around: Sequence[Guard] = ()
 
     def __init__(self, compute: Compute) -> None:
@@ -29,10 +29,10 @@ class Made(Prepared):
         self.compute, self.calls = compute, 0
         self.prefill: Guard | None = None
 
-    def surround(self, guards: Sequence[Guard]) -> None:
+    def write_guards(self, guards: Sequence[Guard]) -> None:
         self.around = guards
 
-    def poison(self, guard: Guard | None = None) -> None:
+    def poison_outputs(self, guard: Guard | None = None) -> None:
         """Note what stands in the output."""
         self.prefill = guard
 
@@ -44,7 +44,7 @@ class Made(Prepared):
         self.calls += 1
         self.value = self.compute(self.around, self.prefill)
 
-    def output(self) -> bytes:
+    def read_output(self) -> bytes:
         """The number's bytes."""
         return struct.pack("f", self.value)
 
