@@ -85,7 +85,7 @@ def split_structure(value: Any) -> SplitStructure:
 
 
 def rebuild_structure(rest: bytes, tensors: Sequence[Tensor]) -> Any:
-    """Rebuild a structure around other tensors; inverse of `take_apart`."""
+    """Rebuild a structure around other tensors; inverse of `split_structure`."""
     unpickler = _Unpickler(io.BytesIO(rest))
     unpickler.tensors = tensors
     return unpickler.load()
