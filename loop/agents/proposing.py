@@ -22,7 +22,7 @@ import psutil
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import PACKAGE, cache_folder, state_folder
-from loop.base.processes import STARTED, Child, Tick
+from loop.base.processes import STARTED_PIDS, Child, Tick
 from loop.base.screen import seconds_text
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
@@ -264,7 +264,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
         completed = child.completed(timed_out=cut is not None)
     printed, answer = completed.output + completed.errors, errand.answered()
     ended: Ended = cut or "edited"
-    if cut is None and not completed.ok:
+    if cut is None and not completed.succeeded:
         reasons = (name for name, words in REFUSALS.items() if re.search(words, printed[-4000:], re.IGNORECASE))
         ended = next(reasons, "failed")
     lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
@@ -288,7 +288,7 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
         child.pump()
         streams = (child.output, child.errors)
-        now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped for part in streams)
+        now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped_bytes for part in streams)
         if size != size_before:
             size_before, heard = size, now
             last = (bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])).decode(errors="replace")
@@ -311,7 +311,9 @@ def sweep_orphans(before: Sequence[int]) -> None:
     """
     for _ in range(3):
         children_now = psutil.Process().children()
-        for orphan in [child for child in children_now if child.pid not in before and child.pid not in STARTED]:
+        for orphan in [
+            child for child in children_now if child.pid not in before and child.pid not in STARTED_PIDS
+        ]:
             below: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
                 below = orphan.children(recursive=True)

@@ -50,7 +50,7 @@ ERROR_CODES: dict[ErrorCode, str] = {
     "bug": "a bug in `loop`; `next` names the file to report",
 }
 """Meaning of each `error.code` in the JSON of a failed command."""
-CODES: dict[int, ErrorCode] = {
+ERROR_CODE_BY_EXIT_CODE: dict[int, ErrorCode] = {
     ExitCode.USAGE: "usage",
     ExitCode.BUG: "bug",
     ExitCode.PAUSED: "machine",
@@ -80,26 +80,26 @@ class LoopError(Exception):
         self.hint = hint
         """What to do next."""
         self.exit_code = int(exit_code)
-        self.found: Mapping[str, object] = {}
+        self.partial_results: Mapping[str, object] = {}
         """Partial results of the failed command; its JSON has them next to the error."""
 
-    mend = ""
+    default_hint = ""
     """Default hint of the class."""
 
     @property
     def code(self) -> ErrorCode:
         """The error code for programs, such as `usage`."""
-        return CODES.get(self.exit_code, "failed")
+        return ERROR_CODE_BY_EXIT_CODE.get(self.exit_code, "failed")
 
-    def as_json(self, again: str) -> dict[str, object]:
-        """The JSON of a failed command. `again`: the command's words; without a hint, `next` is its help."""
+    def as_json(self, command: str) -> dict[str, object]:
+        """The JSON of a failed command. `command`: the command's words; without a hint, `next` is its help."""
         error = {
             "code": self.code,
             "message": self.message,
-            "next": self.hint or self.mend or f"{again} --help",
+            "next": self.hint or self.default_hint or f"{command} --help",
             "exit_code": self.exit_code,
         }
-        return {"schema_version": 1, **self.found, "error": error}
+        return {"schema_version": 1, **self.partial_results, "error": error}
 
 
 class UsageError(LoopError):
@@ -122,9 +122,9 @@ class MachineFailure(LoopError):
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint, exit_code=ExitCode.PAUSED)
 
-    def then(self, words: str) -> "MachineFailure":
-        """The same error, with `words` added to its hint: what to do after the fix."""
-        return MachineFailure(self.message, f"{self.hint}; then {words}")
+    def with_instruction(self, instruction: str) -> "MachineFailure":
+        """The same error, with `instruction` added to its hint: what to do after the fix."""
+        return MachineFailure(self.message, f"{self.hint}; then {instruction}")
 
 
 class CannotStart(WorkFailed):
@@ -159,23 +159,23 @@ class Complaint:
         return f"{place}{path}expected {self.expected}, got {self.got}{hint}"
 
 
-def one_of(names: Iterable[str], nothing: str) -> str:
-    """`one of a, b, c` for error messages. `nothing`: the text for an empty list."""
-    listed = ", ".join(names)
-    return f"one of {listed}" if listed else nothing
+def list_choices(choices: Iterable[str], empty_text: str) -> str:
+    """`one of a, b, c` for error messages. `empty_text`: the text for an empty list."""
+    joined = ", ".join(choices)
+    return f"one of {joined}" if joined else empty_text
 
 
 class DefinitionError(UsageError):
-    """A YAML definition has mistakes. `complaints` has all; the message shows the first `SHOWN`."""
+    """A YAML definition has mistakes. `complaints` has all; the message shows the first `MAX_SHOWN`."""
 
     code: ErrorCode = "definition"
-    mend = "mend the file at that line; `loop patterns check FILE` checks it again"
-    SHOWN = 20
+    default_hint = "mend the file at that line; `loop patterns check FILE` checks it again"
+    MAX_SHOWN = 20
 
     def __init__(self, complaints: Sequence[Complaint]) -> None:
-        lines = [str(complaint) for complaint in complaints[: self.SHOWN]]
-        if len(complaints) > self.SHOWN:
-            lines.append(f"... and {len(complaints) - self.SHOWN} more")
+        lines = [str(complaint) for complaint in complaints[: self.MAX_SHOWN]]
+        if len(complaints) > self.MAX_SHOWN:
+            lines.append(f"... and {len(complaints) - self.MAX_SHOWN} more")
         super().__init__("\n".join(lines))
         self.complaints = tuple(complaints)
 
@@ -191,14 +191,14 @@ class Stopped(BaseException):
         self.exit_code = int(exit_code)
 
 
-ESCAPES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
+ESCAPE_SEQUENCES = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
 """Sequences that begin with ESC (ECMA-48): colours and cursor (CSI), titles and links (OSC), short ones."""
-ACTED_ON = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+CONTROL_CHARACTERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 """Control characters and direction marks (Unicode TR 9), except line ends and tabs."""
-_ACTS = re.compile(rf"{ESCAPES}|{ACTED_ON}|\r(?!\n)|[\ud800-\udfff]")
+_UNPRINTABLE = re.compile(rf"{ESCAPE_SEQUENCES}|{CONTROL_CHARACTERS}|\r(?!\n)|[\ud800-\udfff]")
 
 
-def without_escapes(text: str) -> str:
+def remove_escapes(text: str) -> str:
     """`text` without escape sequences; each other control character becomes a space.
 
     Bytes that are no UTF-8, as in some file names, become U+FFFD, so that output is valid UTF-8.
@@ -206,27 +206,27 @@ def without_escapes(text: str) -> str:
     if text.isprintable():  # Fast path for most texts.
         return text
 
-    def harmless(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         if len(match[0]) > 1:
             return ""
         return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else " "
 
-    return _ACTS.sub(harmless, text)
+    return _UNPRINTABLE.sub(replacement, text)
 
 
-_SAID: set[str] = set()
+_PRINTED_REMARKS: set[str] = set()
 
 
 def remark_once(text: str) -> None:
     """Print a line on standard error, but each text only once per process."""
-    if text in _SAID:
+    if text in _PRINTED_REMARKS:
         return
-    _SAID.add(text)
+    _PRINTED_REMARKS.add(text)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # The stream may be closed.
-        sys.stderr.write(f"loop: {without_escapes(text)}\n")
+        sys.stderr.write(f"loop: {remove_escapes(text)}\n")
         sys.stderr.flush()
 
 
 def forget_remarks() -> None:
     """Let `remark_once` print all texts again: a new command begins in this process."""
-    _SAID.clear()
+    _PRINTED_REMARKS.clear()

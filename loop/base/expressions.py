@@ -20,9 +20,9 @@ from loop.base.documents.complaints import clip, did_you_mean, quote
 from loop.base.errors import UsageError
 
 MAX_LENGTH = 1000
-MOST = 4
+MAX_LISTED = 4
 """A message shows at most this many items of a list."""
-ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+ARITHMETIC_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -30,22 +30,22 @@ ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-ORDER: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
+ORDER_OPERATORS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
     ast.Lt: ("<", operator.lt),
     ast.LtE: ("<=", operator.le),
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
-ALLOWED = (
-    *(ast.Compare, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, *ORDER),
-    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *ARITHMETIC, ast.IfExp),
+ALLOWED_NODES = (
+    *(ast.Compare, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot, *ORDER_OPERATORS),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, *ARITHMETIC_OPERATORS, ast.IfExp),
     *(ast.Constant, ast.Name, ast.Attribute, ast.Load, ast.Tuple, ast.List),
 )
 LANGUAGE = "comparisons, and/or/not/in, names, numbers, + - * / // %, if-else"
-OUTSIDE = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
+FORBIDDEN_NODES = {"Subscript": "an index", "Pow": "a power", "BitOr": "a filter", "Dict": "a mapping"}
 """Name of a Python syntax node to the words for it in messages; all are outside the language."""
 CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
-WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
+RESERVED_WORDS = frozenset((*CONSTANTS, *keyword.kwlist))
 """Reserved words: no value in an expression can have such a name."""
 Values = Mapping[str, object]
 T = TypeVar("T")
@@ -54,11 +54,11 @@ T = TypeVar("T")
 class ExpressionError(UsageError):
     """An expression cannot be parsed, or has no value for the given names."""
 
-    def __init__(self, expected: str, got: str, column: int | None = None, *, of: str = "") -> None:
-        """`column`: position in the text, from 1; None for evaluation errors. `of`: the expression."""
+    def __init__(self, expected: str, got: str, column: int | None = None, *, expression: str = "") -> None:
+        """`column`: position in the text, from 1; None for evaluation errors. `expression`: the expression."""
         self.expected, self.got, self.column = expected, got, column
         place = f"column {column}: " if column else ""
-        text = f"`{clip(of)}`: " if of else ""
+        text = f"`{clip(expression)}`: " if expression else ""
         super().__init__(f"{text}{place}expected {expected}, got {got}")
 
 
@@ -76,19 +76,19 @@ class Expression:
 
         Raises ExpressionError, with the column, when it holds anything outside the language.
         """
-        return cls(text, _read(text))
+        return cls(text, _parse_tree(text))
 
     @property
     def names(self) -> frozenset[str]:
         """Dotted names it reads."""
-        names, waiting = set[str](), list[ast.AST]([self.tree])
-        while waiting:
-            node = waiting.pop()
-            whole = _dotted(node) if isinstance(node, ast.expr) else None
-            if whole is None:
-                waiting += ast.iter_child_nodes(node)
-            elif whole not in CONSTANTS:
-                names.add(whole)
+        names, pending_nodes = set[str](), list[ast.AST]([self.tree])
+        while pending_nodes:
+            node = pending_nodes.pop()
+            dotted_name = _dotted_name(node) if isinstance(node, ast.expr) else None
+            if dotted_name is None:
+                pending_nodes += ast.iter_child_nodes(node)
+            elif dotted_name not in CONSTANTS:
+                names.add(dotted_name)
         return frozenset(names)
 
     @property
@@ -100,176 +100,182 @@ class Expression:
 
     def evaluate_bool(self, values: Values) -> bool:
         """The expression's boolean value. Raises ExpressionError for unknown names or other types."""
-        return self._answer(values, _truth)
+        return self._evaluate(values, _require_bool)
 
     def evaluate_number(self, values: Values) -> float:
         """The expression's finite number. Raises ExpressionError for unknown names or other types."""
-        return self._answer(values, _finite)
+        return self._evaluate(values, _require_finite)
 
-    def _answer(self, values: Values, fitting: Callable[[object], T]) -> T:
-        """Evaluate, check the type with `fitting`, and turn arithmetic errors into ExpressionError."""
+    def _evaluate(self, values: Values, convert: Callable[[object], T]) -> T:
+        """Evaluate, check the type with `convert`, and turn arithmetic errors into ExpressionError."""
         try:
-            return fitting(_value(self.tree, values))
+            return convert(_evaluate_node(self.tree, values))
         except ExpressionError as error:
-            raise ExpressionError(error.expected, error.got, of=self.text) from error
+            raise ExpressionError(error.expected, error.got, expression=self.text) from error
         except ZeroDivisionError as error:
-            raise ExpressionError("a divisor other than zero", "zero", of=self.text) from error
+            raise ExpressionError("a divisor other than zero", "zero", expression=self.text) from error
         except OverflowError as error:
-            raise ExpressionError("a number that a double can hold", "a larger one", of=self.text) from error
+            expected = "a number that a double can hold"
+            raise ExpressionError(expected, "a larger one", expression=self.text) from error
         except RecursionError as error:
-            raise ExpressionError("fewer levels", "a deeper expression", of=self.text) from error
+            raise ExpressionError("fewer levels", "a deeper expression", expression=self.text) from error
 
 
-def _read(text: str) -> ast.expr:
+def _parse_tree(text: str) -> ast.expr:
     """Parse text into a syntax tree of allowed nodes. Raises ExpressionError with the column."""
     if not text.strip():
         raise ExpressionError("an expression", "nothing")
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"at most {MAX_LENGTH} characters", str(len(text)))
-    if foreign := re.search(r"[#\\\0]", text):  # Comments, escapes, and NUL, which the parser refuses.
-        raise ExpressionError("a name, number, text or sign", repr(foreign[0]), foreign.start() + 1)
-    python = re.sub(r"\s", " ", text).strip()
-    begin = len(text) - len(text.lstrip())
+    if bad_character := re.search(r"[#\\\0]", text):  # Comments, escapes, and NUL, which the parser refuses.
+        raise ExpressionError("a name, number, text or sign", repr(bad_character[0]), bad_character.start() + 1)
+    python_text = re.sub(r"\s", " ", text).strip()
+    leading_spaces = len(text) - len(text.lstrip())
     try:
-        tree = ast.parse(python, mode="eval").body
+        tree = ast.parse(python_text, mode="eval").body
     except SyntaxError as error:
-        column = begin + (error.offset or len(python) + 1)
+        column = leading_spaces + (error.offset or len(python_text) + 1)
         raise ExpressionError("an expression", f"a mistake: {error.msg}", column) from error
     except (ValueError, RecursionError, MemoryError) as error:
         got = f"one that cannot be read: {type(error).__name__}"
         raise ExpressionError("an expression", got, 1) from error
-    place = tree
+    located_node = tree
     for node in ast.walk(tree):
-        place = node if isinstance(node, ast.expr) else place
-        refused = _refused(node)
-        if refused:
-            before = python.encode()[: place.col_offset].decode(errors="ignore")
-            raise ExpressionError(*refused, begin + len(before) + 1)
+        located_node = node if isinstance(node, ast.expr) else located_node  # Operators have no column.
+        refusal = _explain_refusal(node)
+        if refusal:
+            # Python counts columns in bytes; the user counts characters.
+            text_before = python_text.encode()[: located_node.col_offset].decode(errors="ignore")
+            raise ExpressionError(*refusal, leading_spaces + len(text_before) + 1)
     return tree
 
 
-def _refused(node: ast.AST) -> tuple[str, str] | None:
+def _explain_refusal(node: ast.AST) -> tuple[str, str] | None:
     """(expected, got) for a node outside the language; None for an allowed node."""
-    if not isinstance(node, ALLOWED):
+    if not isinstance(node, ALLOWED_NODES):
         kind = type(node).__name__
-        return LANGUAGE, OUTSIDE.get(kind, f"a {kind.lower()}")
+        return LANGUAGE, FORBIDDEN_NODES.get(kind, f"a {kind.lower()}")
     if isinstance(node, ast.Attribute):
-        owner = (_dotted(node) or "none").partition(".")[0]
-        if owner in CONSTANTS or node.attr.startswith("_"):
+        root_name = (_dotted_name(node) or "none").partition(".")[0]
+        if root_name in CONSTANTS or node.attr.startswith("_"):
             return "a name", repr(ast.unparse(node))
     if isinstance(node, ast.Compare):
-        for sign, side in zip(node.ops, node.comparators, strict=True):
-            if isinstance(sign, ast.Is | ast.IsNot) and ast.unparse(side) != "none":
-                return "`is none`", f"`is {clip(ast.unparse(side))}`"
+        for comparison, operand in zip(node.ops, node.comparators, strict=True):
+            if isinstance(comparison, ast.Is | ast.IsNot) and ast.unparse(operand) != "none":
+                return "`is none`", f"`is {clip(ast.unparse(operand))}`"
     return None
 
 
-def _dotted(node: ast.expr) -> str | None:
+def _dotted_name(node: ast.expr) -> str | None:
     """`a.b.c` for a name or dotted access; None for any other node."""
-    parts: list[str] = []
+    reversed_names: list[str] = []
     while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
+        reversed_names.append(node.attr)
         node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+    return ".".join([node.id, *reversed(reversed_names)]) if isinstance(node, ast.Name) else None
 
 
-def _truth(value: object) -> bool:
+def _require_bool(value: object) -> bool:
     """Return a boolean. Raises ExpressionError for other types, also for numbers and text."""
     if not isinstance(value, bool):
-        raise ExpressionError("true or false", _shown(value))
+        raise ExpressionError("true or false", _quote_value(value))
     return value
 
 
-def _number(value: object) -> Any:
+def _require_number(value: object) -> Any:
     """Return a number. Raises ExpressionError for other types, also for booleans."""
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ExpressionError("a number", _shown(value))
+        raise ExpressionError("a number", _quote_value(value))
     return value
 
 
-def _finite(value: object) -> float:
-    number = float(_number(value))
+def _require_finite(value: object) -> float:
+    number = float(_require_number(value))
     if not math.isfinite(number):
         raise ExpressionError("a finite number", str(number))
     return number
 
 
-def _shown(value: object) -> str:
+def _quote_value(value: object) -> str:
     return "a value that is not known" if value is None else quote(value)
 
 
-def _value(node: ast.expr, values: Values) -> Any:
+def _evaluate_node(node: ast.expr, values: Values) -> Any:
     """Evaluate a checked node; the result has any type. `values`: name to value."""
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
-            return CONSTANTS[name] if name in CONSTANTS else _known(name, node, values)
+            return CONSTANTS[name] if name in CONSTANTS else _read_field(name, node, values)
         case ast.Attribute(value=owner, attr=name):
-            return _known(name, node, _value(owner, values))
+            return _read_field(name, node, _evaluate_node(owner, values))
         case ast.Tuple(elts=items) | ast.List(elts=items):
-            return [_value(item, values) for item in items]
+            return [_evaluate_node(item, values) for item in items]
         case ast.Compare():
-            return _compare(node, values)
+            return _evaluate_comparison(node, values)
         case ast.BoolOp(op=ast.And(), values=parts):
-            return all(_truth(_value(part, values)) for part in parts)
+            return all(_require_bool(_evaluate_node(part, values)) for part in parts)
         case ast.BoolOp(values=parts):
-            return any(_truth(_value(part, values)) for part in parts)
+            return any(_require_bool(_evaluate_node(part, values)) for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _truth(_value(operand, values))
+            return not _require_bool(_evaluate_node(operand, values))
         case ast.UnaryOp(operand=operand):
-            return -_number(_value(operand, values))
+            return -_require_number(_evaluate_node(operand, values))
         case ast.BinOp(left=left, op=sign, right=right):
-            sides = _number(_value(left, values)), _number(_value(right, values))
-            return ARITHMETIC[type(sign)](*sides)
+            sides = _require_number(_evaluate_node(left, values)), _require_number(_evaluate_node(right, values))
+            return ARITHMETIC_OPERATORS[type(sign)](*sides)
         case ast.IfExp(test=test, body=chosen, orelse=other):
-            return _value(chosen if _truth(_value(test, values)) else other, values)
+            return _evaluate_node(chosen if _require_bool(_evaluate_node(test, values)) else other, values)
     raise AssertionError(f"{type(node).__name__} passed the check")
 
 
-def _known(name: str, node: ast.expr, owner: object) -> Any:
-    """Read a mapping's key or a model's field. For safety, no other attribute is ever read."""
+def _read_field(name: str, node: ast.expr, owner: object) -> Any:
+    """The key `name` of mapping `owner`, or its field if it is a model. For safety, no other attribute is read.
+
+    `node`: the whole expression, for the message of ExpressionError if there is no such key.
+    """
     if owner is None and isinstance(node, ast.Attribute):
-        raise ExpressionError(f"{_dotted(node.value)} to have a field {name!r}", _shown(owner))
-    known: Mapping[str, Any] = owner if isinstance(owner, Mapping) else {}
+        raise ExpressionError(f"{_dotted_name(node.value)} to have a field {name!r}", _quote_value(owner))
+    fields: Mapping[str, Any] = owner if isinstance(owner, Mapping) else {}
     if isinstance(owner, BaseModel):
-        known = {field: getattr(owner, field) for field in type(owner).model_fields}
-    if name in known:
-        return list(known[name]) if isinstance(known[name], tuple) else known[name]
-    hint = did_you_mean(name, [str(candidate) for candidate in known])
-    raise ExpressionError("a known name", f"{_dotted(node)!r}{f' ({hint})' if hint else ''}")
+        fields = {field: getattr(owner, field) for field in type(owner).model_fields}
+    if name in fields:
+        return list(fields[name]) if isinstance(fields[name], tuple) else fields[name]
+    hint = did_you_mean(name, [str(candidate) for candidate in fields])
+    raise ExpressionError("a known name", f"{_dotted_name(node)!r}{f' ({hint})' if hint else ''}")
 
 
-def _compare(node: ast.Compare, values: Values) -> bool:
-    left = _value(node.left, values)
-    for sign, operand in zip(node.ops, node.comparators, strict=True):
-        right = _value(operand, values)
-        if not _holds(sign, left, right):
+def _evaluate_comparison(node: ast.Compare, values: Values) -> bool:
+    """Whether all comparisons of a chain such as `a < b <= c` are true."""
+    left = _evaluate_node(node.left, values)
+    for comparison, operand in zip(node.ops, node.comparators, strict=True):
+        right = _evaluate_node(operand, values)
+        if not _compare_pair(comparison, left, right):
             return False
         left = right
     return True
 
 
-def _holds(sign: ast.cmpop, left: Any, right: Any) -> bool:
+def _compare_pair(comparison: ast.cmpop, left: Any, right: Any) -> bool:
     """Whether one comparison is true. Raises ExpressionError for operands without an order."""
-    match sign:
+    match comparison:
         case ast.Is() | ast.IsNot():
-            return (left is None) is isinstance(sign, ast.Is)
+            return (left is None) is isinstance(comparison, ast.Is)
         case ast.Eq() | ast.NotEq():
-            return bool(left == right) is isinstance(sign, ast.Eq)
+            return bool(left == right) is isinstance(comparison, ast.Eq)
         case ast.In() | ast.NotIn():
             if isinstance(right, str) and not isinstance(left, str):
-                raise ExpressionError("text to look for in a text", _shown(left))
+                raise ExpressionError("text to look for in a text", _quote_value(left))
             if not isinstance(right, list | set | frozenset | Mapping | str):
-                raise ExpressionError("a list, a mapping or text behind `in`", _shown(right))
-            inside = left in right if isinstance(right, str) else left in list(right)
-            return inside is isinstance(sign, ast.In)
-    shown, holds = ORDER[type(sign)]
-    for side in () if isinstance(left, str) and isinstance(right, str) else (left, right):
+                raise ExpressionError("a list, a mapping or text behind `in`", _quote_value(right))
+            is_member = left in right if isinstance(right, str) else left in list(right)
+            return is_member is isinstance(comparison, ast.In)
+    symbol, compare = ORDER_OPERATORS[type(comparison)]
+    for operand in () if isinstance(left, str) and isinstance(right, str) else (left, right):
         # Only numbers and texts have an order. An unknown value (None, NaN) has none.
-        if not isinstance(side, int | float) or isinstance(side, bool) or side != side:
-            raise ExpressionError(f"a number beside `{shown}`", _shown(side))
-    return holds(left, right)
+        if not isinstance(operand, int | float) or isinstance(operand, bool) or operand != operand:
+            raise ExpressionError(f"a number beside `{symbol}`", _quote_value(operand))
+    return compare(left, right)
 
 
 @dataclass(frozen=True)
@@ -284,28 +290,28 @@ class Miss:
 
 def failing_parts(condition: Expression, values: Values) -> tuple[Miss, ...]:
     """The parts of a condition (joined by `and`) that are false or have no value."""
-    missed = []
+    misses = []
     for part in condition.parts:
-        got = "; ".join(_stated(name, values) for name in sorted(part.names))
+        actual_values = "; ".join(_describe_value(name, values) for name in sorted(part.names))
         try:
             if part.evaluate_bool(values):
                 continue
         except ExpressionError as error:
-            got = got or error.message
+            actual_values = actual_values or error.message
         text = ast.unparse(part.tree)
-        missed.append(Miss(text, f"{got}, asked: `{text}`"))
-    return tuple(missed)
+        misses.append(Miss(text, f"{actual_values}, asked: `{text}`"))
+    return tuple(misses)
 
 
-def _stated(name: str, values: Values) -> str:
+def _describe_value(name: str, values: Values) -> str:
     """A name with its value in words: `cpu.ratio is 1.31`, `best.ratio is not known`."""
     try:
-        value = _value(Expression.parse(name).tree, values)
+        value = _evaluate_node(Expression.parse(name).tree, values)
     except ExpressionError:
         value = None
     if value is None:
         return f"{name} is not known"
     if isinstance(value, list):
-        more = ["..."] if len(value) > MOST else []
-        return f"{name} is {', '.join([*map(str, value[:MOST]), *more]) or 'empty'}"
+        ellipsis = ["..."] if len(value) > MAX_LISTED else []
+        return f"{name} is {', '.join([*map(str, value[:MAX_LISTED]), *ellipsis]) or 'empty'}"
     return f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is {quote(value)}"

@@ -13,22 +13,22 @@ from types import FrameType, SimpleNamespace
 from loop.base.errors import ExitCode, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-ONE_S = 1.0
+SAME_SIGNAL_S = 1.0
 """Seconds in which further signals count as the first: terminal and parent process may both send one."""
 
 
-_noted = SimpleNamespace(depth=0, number=0, at=0.0, obeyed=False)
-"""State: are flags active; number (0: none) and time of the first signal; has Stopped been raised."""
+_signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
+"""`number`: of the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: as Stopped."""
 
 
-def _note(number: int, frame: FrameType | None) -> None:
+def _store_signal(number: int, frame: FrameType | None) -> None:
     """Handler: store the first signal. A second one ends the process at once; the journal stays usable."""
-    if not _noted.number:
-        _noted.number, _noted.at = number, time.monotonic()
-    elif time.monotonic() - _noted.at > ONE_S:
-        from loop.base.processes import end_all
+    if not _signal_state.number:
+        _signal_state.number, _signal_state.arrived_at = number, time.monotonic()
+    elif time.monotonic() - _signal_state.arrived_at > SAME_SIGNAL_S:
+        from loop.base.processes import kill_all_children
 
-        end_all()
+        kill_all_children()
         os._exit(ExitCode.INTERRUPTED)
 
 
@@ -38,23 +38,23 @@ def signals_as_flags() -> Iterator[None]:
 
     Raises Stopped at the end for a signal that no check has reported. A nested block does nothing.
     """
-    if _noted.depth:
+    if _signal_state.is_active:
         yield
         return
-    before = {name: signal.signal(name, _note) for name in SIGNALS}
-    _noted.depth, _noted.number, _noted.obeyed = 1, 0, False
+    previous_handlers = {name: signal.signal(name, _store_signal) for name in SIGNALS}
+    _signal_state.is_active, _signal_state.number, _signal_state.is_reported = True, 0, False
     try:
         yield
-        if not _noted.obeyed:
+        if not _signal_state.is_reported:
             raise_if_signalled()
     finally:
-        _noted.depth, _noted.number = 0, 0
-        for name, handler in before.items():
+        _signal_state.is_active, _signal_state.number = False, 0
+        for name, handler in previous_handlers.items():
             signal.signal(name, handler)
 
 
 def raise_if_signalled() -> None:
     """Raise Stopped if a signal has come. Call it only where no work is half done."""
-    if _noted.number:
-        _noted.obeyed = True
-        raise Stopped(f"interrupted by {signal.Signals(_noted.number).name}", ExitCode.INTERRUPTED)
+    if _signal_state.number:
+        _signal_state.is_reported = True
+        raise Stopped(f"interrupted by {signal.Signals(_signal_state.number).name}", ExitCode.INTERRUPTED)

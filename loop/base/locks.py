@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.documents.files import unusable_file
+from loop.base.documents.files import file_error
 from loop.base.errors import ErrorCode, UsageError
 
-ASKED_S = 0.2
+DEFAULT_WAIT_S = 0.2
 """Default wait in seconds. `is_locked` holds a lock for less than this time."""
 
 
-class Held(UsageError):
+class LockHeld(UsageError):
     """Another process holds the lock. `pid` and `holder` name it; `pid` is None if unknown."""
 
     code: ErrorCode = "held"
@@ -30,30 +30,30 @@ class Held(UsageError):
 
 
 @contextmanager
-def locked(path: Path, seconds: float = ASKED_S) -> Iterator[int]:
-    """Lock the file `path` inside this block. Raises Held if another process keeps it for `seconds`.
+def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
+    """Lock the file `path` inside this block. Raises LockHeld if another process keeps it for `wait_s`.
 
     Yields the file descriptor. A child that inherits it shares the lock, until both have closed it.
     Raises LoopError when the file cannot be made or written.
     """
-    end = time.monotonic() + seconds
-    with contextlib.ExitStack() as opened:
+    deadline = time.monotonic() + wait_s
+    with contextlib.ExitStack() as files:
         try:
-            file = opened.enter_context(path.open("a+", errors="replace"))
-            while not _try(file, fcntl.LOCK_EX):
-                if time.monotonic() > end:
+            file = files.enter_context(path.open("a+", errors="replace"))
+            while not _try_lock(file, fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
                     file.seek(0)
                     pid = None
                     with contextlib.suppress(ValueError, KeyError, TypeError):
                         pid = int(json.loads(file.read())["pid"])
-                    raise Held(path, f"process {pid}" if pid else "another process", pid)
+                    raise LockHeld(path, f"process {pid}" if pid else "another process", pid)
                 time.sleep(0.005)
             file.seek(0)
             file.truncate()
             file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
             file.flush()
         except OSError as error:
-            raise unusable_file(path, "written", error) from error
+            raise file_error(path, "written", error) from error
         yield file.fileno()
 
 
@@ -61,34 +61,34 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock at `path`. Writes nothing. Raises LoopError if it is unreadable."""
     try:
         with path.open("rb") as file:
-            return not _try(file, fcntl.LOCK_SH)
+            return not _try_lock(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise unusable_file(path, "read", error) from error
+        raise file_error(path, "read", error) from error
 
 
-def _try(file: IO[bytes] | IO[str], how: int) -> bool:
-    """Try to lock a file without waiting. Returns False if another process has the lock."""
+def _try_lock(file: IO[bytes] | IO[str], mode: int) -> bool:
+    """Try to lock a file without waiting. `mode`: LOCK_EX or LOCK_SH. False if another process has the lock."""
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 @contextmanager
-def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
+def locked_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """A new folder in `parent`, removed at the end. First removes folders that killed processes left.
 
     The folder is locked during the block, so that no other process removes it as left behind. Raises
     OSError when it cannot be made."""
-    for orphan in parent.glob(f"{prefix}*"):
+    for old_folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # Locked, of another user, or already gone.
-            handle = os.open(orphan, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            handle = os.open(old_folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(orphan, ignore_errors=True)
+                shutil.rmtree(old_folder, ignore_errors=True)
             finally:
                 os.close(handle)
     while True:

@@ -14,11 +14,11 @@ from pathlib import Path
 from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
-LEAST_BYTES = 1 << 20
+MIN_FREE_BYTES = 1 << 20
 """A file system with less free space counts as full. A used-up quota shows only in a failed write."""
-REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that are machine failures only in folders of `loop` itself."""
-OF_FOLDERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *REFUSED)
+FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)
 """Error numbers that concern a folder."""
 ADVICE = {
     errno.ENOSPC: "free space on {place}",
@@ -34,37 +34,44 @@ ADVICE = {
     errno.ENFILE: "end other processes: the system has too many open files",
 }
 """Error number to what to do next."""
-NO_THREAD, NO_TEMPORARY = "can't start new thread", "No usable temporary directory"
+NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable temporary directory"
 """Messages of Python errors that have no error number."""
-NOT_LOADED, NOT_RUN = "failed to map segment", "permission denied"
+LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
 """Messages (lower case) for a library and a program on a file system mounted `noexec`."""
-LOOKED_S = 0.02
-"""Minimum seconds between two measurements by `Gauge.tick`."""
+MIN_INTERVAL_S = 0.02
+"""Minimum seconds between two measurements by `FolderWatch.measure_if_due`."""
 
 
 @dataclass(frozen=True)
 class Folders:
     """The folders that a command and its child processes write to."""
 
-    own: tuple[Path, ...] = ()
+    loop_folders: tuple[Path, ...] = ()
     """Folders that `loop` writes: sessions, cache, state, TMPDIR."""
-    worked_in: tuple[Path, ...] = ()
+    child_folders: tuple[Path, ...] = ()
     """Folders that only child processes write. Read-only is no failure there; a full disk is."""
 
     @classmethod
     def of(cls, sessions: Path | None = None, target: Path | None = None) -> "Folders":
         """The folders of this process, with the project's sessions and target folders if given."""
-        own = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
-        return cls(own, tuple(filter(None, [target])))
+        loop_folders = (*filter(None, [sessions]), cache_folder(), state_folder(), temporary_folder())
+        return cls(loop_folders, tuple(filter(None, [target])))
 
-    def short(self) -> dict[Path, int]:
+    def write_errors(self) -> dict[Path, int]:
         """Folder to error number, for folders that are full or not writable now. Writes nothing."""
-        numbers = {folder: write_error_of(folder) for folder in (*self.own, *self.worked_in)}
-        return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
+        errors: dict[Path, int] = {}
+        for folder in (*self.loop_folders, *self.child_folders):
+            number = write_error_of(folder)
+            if number and (folder in self.loop_folders or number not in PERMISSION_ERRORS):
+                errors[folder] = number
+        return errors
 
-    def holding(self, path: Path) -> Path | None:
-        """The own folder that contains `path`, else None. In TMPDIR only names with `loop-` count."""
-        for folder in self.own:
+    def find_containing(self, path: Path) -> Path | None:
+        """The folder of `loop_folders` that contains `path`; None if none does.
+
+        TMPDIR belongs to everybody: there only names that begin with `loop-` count.
+        """
+        for folder in self.loop_folders:
             if path.is_relative_to(folder):
                 first = path.relative_to(folder).parts[:1]
                 if folder != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
@@ -79,123 +86,131 @@ def temporary_folder() -> Path:
     return Path("/tmp")
 
 
-def _state(folder: Path) -> tuple[Path, os.statvfs_result]:
+def _file_system_of(folder: Path) -> tuple[Path, os.statvfs_result]:
     """The folder or its first existing parent, with the state of the file system. Raises OSError."""
-    place = next((place for place in (folder, *folder.parents) if place.is_dir()), folder)
-    return place, os.statvfs(place)
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+    return existing, os.statvfs(existing)
 
 
 def write_error_of(folder: Path) -> int:
     """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
     try:
-        place, state = _state(folder)
-        if not os.access(place, os.W_OK | os.X_OK):
+        existing, state = _file_system_of(folder)
+        if not os.access(existing, os.W_OK | os.X_OK):
             return errno.EROFS if state.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
         return error.errno or errno.EIO
     blocks = state.f_bavail if os.geteuid() else state.f_bfree
-    return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
+    return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < MIN_FREE_BYTES else 0
 
 
 def is_noexec(folder: Path) -> bool:
     """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
     with contextlib.suppress(OSError):
-        return bool(_state(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
+        return bool(_file_system_of(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
     return False
 
 
-def failure_of_machine(number: int, place: Path | None = None) -> MachineFailure:
-    """The error for a system error number with advice. `place`: the folder to blame, if any."""
-    where = f"{place}: " if place and number in OF_FOLDERS else ""
-    return MachineFailure(f"{where}{os.strerror(number)}", ADVICE[number].format(place=place or "the disk"))
+def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
+    """The error for a system error number with advice. `folder`: the folder to blame, if any."""
+    prefix = f"{folder}: " if folder and number in FOLDER_ERRORS else ""
+    return MachineFailure(f"{prefix}{os.strerror(number)}", ADVICE[number].format(place=folder or "the disk"))
 
 
-def failure_behind(error: BaseException, folders: Folders) -> MachineFailure | None:
+def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The machine failure that caused an error, directly or by its chain of causes; else None."""
     if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-        return failure_of_machine(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
+        return machine_failure(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
     cause: BaseException | None = error
     while cause is not None:
-        blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)
-        if blamed is not None:
-            return blamed
+        failure = cause if isinstance(cause, MachineFailure) else _failure_shown_by(cause, folders)
+        if failure is not None:
+            return failure
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
 
 
-def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
+def _failure_shown_by(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The machine failure that one error shows, without its causes; None if it shows none."""
     if isinstance(error, MemoryError):
-        return failure_of_machine(errno.ENOMEM)
-    forked = error.__cause__ if isinstance(error, CannotStart) else None
-    if NO_THREAD in str(error) or (isinstance(forked, OSError) and forked.errno == errno.EAGAIN):
-        return failure_of_machine(errno.EAGAIN)
-    if NO_TEMPORARY in str(error):
-        return failure_of_machine(folders.short().get(temporary_folder(), errno.EACCES), temporary_folder())
+        return machine_failure(errno.ENOMEM)
+    start_error = error.__cause__ if isinstance(error, CannotStart) else None
+    if NO_THREAD_TEXT in str(error) or (isinstance(start_error, OSError) and start_error.errno == errno.EAGAIN):
+        return machine_failure(errno.EAGAIN)
+    if NO_TEMPORARY_TEXT in str(error):
+        return machine_failure(folders.write_errors().get(temporary_folder(), errno.EACCES), temporary_folder())
     number = (error.errno or 0) if isinstance(error, OSError) else 0
     if number not in ADVICE or number == errno.EAGAIN:
         return None
-    if number not in OF_FOLDERS:
-        return failure_of_machine(number)
-    # Folder to blame: the own folder that contains the file, else one measured as full.
+    if number not in FOLDER_ERRORS:
+        return machine_failure(number)
+    # Which folder to blame: one of ours that contains the file, else the file, else one with this error now.
     name = getattr(error, "filename", None)
     path = Path(name).absolute() if isinstance(name, str | Path) else None
-    place = (folders.holding(path) if path else None) or (None if number in REFUSED else path)
-    place = place or next((folder for folder, met in folders.short().items() if met == number), None)
-    return None if number in REFUSED and place is None else failure_of_machine(number, place)
+    blamed = folders.find_containing(path) if path else None
+    if blamed is None and number not in PERMISSION_ERRORS:
+        blamed = path
+    if blamed is None:
+        now = folders.write_errors()
+        blamed = next((folder for folder in now if now[folder] == number), None)
+    return None if number in PERMISSION_ERRORS and blamed is None else machine_failure(number, blamed)
 
 
-class Gauge:
+class FolderWatch:
     """Watches the folders during a step, to detect whether the machine failed meanwhile."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
-        self._begin = folders.short()
-        self._met: dict[Path, int] = {}
-        self._looked = 0.0
+        self._errors_at_start = folders.write_errors()
+        self._new_errors: dict[Path, int] = {}
+        self._measured_at = 0.0
 
-    def tick(self) -> None:
-        """Measure, unless the last measurement is less than `LOOKED_S` ago."""
-        if time.monotonic() - self._looked > LOOKED_S:
-            self.look()
+    def measure_if_due(self) -> None:
+        """Measure, unless the last measurement is less than `MIN_INTERVAL_S` ago."""
+        if time.monotonic() - self._measured_at > MIN_INTERVAL_S:
+            self.measure()
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Measure now: note folders that have become full or unwritable since the step began."""
-        self._looked = time.monotonic()
-        for folder, number in self.folders.short().items():
-            if folder not in self._begin:
-                self._met.setdefault(folder, number)
+        self._measured_at = time.monotonic()
+        for folder, number in self.folders.write_errors().items():
+            if folder not in self._errors_at_start:
+                self._new_errors.setdefault(folder, number)
 
-    def failure(self, *, bad: bool, text: str) -> MachineFailure | None:
+    def failure(self, *, has_failed: bool, messages: str) -> MachineFailure | None:
         """The machine failure that makes the step's outcome meaningless; None if there was none.
 
-        `bad`: whether the step failed. If it passed, a disk that was full before does not matter.
-        `text`: all messages of the step. They select the folder to blame if several are full, or if one
+        `has_failed`: whether the step failed. If it passed, a disk that was full before does not matter.
+        `messages`: all messages of the step. They select the folder to blame if several are full, or if one
         was unwritable from the start, which a command may not need.
         """
-        self.look()
-        if bad and (mounted := self._mounted_noexec(text)):
-            return mounted
-        short = self._met
-        if bad and not short:
-            now = sorted(self.folders.short().items(), key=lambda pair: str(pair[0]) not in text)
-            short = {f: number for f, number in now if number not in REFUSED or str(f) in text}
-        return next(
-            (failure_of_machine(number, folder) for folder, number in short.items() if number in OF_FOLDERS), None
-        )
+        self.measure()
+        if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
+            return noexec_failure
+        errors = self._new_errors
+        if has_failed and not errors:
+            now = self.folders.write_errors()
+            named_first = sorted(now, key=lambda folder: str(folder) not in messages)
+            errors = {f: now[f] for f in named_first if now[f] not in PERMISSION_ERRORS or str(f) in messages}
+        for folder, number in errors.items():
+            if number in FOLDER_ERRORS:
+                return machine_failure(number, folder)
+        return None
 
-    def _mounted_noexec(self, text: str) -> MachineFailure | None:
-        """The failure that a folder is mounted `noexec`, if messages `text` (any case) show that."""
-        small, folders = text.lower(), (*self.folders.own, *self.folders.worked_in)
-        for folder in sorted(folders, key=lambda folder: str(folder) not in text):
+    def _find_noexec_failure(self, messages: str) -> MachineFailure | None:
+        """The failure that a folder is mounted `noexec`, if `messages` (in any case) show it; else None."""
+        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
+        for folder in sorted(folders, key=lambda folder: str(folder) not in messages):
             # "Permission denied" has other causes, so the text must name the folder.
-            if (NOT_LOADED in small or (NOT_RUN in small and str(folder) in text)) and is_noexec(folder):
-                variable = {
+            program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
+            if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
+                message = f"{folder} is mounted noexec: nothing there can be loaded or run"
+                variables = {
                     cache_folder(): "LOOP_CACHE",
                     state_folder(): "LOOP_STATE",
                     temporary_folder(): "TMPDIR",
                 }
-                name = variable.get(folder)
-                other = f"name a folder elsewhere: export {name}=..." if name else "move it to another file system"
-                return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
+                if folder in variables:
+                    return MachineFailure(message, f"name a folder elsewhere: export {variables[folder]}=...")
+                return MachineFailure(message, "move it to another file system")
         return None

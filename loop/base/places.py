@@ -13,36 +13,39 @@ from pathlib import Path
 from loop.base.errors import UsageError, remark_once
 
 
-def who_else_may_write(path: Path) -> str:
+def explain_foreign_access(path: Path) -> str:
     """Why another user could change `path`, in words; empty if only this user, a group and root can."""
-    closed: Path | None = None
-    for entry, facts, last in _way(path):
-        if facts.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # Also root of a user namespace.
-            return f"{entry} belongs to user {facts.st_uid}"
-        if closed is not None and entry.is_relative_to(closed):
+    private_parent: Path | None = None  # A folder that others cannot enter: modes below it do not matter.
+    for entry, status, is_path_itself in _walk_down_to(path):
+        if status.st_uid not in (0, os.geteuid(), os.stat("/").st_uid):  # Also root of a user namespace.
+            return f"{entry} belongs to user {status.st_uid}"
+        if private_parent is not None and entry.is_relative_to(private_parent):
             continue
-        for_all = facts.st_mode & stat.S_IWOTH and not stat.S_ISLNK(facts.st_mode)
-        if for_all and (last or not facts.st_mode & stat.S_ISVTX):
-            return f"everybody can write {entry} (mode {stat.S_IMODE(facts.st_mode):04o})"
-        if stat.S_ISDIR(facts.st_mode) and not facts.st_mode & 0o011:  # Others cannot enter it.
-            closed = entry
+        is_world_writable = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+        if is_world_writable and (is_path_itself or not status.st_mode & stat.S_ISVTX):
+            return f"everybody can write {entry} (mode {stat.S_IMODE(status.st_mode):04o})"
+        if stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o011:
+            private_parent = entry
     return ""
 
 
-def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Existing parent folders of a path (also resolved), top first, then the path: (entry, stat, is path)."""
-    for end in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
-        for entry in (*reversed(end.parents), end):
+def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
+    """Each existing parent folder of a path, top first, then the path: (entry, stat, whether it is the path).
+
+    Both for the path as given and with its links resolved: who can change either can replace the file.
+    """
+    for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
+        for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
-                yield entry, os.lstat(entry), entry == end
+                yield entry, os.lstat(entry), entry == path_form
 
 
 def make_private(folder: Path) -> None:
     """Make a folder and its missing parents with mode 0700. Ignores errors."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing = [missing_folder for missing_folder in (folder, *folder.parents) if not missing_folder.exists()]
     with contextlib.suppress(OSError):
-        for place in reversed(missing):
-            place.mkdir(mode=0o700, exist_ok=True)
+        for missing_folder in reversed(missing):
+            missing_folder.mkdir(mode=0o700, exist_ok=True)
 
 
 @functools.cache
@@ -52,11 +55,11 @@ def private_folder(name: str) -> Path:
 
     folder = Path(tempfile.gettempdir()) / f"loop-{os.geteuid()}" / name
     make_private(folder)
-    if folder.is_dir() and not who_else_may_write(folder):
+    if folder.is_dir() and not explain_foreign_access(folder):
         return folder
-    alone = Path(tempfile.mkdtemp(prefix="loop-"))
-    atexit.register(shutil.rmtree, alone, ignore_errors=True)
-    return alone
+    process_folder = Path(tempfile.mkdtemp(prefix="loop-"))
+    atexit.register(shutil.rmtree, process_folder, ignore_errors=True)
+    return process_folder
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -81,7 +84,7 @@ def include_folder() -> Path:
 
 def cache_folder() -> Path:
     """Folder of builds and caches, safe to delete: LOOP_CACHE, else the user's cache folder. Private."""
-    return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
+    return _user_folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def tasks_folder() -> Path:
@@ -91,7 +94,7 @@ def tasks_folder() -> Path:
 
 def state_folder() -> Path:
     """Folder of grants, worktrees and jobs: LOOP_STATE, else the user's state folder. Private."""
-    return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
+    return _user_folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
 def config_folder() -> Path:
@@ -99,23 +102,25 @@ def config_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
 
 
-def _folder(own: str, shared: str, default: str) -> Path:
-    """The folder in variable `own`, else `loop` below that in `shared`, else below `~/default`.
-    If others could write there: a private folder instead, with a remark."""
-    usual = Path.home() / default / "loop"
-    base = os.environ.get(shared)
-    wanted = Path(base).absolute() / "loop" if base else usual
-    wanted = Path(os.environ[own]).absolute() if os.environ.get(own) else wanted
-    make_private(wanted)
-    why = who_else_may_write(wanted)
-    if not why:
-        return wanted
-    make_private(usual)
-    used = usual if usual != wanted and not who_else_may_write(usual) else private_folder(own.lower())
-    remark_once(
-        f"{wanted} is not used: {why}. {used} is used instead; mend that, or name another folder with {own}"
-    )
-    return used
+def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
+    """The folder that environment variable `variable` names; else `loop` below `xdg_variable`, else below home.
+
+    If other users could write there: the one below home or a temporary private one instead, with a remark.
+    """
+    default = Path.home() / home_subfolder / "loop"
+    chosen = Path(os.environ[xdg_variable]).absolute() / "loop" if os.environ.get(xdg_variable) else default
+    if os.environ.get(variable):
+        chosen = Path(os.environ[variable]).absolute()
+    make_private(chosen)
+    danger = explain_foreign_access(chosen)
+    if not danger:
+        return chosen
+    make_private(default)
+    is_default_safe = default != chosen and not explain_foreign_access(default)
+    safe_folder = default if is_default_safe else private_folder(variable.lower())
+    advice = f"mend that, or name another folder with {variable}"
+    remark_once(f"{chosen} is not used: {danger}. {safe_folder} is used instead; {advice}")
+    return safe_folder
 
 
 def shared_locks() -> Path | None:
@@ -124,7 +129,7 @@ def shared_locks() -> Path | None:
     for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if not who_else_may_write(folder) and os.access(folder, os.W_OK):
+            if not explain_foreign_access(folder) and os.access(folder, os.W_OK):
                 return folder
     return None
 
@@ -143,53 +148,57 @@ class Project:
         """Path of the target's manifest, `target.yaml`."""
         return self.target / MANIFEST
 
-    def own(self, name: str) -> Path | None:
-        """The project's folder `patterns`, `plans` or `templates`; None if it has none."""
-        folder = self.target / name
+    def definitions_folder(self, kind: str) -> Path | None:
+        """The project's folder of one `kind`: `patterns`, `plans` or `templates`; None if it has none."""
+        folder = self.target / kind
         return folder if not self.bundled and folder.is_dir() else None
 
 
-def project(target: Path | None, here: Path) -> Project:
-    """The project to work on: folder or manifest `target`, else `here`, else the bundled target.
+def find_project(target: Path | None, current_folder: Path) -> Project:
+    """The project to work on: folder or manifest `target`, else `current_folder`, else the bundled target.
 
     Raises UsageError when `target` has no manifest.
     """
-    around = _sessions(PACKAGE.parent if _in_checkout(here) else here.absolute())
-    chosen = target if target is not None else (here if (here / MANIFEST).is_file() else None)
-    if chosen is None:
-        return Project(shipped(BUNDLED_TARGET), around, bundled=True)
-    folder = chosen.parent if chosen.name == MANIFEST else chosen
-    folder = folder.absolute()
+    sessions_parent = PACKAGE.parent if _is_in_checkout(current_folder) else current_folder.absolute()
+    default_sessions = _sessions_folder(sessions_parent)
+    if target is None:
+        if not (current_folder / MANIFEST).is_file():
+            return Project(shipped(BUNDLED_TARGET), default_sessions, bundled=True)
+        target = current_folder
+    folder = (target.parent if target.name == MANIFEST else target).absolute()
     if not (folder / MANIFEST).is_file():
-        what = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
-        raise UsageError(f"{folder}: {what}", hint="loop init makes one: loop init --help")
+        problem = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
+        raise UsageError(f"{folder}: {problem}", hint="loop init makes one: loop init --help")
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
-    elsewhere = bundled or folder.parent == tasks_folder()
-    return Project(folder.resolve(), around if elsewhere else _sessions(folder), bundled)
+    is_loops_own = bundled or folder.parent == tasks_folder()
+    return Project(folder.resolve(), default_sessions if is_loops_own else _sessions_folder(folder), bundled)
 
 
-def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
-    """Raises UsageError if there is no target: the bundled one is not meant. `what`: the command's verb."""
-    if project(target, here).bundled and target is None and not _in_checkout(here):
-        own = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
+def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
+    """Raise UsageError if a command would fall back on the bundled target, which nobody named.
+
+    `verb`: what the command would do to it, for the message. Inside loop's own checkout the fallback is meant.
+    """
+    if find_project(target, current_folder).bundled and target is None and not _is_in_checkout(current_folder):
+        own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
         raise UsageError(
-            f"{here}: no {MANIFEST} here, so there is no target to {what}",
-            hint=f"--target FOLDER, or cd to it; loop init makes one; {own}",
+            f"{current_folder}: no {MANIFEST} here, so there is no target to {verb}",
+            hint=f"--target FOLDER, or cd to it; loop init makes one; {own_target}",
         )
 
 
-def _in_checkout(here: Path) -> bool:
-    """Whether `here` is inside the checkout of `loop` itself."""
+def _is_in_checkout(folder: Path) -> bool:
+    """Whether `folder` is inside the checkout of `loop` itself."""
     checkout = PACKAGE.parent
-    return (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
+    return (checkout / "pyproject.toml").is_file() and folder.resolve().is_relative_to(checkout)
 
 
-def target_words(folder: Path) -> list[str]:
+def target_options(folder: Path) -> list[str]:
     """Words that name a target in a command: `--target FOLDER`; empty for the bundled one."""
     return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
 
 
-def _sessions(folder: Path) -> Path:
+def _sessions_folder(folder: Path) -> Path:
     """The sessions folder: LOOP_SESSIONS, else `sessions` in `folder`."""
     chosen = os.environ.get("LOOP_SESSIONS")
     return Path(chosen).absolute() if chosen else folder / "sessions"

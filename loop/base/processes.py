@@ -26,10 +26,10 @@ from loop.base.errors import CannotStart, WorkFailed
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without output, `loop` repeats what it is doing.
-SWEPT_S = 5.0  # Seconds to wait, at the end of a command, for all its child processes to end.
-GONE_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
+END_CHILDREN_S = 5.0  # Seconds to wait, at the end of a command, for all its child processes to end.
+KILL_WAIT_S = 20  # Seconds to wait for a killed process: its driver first stops its GPU kernels.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
-INHERITED = [
+INHERITED_VARIABLES = [
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "TERM",
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH", "PYTHONPATH", "VIRTUAL_ENV",
     "PYTHONNOUSERSITE", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
@@ -37,7 +37,7 @@ INHERITED = [
     "XDG_CONFIG_HOME", "XDG_STATE_HOME",
 ]  # fmt: skip
 """Environment variables that a child inherits, besides LC_*. Others may contain secrets."""
-STARTED: set[int] = set()  # Pids of started children. Other children of this process are adopted orphans.
+STARTED_PIDS: set[int] = set()  # Pids of started children. Other children of this process are adopted orphans.
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Tick:
 
     note: str
     """What it waits for, in a few words."""
-    at_once: bool = False
+    is_urgent: bool = False
     """Whether to print the note at once, also without a terminal."""
 
 
@@ -54,31 +54,31 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class Capped:
+class CappedStream:
     """The beginning and the end of a stream, and the number of bytes dropped between them."""
 
-    cap: int = OUTPUT_CAP
+    max_bytes: int = OUTPUT_CAP
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
-    dropped: int = 0
+    dropped_bytes: int = 0
 
     def add(self, data: bytes) -> None:
         """Append `data`; drop bytes from the middle of the stream above the cap."""
-        room = self.cap // 4 - len(self.head)
-        if room > 0:
-            self.head += data[:room]
-            data = data[room:]
+        head_room_bytes = self.max_bytes // 4 - len(self.head)
+        if head_room_bytes > 0:
+            self.head += data[:head_room_bytes]
+            data = data[head_room_bytes:]
         self.tail += data
-        excess = len(self.tail) - (self.cap - self.cap // 4)
-        if excess > 0:
-            del self.tail[:excess]
-            self.dropped += excess
+        excess_bytes = len(self.tail) - (self.max_bytes - self.max_bytes // 4)
+        if excess_bytes > 0:
+            del self.tail[:excess_bytes]
+            self.dropped_bytes += excess_bytes
 
     @property
     def text(self) -> str:
         """The stream as text, with a line that tells how many bytes were dropped."""
-        gap = f"\n... {self.dropped} bytes left out ...\n".encode() if self.dropped else b""
-        return (bytes(self.head) + gap + bytes(self.tail)).decode(errors="replace")
+        gap_line = f"\n... {self.dropped_bytes} bytes left out ...\n".encode() if self.dropped_bytes else b""
+        return (bytes(self.head) + gap_line + bytes(self.tail)).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Completed:
     timed_out: bool
 
     @property
-    def ok(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether it exited with 0 in time."""
         return self.code == 0 and not self.timed_out
 
     @property
-    def how(self) -> str:
+    def ending(self) -> str:
         """How it ended, in words."""
         return f"killed after {self.seconds:.1f} s" if self.timed_out else describe_exit(self.code)
 
@@ -116,9 +116,9 @@ def describe_exit(code: int) -> str:
         return f"crashed with signal {-code}"
 
 
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The allow-listed environment of a child, with `extra` on top."""
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     inherited |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
     return inherited | dict(extra or {})
 
@@ -136,10 +136,10 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> None:
         self.command = tuple(command)
-        self.output, self.errors = Capped(), Capped()
+        self.output, self.errors = CappedStream(), CappedStream()
         self.started = time.monotonic()
         self.process = self._start(cwd, env, stdin, pass_fds)
-        STARTED.add(self.process.pid)
+        STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
         for stream, buffer in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
             assert stream is not None
@@ -155,7 +155,7 @@ class Child:
             return subprocess.Popen(
                 self.command,
                 cwd=cwd,
-                env=environment(env),
+                env=child_environment(env),
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -164,10 +164,11 @@ class Child:
                 preexec_fn=die_with_parent,
             )
         except OSError as error:
-            gone = cwd is not None and not cwd.is_dir()
-            where = f" in {cwd}" if gone else ""
-            hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
-            raise CannotStart(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
+            program, place = self.command[0], ""
+            hint = f"check that `{program}` is installed and on the PATH"
+            if cwd is not None and not cwd.is_dir():
+                place, hint = f" in {cwd}", "make the folder"
+            raise CannotStart(f"cannot start {program}{place}: {error.strerror or error}", hint) from error
 
     def __enter__(self) -> "Child":
         return self
@@ -207,15 +208,15 @@ class Child:
         """Kill the child and its descendants and wait. Raises WorkFailed if it cannot be killed."""
         kill_tree(self.process.pid)
         try:
-            self.process.wait(timeout=GONE_S)
+            self.process.wait(timeout=KILL_WAIT_S)
         except subprocess.TimeoutExpired:
             raise WorkFailed(
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
         deadline = time.monotonic() + 0.2
-        open_ = self._selector.get_map()
-        while time.monotonic() < deadline and any(key.data is not None for key in open_.values()):
+        open_streams = self._selector.get_map()
+        while time.monotonic() < deadline and any(key.data is not None for key in open_streams.values()):
             self.pump(0.02)
 
     def close(self) -> None:
@@ -223,7 +224,7 @@ class Child:
         try:
             self.kill()
         finally:
-            STARTED.discard(self.process.pid)
+            STARTED_PIDS.discard(self.process.pid)
             self._selector.close()
             for stream in (self.process.stdout, self.process.stderr):
                 if stream is not None:
@@ -256,24 +257,24 @@ def run(
         return child.completed(timed_out)
 
 
-def run_to_end(waiting: Generator[Tick, None, Any]) -> Any:
+def run_to_end(task: Generator[Tick, None, Any]) -> Any:
     """Run a generator of ticks to its end and return its result. The ticks are discarded."""
     while True:
         try:
-            next(waiting)
+            next(task)
         except StopIteration as stop:
             return stop.value
 
 
 def run_side_by_side(
-    waiting: Iterable[Generator[Tick, None, Result]], width: int
+    tasks: Iterable[Generator[Tick, None, Result]], max_running: int
 ) -> Generator[Tick, None, list[Result]]:
-    """Run several generators of ticks, `width` at a time; return their results in order.
+    """Run several generators of ticks, `max_running` at a time; return their results in order.
 
     An error in one closes the others.
     """
-    rest = enumerate(waiting)
-    running = dict(itertools.islice(rest, width))
+    not_started = enumerate(tasks)
+    running = dict(itertools.islice(not_started, max_running))
     results: dict[int, Result] = {}
     try:
         while running:
@@ -283,7 +284,7 @@ def run_side_by_side(
                 except StopIteration as stop:
                     del running[number]
                     results[number] = stop.value
-                    running.update(itertools.islice(rest, 1))
+                    running.update(itertools.islice(not_started, 1))
     finally:
         for task in running.values():
             task.close()
@@ -293,18 +294,18 @@ def run_side_by_side(
 def kill_tree(pid: int) -> None:
     """Kill a session leader and all its descendants. Waits for them, but at most about 3 s."""
     for _ in range(3):
-        family = _family(pid)
+        family = _processes_below(pid)
         kill_group(pid)
         for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         others = [process for process in family if process.pid != pid]
         psutil.wait_procs(others, timeout=1)  # Adopted orphans must be reaped here.
-        if not any(process.pid != pid for process in _family(pid)):
+        if not any(process.pid != pid for process in _processes_below(pid)):
             return
 
 
-def _family(pid: int) -> set[psutil.Process]:
+def _processes_below(pid: int) -> set[psutil.Process]:
     """A process, its descendants, and adopted orphans of its session with their descendants."""
     family: set[psutil.Process] = set()
     with contextlib.suppress(psutil.Error):
@@ -312,7 +313,7 @@ def _family(pid: int) -> set[psutil.Process]:
         family |= {process, *process.children(recursive=True)}
     for orphan in psutil.Process().children():
         with contextlib.suppress(psutil.Error, OSError):
-            if orphan.pid not in STARTED and os.getsid(orphan.pid) == pid:
+            if orphan.pid not in STARTED_PIDS and os.getsid(orphan.pid) == pid:
                 family |= {orphan, *orphan.children(recursive=True)}
     return family
 
@@ -323,16 +324,16 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def leave_nothing_behind() -> None:
+def end_children_at_exit() -> None:
     """Register to kill all descendants when this command ends. After `kill -9` only direct children end."""
     adopt_orphans()
-    atexit.register(end_all, os.getpid())
+    atexit.register(kill_all_children, os.getpid())
 
 
-def end_all(parent: int | None = None) -> None:
+def kill_all_children(parent: int | None = None) -> None:
     """Kill all descendants of this process. With `parent`, do so only if this process has that pid."""
-    end = time.monotonic() + SWEPT_S
-    while parent in (None, os.getpid()) and time.monotonic() < end:
+    deadline = time.monotonic() + END_CHILDREN_S
+    while parent in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)
         if not children:
             return
@@ -345,21 +346,21 @@ def end_all(parent: int | None = None) -> None:
         time.sleep(0.002)
 
 
-def name_of(pid: int) -> str:
+def process_name(pid: int) -> str:
     """A process name that is unique since boot; empty if the process has ended or is unknown.
 
     It is `PID-TICKS`, with the start time in ticks since boot: setting the clock does not change it.
     """
-    state = _stat(pid)
-    return f"{pid}-{state[19]}" if state and state[0] not in ("Z", "X") else ""
+    stat_fields = _read_stat_fields(pid)
+    return f"{pid}-{stat_fields[19]}" if stat_fields and stat_fields[0] not in ("Z", "X") else ""
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal (SIGSTOP) has stopped the process."""
-    return _stat(pid)[:1] == ["T"]
+    return _read_stat_fields(pid)[:1] == ["T"]
 
 
-def _stat(pid: int) -> list[str]:
+def _read_stat_fields(pid: int) -> list[str]:
     """Fields of /proc/PID/stat from the state on; empty if the process has ended or there is no /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
@@ -374,9 +375,9 @@ def python_path() -> str:
 
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-MEMORY = "LOOP_MEMORY"
+MEMORY_VARIABLE = "LOOP_MEMORY"
 """Environment variable: bytes that a process may allocate beyond its use at the start of its work."""
-MALLOPT = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
+MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
 """mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. They reduce page faults when
 judging 64 million elements from 1.1 million to 8,400."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -385,7 +386,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 def keep_freed_memory() -> None:
     """Let malloc keep freed memory for reuse (glibc): new pages from the system cost page faults."""
     with contextlib.suppress(OSError, AttributeError):
-        for option, value in MALLOPT.items():
+        for option, value in MALLOC_OPTIONS.items():
             ctypes.CDLL(None).mallopt(option, value)
 
 
@@ -401,15 +402,15 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def bound_memory() -> None:
+def limit_memory() -> None:
     """Limit this process to LOOP_MEMORY further bytes, so that it fails before the machine runs out."""
-    if most := os.environ.get(MEMORY):
+    if extra_bytes := os.environ.get(MEMORY_VARIABLE):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = int(most) + psutil.Process().memory_info().data
+        soft = int(extra_bytes) + psutil.Process().memory_info().data
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 
-def unbound_memory() -> None:
+def lift_memory_limit() -> None:
     """Remove that limit before running a user's program: sanitizers reserve more than they use."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import IO, Any, Literal
 
-from loop.base.errors import LoopError, MachineFailure, UsageError, without_escapes
+from loop.base.errors import LoopError, MachineFailure, UsageError, remove_escapes
 
 Kind = Literal["good", "bad", "wait", "soft"]
 
@@ -33,7 +33,7 @@ KINDS: dict[str, Kind] = {
 """Words that are coloured at the start of a text, to their kind."""
 
 
-def kind_of_text(text: str) -> str:
+def colour_class(text: str) -> str:
     """The kind (colour class) of a text's first word, as `bad` for `slower: 0.80x`; else empty."""
     return KINDS.get(text.partition(" ")[0].rstrip(",:;"), "")
 
@@ -47,22 +47,22 @@ def style_sheet() -> str:
 
 
 CLEAR_LINE = "\r\x1b[K"
-_COMMAND = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
+_COMMAND_AT_END = re.compile(r"(?<=: )(?:loop|pip|git|cd|export) \S.*$")
 """A command at the end of a line. It is never folded, so that users can copy it."""
-RIM = " │├└─"
+TREE_PREFIX = " │├└─"
 """Characters before a line's text: spaces and tree branches."""
-_GLUE = "\x00"
+_NO_BREAK = "\x00"
 """Replaces the spaces of a command while its line is folded."""
 
-TALKS = "LOOP_TALK"
+MESSAGES_VARIABLE = "LOOP_TALK"
 """Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
-GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
+NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
 STREAMS = ("stdin", "stdout", "stderr")
 """Standard streams, in order of their file descriptors."""
 
 
-def write_now(stream: IO[str], text: str) -> None:
+def write_and_flush(stream: IO[str], text: str) -> None:
     """Write and flush. If the reader is gone, later output is discarded and the work goes on.
 
     Raises MachineFailure if stdout cannot be written for another reason, such as a full disk.
@@ -73,7 +73,7 @@ def write_now(stream: IO[str], text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        if error.errno not in GONE and stream is not sys.stderr:
+        if error.errno not in NO_READER_ERRORS and stream is not sys.stderr:
             hint = "free space there, or send it elsewhere; then run the same command again"
             raise MachineFailure(f"stdout cannot be written: {error.strerror}", hint) from error
 
@@ -83,24 +83,24 @@ def open_streams() -> None:
 
     Raises UsageError for a closed stdout, because results could not be written.
     """
-    closed = [name for name in STREAMS if getattr(sys, name) is None]
-    for name in closed:
-        null = os.open(os.devnull, os.O_RDWR)
-        if null != STREAMS.index(name):
-            os.dup2(null, STREAMS.index(name))
-            os.close(null)
-        setattr(sys, name, os.fdopen(STREAMS.index(name), "r" if name == "stdin" else "w"))
-    if "stdout" in closed:
+    closed_names = [name for name in STREAMS if getattr(sys, name) is None]
+    for name in closed_names:
+        descriptor, standard = os.open(os.devnull, os.O_RDWR), STREAMS.index(name)
+        if descriptor != standard:
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        setattr(sys, name, os.fdopen(standard, "r" if name == "stdin" else "w"))
+    if "stdout" in closed_names:
         raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
 
 
-def is_watched(stream: IO[str]) -> bool:
+def may_animate(stream: IO[str]) -> bool:
     """Whether a stream is a terminal without NO_COLOR, CI or TERM=dumb: then animation is allowed."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
-    return stream.isatty() and not plain
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", None)
+    return stream.isatty() and not is_plain
 
 
-def columns_of(stream: IO[str]) -> int:
+def terminal_columns(stream: IO[str]) -> int:
     """Width of the terminal in columns; 80 if the stream is no terminal."""
     return shutil.get_terminal_size((80, 24)).columns if stream.isatty() else 80
 
@@ -108,63 +108,63 @@ def columns_of(stream: IO[str]) -> int:
 class Screen:
     """Output to the user: results on `out` (stdout), messages on `err` (stderr)."""
 
-    def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, out: IO[str] | None = None, err: IO[str] | None = None, *, is_quiet: bool = False) -> None:
         self.out, self.err = out or sys.stdout, err or sys.stderr
-        self.live = is_watched(self.err) and not quiet
+        self.may_animate = may_animate(self.err) and not is_quiet
         forced = os.environ.get("FORCE_COLOR", "") not in ("", "0") and not os.environ.get("NO_COLOR")
-        self.colours = forced or is_watched(self.err)
+        self.has_colours = forced or may_animate(self.err)
         """Whether to colour words: on a terminal, or with FORCE_COLOR. NO_COLOR overrides both."""
-        self.quiet = quiet
+        self.is_quiet = is_quiet
         """Print only errors: for `--json` without a terminal."""
 
     def data(self, text: str) -> None:
         """Print a result to stdout, with a line end."""
-        shown = without_escapes(text)
-        write_now(self.out, shown if shown.endswith("\n") else shown + "\n")
+        printable = remove_escapes(text)
+        write_and_flush(self.out, printable if printable.endswith("\n") else printable + "\n")
 
     def prose(self, text: str) -> None:
         """Print sentences to stdout, folded to the terminal's width."""
-        self.data(fold(without_escapes(text), columns_of(self.out)))
+        self.data(fold(remove_escapes(text), terminal_columns(self.out)))
 
     def say(self, text: str = "") -> None:
         """Print a message to stderr, unless quiet."""
-        if not self.quiet:
-            self._talk(text)
+        if not self.is_quiet:
+            self._print_message(text)
 
-    def outcome(self, status: str, text: str, *, before: str = "", room: int = 0) -> None:
-        """Print a message that starts with a coloured status, padded to `room` characters."""
-        if not self.quiet:
+    def outcome(self, status: str, text: str, *, prefix: str = "", status_columns: int = 0) -> None:
+        """Print a message that starts with a coloured status, padded to `status_columns` characters."""
+        if not self.is_quiet:
             colour = COLOURS[KINDS.get(status, "soft")]["terminal"]
-            self._talk(f"{before}{status.ljust(room)}{text}", status, colour)
+            self._print_message(f"{prefix}{status.ljust(status_columns)}{text}", status, colour)
 
-    def _talk(self, text: str, word: str = "", colour: str = "") -> None:
-        """Print text to stderr, folded to the terminal; colour the first `word` if colours are on."""
-        shown = without_escapes(text)
+    def _print_message(self, text: str, coloured_word: str = "", colour: str = "") -> None:
+        """Print text to stderr, folded to the terminal; colour the first `coloured_word` if colours are on."""
+        printable = remove_escapes(text)
         if self.err.isatty():
-            shown = fold(shown, columns_of(self.err))
-        if word and self.colours:
-            shown = shown.replace(word, f"\x1b[{colour}m{word}\x1b[0m", 1)
-        write_now(self.err, (CLEAR_LINE if self.live else "") + shown + "\n")
+            printable = fold(printable, terminal_columns(self.err))
+        if coloured_word and self.has_colours:
+            printable = printable.replace(coloured_word, f"\x1b[{colour}m{coloured_word}\x1b[0m", 1)
+        write_and_flush(self.err, (CLEAR_LINE if self.may_animate else "") + printable + "\n")
 
     def status(self, text: str) -> None:
         """Replace the progress line on a terminal; do nothing elsewhere."""
-        if self.live:
-            write_now(self.err, CLEAR_LINE + shorten(without_escapes(text), columns_of(self.err) - 1))
+        if self.may_animate:
+            write_and_flush(self.err, CLEAR_LINE + shorten(remove_escapes(text), terminal_columns(self.err) - 1))
 
     def fail(self, error: LoopError) -> None:
         """Print an error and its hint to stderr."""
         hint = f"\n  next: {error.hint}" if error.hint else ""
-        self._talk(f"error: {error.message}{hint}", "error", "31")
+        self._print_message(f"error: {error.message}{hint}", "error", "31")
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, wrap: int = -1) -> None:
         """Print a table to stdout. Column `wrap` (default: the last) is folded to fit the terminal."""
-        self.data("\n".join(table_lines(heads, rows, columns_of(self.out), wrap=wrap)))
+        self.data("\n".join(table_lines(heads, rows, terminal_columns(self.out), wrap=wrap)))
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question; False without a terminal."""
         if not (sys.stdin.isatty() and self.err.isatty()):
             return False
-        write_now(self.err, f"{without_escapes(question)} [y/N] ")
+        write_and_flush(self.err, f"{remove_escapes(question)} [y/N] ")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -177,40 +177,45 @@ def fold(text: str, columns: int) -> str:
 
     folded = []
     for line in text.split("\n"):
-        indent = " " * (len(line) - len(line.lstrip(RIM)) + 2)
-        glued = _COMMAND.sub(lambda command: command[0].replace(" ", _GLUE), line)
+        indent = " " * (len(line) - len(line.lstrip(TREE_PREFIX)) + 2)
+        unbreakable = _COMMAND_AT_END.sub(lambda command: command[0].replace(" ", _NO_BREAK), line)
         folded += textwrap.wrap(
-            glued, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+            unbreakable, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
         ) or [""]
-    return "\n".join(folded).replace(_GLUE, " ")
+    return "\n".join(folded).replace(_NO_BREAK, " ")
 
 
-def shorten(text: str, room: int) -> str:
-    """`text` on one line of at most `room` characters, cut with `...`."""
+def shorten(text: str, columns: int) -> str:
+    """`text` on one line of at most `columns` characters, cut with `...`."""
     line = " ".join(text.split())
-    return line if len(line) <= room else line[: max(room - 3, 0)] + "..."
+    return line if len(line) <= columns else line[: max(columns - 3, 0)] + "..."
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """Format a table as lines of at most `columns` characters: fold column `wrap` first, then the widest.
+    """Format a table as lines of at most `columns` characters: narrow column `wrap` first, then the widest.
 
-    Only column `wrap` may break long words.
+    Only column `wrap` may break long words. No column gets narrower than 12 characters.
     """
     import textwrap
 
     wrap %= len(heads)
-    cells = [[without_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
-    words = [max((len(word) for row in cells for word in row[i].split()), default=0) for i in range(len(heads))]
-    least = [max(12, 0 if i == wrap else words[i]) for i in range(len(heads))]
-    over = sum(widths) + 2 * (len(heads) - 1) - columns
-    for i in (wrap, *sorted(range(len(heads)), key=lambda column: -widths[column])):
-        cut = max(0, min(over, widths[i] - least[i]))
-        widths[i], over = widths[i] - cut, over - cut
+    table = [[remove_escapes(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
+    widths, min_widths = list[int](), list[int]()
+    for number, cells in enumerate(zip(*table, strict=True)):
+        longest_word = max((len(word) for cell in cells for word in cell.split()), default=0)
+        widths.append(max(map(len, cells)))
+        min_widths.append(12 if number == wrap else max(12, longest_word))
+    excess = sum(widths) + 2 * (len(heads) - 1) - columns  # Two spaces between columns.
+    widest_first = sorted(range(len(heads)), key=lambda number: -widths[number])
+    for number in (wrap, *widest_first):
+        reduction = max(0, min(excess, widths[number] - min_widths[number]))
+        widths[number] -= reduction
+        excess -= reduction
     lines = []
-    for row in cells:
-        fits = zip(row, widths, strict=True)
-        folded = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
+    for row in table:
+        folded = []
+        for cell, width in zip(row, widths, strict=True):
+            folded.append([cell] if len(cell) <= width else textwrap.wrap(cell, width) or [""])
         for parts in zip_longest(*folded, fillvalue=""):
             lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
     return lines

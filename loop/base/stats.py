@@ -28,20 +28,20 @@ def times(value: float, decimals: int = 2) -> str:
 
 CONFIDENCE = 0.99
 """Confidence of every interval in a report."""
-CLIP = 3.0
+CLIP_DEVIATIONS = 3.0
 """Standard deviations from the median at which values are clipped: 3 in 1,000 of normal values."""
-NEAR = 0.002
+NEVER_OUTLIER = 0.002
 """A log ratio within 0.2 % of the median is never an outlier: a coarse clock can make most equal."""
-FEWEST = 5
+MIN_VALUES = 5
 """Minimum number of values for outlier detection."""
-AGREE = 0.7
+MIN_SHARE_WITHIN = 0.7
 """Minimum share of values within the clip; otherwise no value counts as an outlier."""
 
 
-def total_known(parts: Sequence[float | None]) -> float | None:
+def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
     """The sum; None if any part is None."""
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    known_summands = [part for part in summands if part is not None]
+    return sum(known_summands) if len(known_summands) == len(summands) else None
 
 
 def median(values: Sequence[float]) -> float:
@@ -63,8 +63,8 @@ class Clipped:
     """Values with outliers clipped, so that no single outlier moves their mean far."""
 
     values: tuple[float, ...]
-    """In input order, each at most `CLIP` deviations from the median."""
-    beyond: int
+    """In input order, each at most `CLIP_DEVIATIONS` deviations from the median."""
+    clipped_count: int
 
     @property
     def mean(self) -> float:
@@ -72,46 +72,48 @@ class Clipped:
         return fmean(self.values)
 
 
-def winsorised(values: Sequence[float]) -> Clipped:
-    """Clip (winsorise) log ratios at `CLIP` deviations from the median; `beyond` counts the clipped ones.
+def winsorise(values: Sequence[float]) -> Clipped:
+    """Clip (winsorise) log ratios that lie more than `CLIP_DEVIATIONS` deviations from their median.
 
-    One deviation is 1.4826 times the median absolute deviation. Values stay unchanged if there are fewer
-    than `FEWEST`, or if less than a share `AGREE` lies within: the median may then be wrong itself.
+    One deviation is 1.4826 times the median absolute deviation. All values stay if there are fewer than
+    `MIN_VALUES`, or if less than a share `MIN_SHARE_WITHIN` lies within: then the median may be wrong.
     Source: Tukey and McLaughlin 1963 (Winsorised variance); Hampel 1974 (median absolute deviation).
     """
     unchanged = Clipped(tuple(values), 0)
-    if len(values) < FEWEST:
+    if len(values) < MIN_VALUES:
         return unchanged
-    middle = median(values)
-    reach = max(CLIP * 1.4826 * median([abs(value - middle) for value in values]), NEAR)
-    beyond = sum(abs(value - middle) > reach for value in values)
-    if len(values) - beyond < AGREE * len(values):
+    centre = median(values)
+    deviation = 1.4826 * median([abs(value - centre) for value in values])
+    max_distance = max(CLIP_DEVIATIONS * deviation, NEVER_OUTLIER)
+    clipped_count = sum(abs(value - centre) > max_distance for value in values)
+    if len(values) - clipped_count < MIN_SHARE_WITHIN * len(values):
         return unchanged
-    return Clipped(tuple(min(max(value, middle - reach), middle + reach) for value in values), beyond)
+    low, high = centre - max_distance, centre + max_distance
+    return Clipped(tuple(min(max(value, low), high) for value in values), clipped_count)
 
 
 def ratio_interval(
-    logs: Sequence[float], confidence: float = CONFIDENCE, shared: float = 0.0
+    log_ratios: Sequence[float], confidence: float = CONFIDENCE, shared_variance: float = 0.0
 ) -> tuple[float, float, float]:
     """Ratio and confidence interval, as (ratio, low, high), from log ratios of two or more rounds.
 
     Student's t on the clipped values. Clipped outliers count for the mean, not for the certainty: with h
     of n values unclipped it has h - 1 degrees of freedom and the standard error s n / (h sqrt(n)) (Yuen
-    1974, "The two-sample trimmed t"). Without outliers it is the usual t interval. `shared`: variance
-    of the mean log ratio that all rounds have in common, added to the error.
+    1974, "The two-sample trimmed t"). Without outliers it is the usual t interval. `shared_variance`:
+    variance of the mean log ratio that all rounds have in common, added to the error.
     """
-    sample = winsorised(logs)
-    count, within = len(logs), len(logs) - sample.beyond
-    error = math.hypot(stdev(sample.values) * math.sqrt(count) / within, math.sqrt(shared))
+    sample = winsorise(log_ratios)
+    count, unclipped = len(log_ratios), len(log_ratios) - sample.clipped_count
+    error = math.hypot(stdev(sample.values) * math.sqrt(count) / unclipped, math.sqrt(shared_variance))
     mean = sample.mean
-    half = t_quantile(0.5 + confidence / 2, max(within - 1, 1)) * error
-    return math.exp(mean), math.exp(max(mean - half, -700.0)), math.exp(min(mean + half, 700.0))
+    half_width = t_quantile(0.5 + confidence / 2, max(unclipped - 1, 1)) * error
+    return math.exp(mean), math.exp(max(mean - half_width, -700.0)), math.exp(min(mean + half_width, 700.0))
 
 
 def t_cdf(t: float, freedom: float) -> float:
     """Probability that Student's t with `freedom` degrees is below `t` (Abramowitz and Stegun 26.7.1)."""
-    tail = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-    return 1 - tail if t > 0 else tail
+    tail_probability = 0.5 * incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+    return 1 - tail_probability if t > 0 else tail_probability
 
 
 @functools.cache
@@ -144,8 +146,8 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - incomplete_beta(b, a, 1 - x)
-    front = a * math.log(x) + b * math.log1p(-x) - math.lgamma(a) - math.lgamma(b) + math.lgamma(a + b)
-    return math.exp(front) / (a * _beta_fraction(a, b, x))
+    factor = a * math.log(x) + b * math.log1p(-x) - math.lgamma(a) - math.lgamma(b) + math.lgamma(a + b)
+    return math.exp(factor) / (a * _beta_fraction(a, b, x))
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:

@@ -12,7 +12,7 @@ from typing import cast, get_args
 from loop.base.documents.files import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
-from loop.base.places import refuse_unnamed
+from loop.base.places import require_named_target
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import was_good
 from loop.bisect.candidates import Line, lines_from, program_names, read_line
@@ -85,7 +85,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
         why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-        error.found, error.exit_code = to_plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
+        error.partial_results, error.exit_code = to_plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
         raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
@@ -130,7 +130,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower or wrong, by today's gate and workloads."""
     if hosted() is None:  # A hosted machine gets its target by name.
-        refuse_unnamed(request.target, Path.cwd(), "search")
+        require_named_target(request.target, Path.cwd(), "search")
     if request.metric not in get_args(Metric):
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
@@ -213,7 +213,7 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             except MachineFailure as failure:
-                raise failure.then("run the same command again: it goes on") from failure
+                raise failure.with_instruction("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
             if builder is not None and not announced and len(builder.builds) > 1 and builder.read:

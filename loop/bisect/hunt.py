@@ -12,7 +12,7 @@ from typing import Literal
 
 import psutil
 
-from loop.base.machine_failures import Folders, Gauge
+from loop.base.machine_failures import Folders, FolderWatch
 from loop.base.places import state_folder
 from loop.base.processes import Tick
 from loop.bisect.candidates import Builder, Line, Untestable, merged_lines, program_names, sources, with_branches
@@ -115,10 +115,10 @@ class Hunt:
         """
         candidate, against = self.line.ends[attempt.commit], self.line.ends[attempt.against]
         standing = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {attempt.why}"
-        gauge, begun = Gauge(Folders.of()), time.monotonic()
+        gauge, begun = FolderWatch(Folders.of()), time.monotonic()
 
         def see(tick: Tick) -> Tick:
-            gauge.tick()
+            gauge.measure_if_due()
             return Tick(f"{standing}; {tick.note}")
 
         values, reason = tuple[float, ...](), ""
@@ -129,7 +129,7 @@ class Hunt:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
-        if failure := gauge.failure(bad=status != "measured" or 0.0 in values, text=reason):
+        if failure := gauge.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
             raise failure
         probe = Probe(
             commit=candidate.commit,

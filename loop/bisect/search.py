@@ -25,7 +25,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean, stdev
 from typing import Literal
 
-from loop.base.stats import median, significant, winsorised
+from loop.base.stats import median, significant, winsorise
 from loop.bisect.model import Culprit, Key, Problem, SearchEnd, Try
 from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
@@ -330,7 +330,7 @@ class Pairs(Observations):
         claim, values = self.claims[key], self.fresh.get((key, key[0]), [])
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
-        kept = winsorised(values).values
+        kept = winsorise(values).values
         variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
         evidence = e_value(kept, ABOVE * claim.step, variance)
         if evidence >= NEEDED:
@@ -351,7 +351,7 @@ class Pairs(Observations):
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
         """Mean of the confirming pairs; and whether a significant part of the step remains."""
-        pairs = winsorised(self.fresh[key, key[0]]).values
+        pairs = winsorise(self.fresh[key, key[0]]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, unsure = self.whole(low, high)
         sides = [ends for ends in ((low, key[1]), (key[0], high)) if len(self.builds(*ends)) > 1]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files
-from loop.base.processes import Completed, Tick, environment, run
+from loop.base.processes import Completed, Tick, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import (
     ENGLISH,
@@ -82,13 +82,13 @@ def how_to_install(compiler: str) -> str:
 def compiler_failure(done: Completed, what: str) -> BuildFailed:
     """The error for a failed compiler run. `what`: `read` or `compile`, for the message."""
     message = first_error(done.errors) or first_error(done.output)
-    message = message or f"{done.command[0]} could not {what} the sources ({done.how})"
+    message = message or f"{done.command[0]} could not {what} the sources ({done.ending})"
     hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
     hint = next(iter(hints), "mend the line named above, then run the same command again")
     if done.timed_out:
-        message, hint = f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source"
+        message, hint = f"the compiler was {done.ending}", "raise `limit_s` of the step, or simplify the source"
     elif done.code < 0 or done.code == 127:
-        message = f"{done.command[0]}: {done.how}"
+        message = f"{done.command[0]}: {done.ending}"
     return BuildFailed(message[:LONGEST], hint, done.errors)
 
 
@@ -343,7 +343,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
     command = [*_base(variant, include), "-M", *variant.sources]
     completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
-    if not completed.ok:
+    if not completed.succeeded:
         raise compiler_failure(completed, "read")
     files = sorted(set(known_builds.dependencies_in(completed.output)))
     contents: list[tuple[str, str]] = []
@@ -369,7 +369,7 @@ def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
 
 def seen_environment() -> dict[str, str]:
     """Variables of `loop`'s environment that can change a compiler's output."""
-    return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
+    return {name: value for name, value in {**child_environment(), **ENGLISH}.items() if name in SEEN}
 
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
@@ -525,11 +525,11 @@ def _compile(
             env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
             completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
             refused = [option for option in flags_of_lists if option in completed.errors]
-            if completed.ok or not refused:
+            if completed.succeeded or not refused:
                 break
             for option in refused:
                 del flags_of_lists[option]
-        if not completed.ok:
+        if not completed.succeeded:
             raise compiler_failure(completed, "compile")
         if not (place / LIBRARY).is_file():
             why = f"{compiler} ended well and wrote no library"

@@ -18,8 +18,8 @@ from typing import Any
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError, WorkFailed, remark_once
-from loop.base.locks import own_folder
-from loop.base.places import who_else_may_write
+from loop.base.locks import locked_temporary_folder
+from loop.base.places import explain_foreign_access
 from loop.base.processes import Tick, run
 from loop.library.trust import named_by
 from loop.model.target import CAbiVariant
@@ -237,7 +237,7 @@ class KnownBuild:
 def find_known(question: str, folder: Path, cache: Path) -> KnownBuild | None:
     """Record of the build of the current files in `folder`; its library may be missing."""
     for path in _by_age(cache / QUESTIONS / question):
-        if why := who_else_may_write(path):
+        if why := explain_foreign_access(path):
             remark_once(f"{path} is not used: {why}")
             continue
         try:
@@ -275,7 +275,7 @@ def remember_build(question: str, known: KnownBuild, cache: Path) -> None:
 
 def whole_build(folder: Path) -> Record | None:
     """Record of a finished build; None if its library is damaged, or if others can change it."""
-    if why := who_else_may_write(folder / LIBRARY) or who_else_may_write(folder / RECORD):
+    if why := explain_foreign_access(folder / LIBRARY) or explain_foreign_access(folder / RECORD):
         remark_once(f"{folder} is not used: {why}")
         return None
     try:
@@ -310,7 +310,7 @@ def new_folder(cache: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            folder = stack.enter_context(own_folder(cache, ".making-"))
+            folder = stack.enter_context(locked_temporary_folder(cache, ".making-"))
         except OSError as error:
             raise _unusable(cache, error) from error
         yield folder
@@ -357,7 +357,7 @@ def move_to_place(folder: Path, place: Path, cache: Path, is_there: Callable[[],
 
     If another session stored the same build first (`is_there`), its folder stays.
     """
-    with own_folder(cache, ".old-") as doomed:
+    with locked_temporary_folder(cache, ".old-") as doomed:
         try:
             if place.exists():
                 place.rename(doomed / "old")

@@ -58,7 +58,7 @@ def whole_output(command: Sequence[str], note: str) -> Generator[Tick, None, str
         file = Path(folder) / "output"
         to_file = ["sh", "-c", 'exec "$@" > "$0"', str(file), *command]
         done: Completed = yield from run(to_file, limit_s=LIMIT_S, env={"LC_ALL": "C"}, note=note)
-        return file.read_text(errors="replace") if done.ok else None
+        return file.read_text(errors="replace") if done.succeeded else None
 
 
 def same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:

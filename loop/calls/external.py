@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loop.base.processes import unbound_memory
+from loop.base.processes import lift_memory_limit
 from loop.calls.call import Call, CommandTerms, Refused, TensorFile
 from loop.calls.invocation import Places, Prepared, Run, Stage
 
@@ -109,7 +109,7 @@ class ExternalCall(Prepared):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
-                preexec_fn=unbound_memory,
+                preexec_fn=lift_memory_limit,
             )
         except (FileNotFoundError, PermissionError) as error:
             raise Refused(f"cannot run {self.command[0]}: {error.strerror}") from error

@@ -56,9 +56,9 @@ def _run_command_line() -> None:
     is_help = "--help" in sys.argv or "-h" in sys.argv
     same_first_word = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
     if not is_help and any("device" in command.parameter_names for command in same_first_word):
-        from loop.base.processes import leave_nothing_behind
+        from loop.base.processes import end_children_at_exit
 
-        leave_nothing_behind()
+        end_children_at_exit()
         if "--device=cuda" in sys.argv:  # A job needs torch: import it in parallel.
             from loop.workers.nursery import Nursery
 
@@ -120,12 +120,12 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
-        from loop.base.machine_failures import Folders, failure_behind
+        from loop.base.machine_failures import Folders, find_machine_failure
 
-        failure = failure_behind(error, Folders.of())
+        failure = find_machine_failure(error, Folders.of())
         if failure is not None:
             is_explained = isinstance(error, MachineFailure)  # Its hint already says what to do.
-            raise (failure if is_explained else failure.then("run the same command again")) from error
+            raise (failure if is_explained else failure.with_instruction("run the same command again")) from error
         if isinstance(error, LoopError):
             raise
         if isinstance(error, FileNotFoundError) and error.filename is None:  # As os.getcwd raises it.

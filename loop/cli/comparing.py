@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import UsageError, WorkFailed
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.screen import Screen
 from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.index import SessionResults
@@ -20,7 +20,7 @@ MOST = len(LETTERS)
 
 def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Print a comparison of 2 to `MOST` sessions, in the order of `names`, as a table or as JSON."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     if not 2 <= len(names) <= MOST:
         hint = "loop sessions compare last~1 last"
         raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST}", hint=hint)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
-from loop.base.places import config_folder, project
+from loop.base.places import config_folder, find_project
 from loop.base.screen import Screen
 from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
 from loop.jobs import folder as folders
@@ -122,7 +122,7 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    listed = machines.hosts(hosts_folder(project(target, Path.cwd())))
+    listed = machines.hosts(hosts_folder(find_project(target, Path.cwd())))
     return HostList(hosts=tuple(map(OneHost.from_listed, listed.values())))
 
 
@@ -131,7 +131,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 
     Raises UsageError for a machine on which a job runs: it uses the loop that would be replaced.
     """
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal_text(here)
@@ -160,7 +160,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
     for listed in hosts:
         if listed.host.stop is None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-from loop.base.errors import LoopError, UsageError, one_of
-from loop.base.places import MANIFEST, Project, project, shipped
+from loop.base.errors import LoopError, UsageError, list_choices
+from loop.base.places import MANIFEST, Project, find_project, shipped
 
 Completion = Callable[[typer.Context, str], list[str]]
 KIND_BY_COMPLETION: dict[Completion, str] = {}
@@ -28,8 +28,8 @@ def known_names(kind: str, here: Project) -> list[str]:
         ids = [head.parent.name for head in here.sessions.glob("*/session.json")]
         return ["last", *sorted(ids, reverse=True)]  # An id begins with its date: the newest first.
     if kind in FOLDERS:
-        shipped_folder, own_folder = FOLDERS[kind]
-        folders = filter(None, (shipped(shipped_folder), here.own(own_folder)))
+        shipped_folder, locked_temporary_folder = FOLDERS[kind]
+        folders = filter(None, (shipped(shipped_folder), here.own(locked_temporary_folder)))
         return [path.stem for folder in folders for path in sorted(folder.glob("*.yaml"))]
     import yaml
 
@@ -47,7 +47,7 @@ def _completion(kind: str) -> Completion:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         target = ctx.params.get("target")
         try:
-            names = known_names(kind, project(Path(target) if target else None, Path.cwd()))
+            names = known_names(kind, find_project(Path(target) if target else None, Path.cwd()))
         except (LoopError, OSError, ValueError):
             return []
         return [name for name in names if name.startswith(incomplete)]
@@ -77,14 +77,14 @@ def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -
     target = values.get("target")
     if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
         if not target.exists():
-            project(target, Path.cwd())  # Raises. A task in another format is checked elsewhere.
+            find_project(target, Path.cwd())  # Raises. A task in another format is checked elsewhere.
         return
     for parameter in parameters:
         value = values.get(parameter.name)
         kind = KIND_BY_COMPLETION.get(parameter.annotation.__metadata__[0].autocompletion)
         if not value or kind is None:
             continue
-        here = project(target, Path.cwd())
+        here = find_project(target, Path.cwd())
         names = known_names(kind, here)
         for name in (value,) if isinstance(value, str) else value:
             if names and name not in names and not _may_be_valid(kind, name, names, here):

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
-from loop.base.locks import Held, is_locked, locked
-from loop.base.places import PACKAGE, Project, project, state_folder
+from loop.base.locks import LockHeld, is_locked, locked
+from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
 from loop.base.screen import Screen
 from loop.cli.command import Command
@@ -104,7 +104,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
             there.cancel(folder.id)
         try:
             stack.enter_context(locked(folder.path / LOCK))
-        except Held as busy:
+        except LockHeld as busy:
             if not cancel:
                 raise
             screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
@@ -255,7 +255,7 @@ def keep_or_stop_machine(
         rows = index.rows(Path(sent.sessions), last=index.LOOKED_BACK)
         measured = [row for row in rows if not row.recorded and row.device == device]
         restart = decisions.restart_of(measured, device)
-        card = rates(project(Path(sent.project) if sent.project else None, Path.cwd()))
+        card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop_cost = None
         if restart:
             stop_cost = decisions.stop_cost(*restart, rate_usd, *decisions.who_waits(card, None))
@@ -280,7 +280,7 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
         screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
         return
     is_of_project = target is not None and host.path.parent == Path(target)
-    if is_of_project and not is_trusted(project(host.path.parent, Path.cwd())):
+    if is_of_project and not is_trusted(find_project(host.path.parent, Path.cwd())):
         hint = f"look at it, then: loop trust {target}, and loop hosts stop {host.name}"
         raise WorkFailed(still_costs(host, f"`{stop}` of a project has not been allowed"), hint)
     screen.say(f"stopping {host.name}: {stop}")

@@ -39,7 +39,7 @@ class PatternList(TypedDict):
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Print all patterns, or the matches of `words`, best first. Returns 1 if none matches."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     if words:
         rows = _search(" ".join(words), here, screen)
         if not rows and not as_json:

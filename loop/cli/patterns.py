@@ -11,7 +11,7 @@ from loop.actions import ACTIONS
 from loop.base.documents import write_atomic
 from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
-from loop.base.places import PACKAGE, project
+from loop.base.places import PACKAGE, find_project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, gather_statistics, statistics_lines
@@ -66,7 +66,7 @@ class ShownPattern(Printed, Pattern):
 
 def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern with its statistics. Raises LoopError for an unknown name."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     read = definitions.choose(definitions.patterns(here), name, "pattern")
     statistics = gather_statistics(here, {name: read})[name]
     return ShownPattern(file=str(read.path), statistics=statistics, **dict(read.value))
@@ -85,7 +85,7 @@ class PlanList(Printed):
 
 def list_plans(target: Path | None) -> PlanList:
     """The plans of a project."""
-    plans = definitions.plans(project(target, Path.cwd()))
+    plans = definitions.plans(find_project(target, Path.cwd()))
     return PlanList(plans=tuple(read.value for read in plans.values()))
 
 
@@ -141,7 +141,7 @@ def _check_file(path: Path, target: Path | None) -> int:
             raise UsageError(f"{path}: no .yaml file there")
         return sum(_check_file(file, target) for file in files)
     if path.name == "target.yaml":
-        targets.target(project(path, Path.cwd()))
+        targets.target(find_project(path, Path.cwd()))
         return 1
     grandparent = path.resolve().parent.parent  # Of my-kernel/patterns/mine.yaml, my-kernel.
     if target is None and (grandparent / "target.yaml").is_file():
@@ -152,7 +152,7 @@ def _check_file(path: Path, target: Path | None) -> int:
         complaints = check_plan(plan, setting.patterns, plan_names, setting.target.variants)
     else:
         pattern = definitions.read_file(path, Pattern)
-        patterns = {**definitions.patterns(project(target, Path.cwd())), pattern.value.name: pattern}
+        patterns = {**definitions.patterns(find_project(target, Path.cwd())), pattern.value.name: pattern}
         complaints = check_pattern(pattern, patterns, {})
     if complaints:
         raise DefinitionError(complaints)

@@ -7,7 +7,7 @@ from typing import NotRequired
 from typing_extensions import TypedDict
 
 from loop.base.locks import is_locked
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.screen import Screen, seconds_text
 from loop.store import index
 from loop.store.index import SessionListing
@@ -43,7 +43,7 @@ class SessionList(TypedDict):
 
 def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Print all sessions, oldest first, then name damaged folders."""
-    root = project(target, Path.cwd()).sessions
+    root = find_project(target, Path.cwd()).sessions
     listed = index.listing(root)
     rows = [_row(session, root) for session in listed]
     if as_json:
@@ -103,7 +103,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     from loop.session.recorded import ShownSession
     from loop.store import sessions
 
-    root = project(target, Path.cwd()).sessions
+    root = find_project(target, Path.cwd()).sessions
     imported = recorded.find(root, name)
     if imported is not None:
         return recorded.show(imported, screen, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Literal
 from loop.base.documents import to_json
 from loop.base.errors import LoopError
 from loop.base.locks import is_locked
-from loop.base.places import Project, project
+from loop.base.places import Project, find_project
 from loop.base.screen import Screen
 from loop.learning.next_plan import ALL_JUDGED
 from loop.library.rates import rates
@@ -194,7 +194,7 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     A mistake in a definition replaces the proposal of a next session.
     """
     now = now or datetime.datetime.now(datetime.UTC)
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     card = rates(here)
     listed = [row for row in index.listing(here.sessions) if not row.recorded]
     unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]

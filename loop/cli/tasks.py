@@ -366,7 +366,7 @@ class Audit:
             rounds=ROUNDS,
             first_failure_only=True,
         )
-        finished, _ = _run_steps(bench, Screen(quiet=True))
+        finished, _ = _run_steps(bench, Screen(is_quiet=True))
         return {name: gate_verdict_on(name, finished) for name in names}
 
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from loop import __version__
 from loop.base.documents import to_json, write_atomic
-from loop.base.documents.files import unusable_file
+from loop.base.documents.files import file_error
 from loop.base.errors import ERROR_CODES, EXIT_CODES, ExitCode, UsageError
 from loop.base.places import shipped
 from loop.base.screen import Screen
@@ -92,7 +92,7 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
         except UnicodeDecodeError as error:
             raise UsageError(f"{here / place}: is no UTF-8 text", hint="save it as UTF-8") from error
         except OSError as error:
-            raise unusable_file(here / place, "read", error) from error
+            raise file_error(here / place, "read", error) from error
     for place in SKILLS:
         if before[place] and BEGIN not in before[place]:
             raise UsageError(f"{here / place}: it is not loop's, and stays", hint="move it away")
@@ -120,7 +120,7 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
             (here / place).parent.mkdir(parents=True, exist_ok=True)
             write_atomic((here / place).resolve(), after[place])
         except OSError as error:
-            raise unusable_file(here / place, "written", error) from error
+            raise file_error(here / place, "written", error) from error
     if as_json:
         screen.data(to_json(answer))
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE

@@ -19,7 +19,7 @@ from typer import Argument, Option
 from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import EXIT_CODES, UsageError
 from loop.base.locks import is_locked
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.cli.command import Command, default_of
@@ -68,7 +68,7 @@ class WaitingChange:
 
 def waiting_session(session: str, target: Path | None) -> WaitingChange:
     """The waiting session and its brief. Raises Untrusted, and UsageError if it waits for no change."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     folder = find(here.sessions, session)
     if not trust.is_trusted(here):
         raise trust.refusal_text(here)
@@ -329,7 +329,7 @@ class Tool:
         """Run the command in this process, and return what `--json` prints. Only for commands that read."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
-        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
+        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True))
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
     def words(self, values: Mapping[str, Any]) -> list[str]:

@@ -97,7 +97,7 @@ def _gpumode_read(results: StepResults) -> Verdict:
     }
     for mode, values in result.items():
         if "check" not in values:
-            last = (results[-1][1].errors.strip().splitlines() or [results[-1][1].how])[-1]
+            last = (results[-1][1].errors.strip().splitlines() or [results[-1][1].ending])[-1]
             return Verdict(status="failed", why=f"its {mode} ended without a `check`: {last}", result=result)
         if values["check"] != "pass":
             errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.base.screen import Screen, columns_of, table_lines
+from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.formats import flashinfer, flashinfer_target, gpumode, kernelbench
 from loop.formats.gpumode import target
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, hindrances
@@ -220,7 +220,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
         *(("needs", need.what) for need in needs),
         *(("note", hint) for hint in task.hints),
     ]
-    _, *lines = table_lines(("", ""), [fact for fact in facts if fact[1]], columns_of(screen.out))
+    _, *lines = table_lines(("", ""), [fact for fact in facts if fact[1]], terminal_columns(screen.out))
     screen.data("\n".join(lines))
     return ExitCode.OK
 

@@ -139,11 +139,11 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
         )
         seconds += completed.seconds
         results.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
-        if not completed.ok:
+        if not completed.succeeded:
             break
     step, completed, result = results[-1]
     if completed.timed_out:
-        verdict = Verdict(status="failed", why=f"its evaluator was {completed.how}", result=result or None)
+        verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
             verdict = evaluator.read(results)
@@ -153,7 +153,7 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
         verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
     else:
         tail = "\n".join((completed.errors or completed.output).strip().splitlines()[-TAIL:])
-        verdict = Verdict(status="failed", why=f"its evaluator gave no result: {completed.how}", result=tail)
+        verdict = Verdict(status="failed", why=f"its evaluator gave no result: {completed.ending}", result=tail)
     return verdict.model_copy(update={"command": step.command, "seconds": seconds})
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from loop.base.documents import hash_files
 from loop.base.errors import LoopError, WorkFailed
-from loop.base.locks import own_folder
+from loop.base.locks import locked_temporary_folder
 from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
@@ -530,7 +530,7 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
     commit, where = known.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
-        with own_folder(bench.cache, ".known-good-") as folder:
+        with locked_temporary_folder(bench.cache, ".known-good-") as folder:
             place = export(context.task.folder, known.commit, folder)
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):

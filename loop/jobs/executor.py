@@ -23,7 +23,7 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
-from loop.base.screen import TALKS
+from loop.base.screen import MESSAGES_VARIABLE
 from loop.jobs import folder as named
 from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, devices, devices_by_group, last_line
 from loop.model.jobs import State, Where
@@ -112,7 +112,7 @@ def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
             stdout=out,
             stderr=talk,
             cwd=job.folder or folder.path / named.SRC,
-            env={**os.environ, **env, **own, TALKS: "1", "PYTHONPATH": python_path()},
+            env={**os.environ, **env, **own, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()},
             start_new_session=True,
         )
     begun, beats = time.monotonic(), -1

@@ -33,7 +33,7 @@ from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
-from loop.base.processes import name_of
+from loop.base.processes import process_name
 from loop.machine.gpus import gpus
 from loop.machine.machine import installed, processor_identity
 from loop.model.base import Model
@@ -189,11 +189,11 @@ class JobFolder:
 
     def write_runner(self, pid: int) -> None:
         """Note the process that runs the job: number, start time, boot id, pid namespace."""
-        write_atomic(self.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
+        write_atomic(self.path / PID, f"{process_name(pid)} {_system()}", durable=False)
 
     def end(self, code: int) -> int:
         """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
-        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), lasting=False)
+        write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False)
         write_atomic(self.path / RC, str(int(code)))
         return int(code)
 
@@ -228,7 +228,7 @@ class JobFolder:
         """True if process `runner` still runs: ask this system, or read another's heartbeat."""
         name, _, system = runner.partition(" ")
         if system == _system():
-            return bool(name) and name_of(int(name.partition("-")[0])) == name
+            return bool(name) and process_name(int(name.partition("-")[0])) == name
         mark = self.path / ".now"
         with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
             mark.touch()

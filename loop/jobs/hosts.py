@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from loop.base.documents import did_you_mean
 from loop.base.documents.complaints import quote
 from loop.base.errors import UsageError
-from loop.base.places import config_folder, who_else_may_write
+from loop.base.places import config_folder, explain_foreign_access
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE
 from loop.model.base import Model
@@ -94,7 +94,7 @@ def hosts(project: Path | None) -> dict[str, Listed]:
     line; UsageError if other users can change the user's own file, because it names commands.
     """
     own = config_folder() / FILE
-    if own.is_file() and (why := who_else_may_write(own)):
+    if own.is_file() and (why := explain_foreign_access(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
     return {**_listed(own), **(_listed(project / FILE) if project is not None else {})}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
-from loop.base.locks import own_folder
+from loop.base.locks import locked_temporary_folder
 from loop.base.places import PACKAGE, private_folder, shipped
 from loop.base.processes import die_with_parent
 from loop.jobs.hosts import Listed
@@ -87,7 +87,7 @@ class Connection:
         parent = private_folder("ssh")
         if len(os.fsencode(parent)) > LONGEST_FOLDER:
             parent = Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp")))
-        self._socket = self._rooms.enter_context(own_folder(parent, "s")) / "s"
+        self._socket = self._rooms.enter_context(locked_temporary_folder(parent, "s")) / "s"
 
     def __enter__(self) -> "Connection":
         return self
@@ -173,7 +173,7 @@ class Connection:
         self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], b"")
 
     def _rsync(self, words: Sequence[str], stdin: bytes) -> None:
-        """Run rsync with these arguments. Raises the error of `_error` if it fails."""
+        """Run rsync with these arguments. Raises the error of `_definition_error` if it fails."""
         always = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial", "-e", shlex.join(self._ssh)]
         code, _, errors = self._done(["rsync", *always, *words], COPY_S, stdin)
         if code:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
-from loop.base.locks import Held
+from loop.base.locks import LockHeld
 from loop.jobs import folder as named
 from loop.jobs.folder import SESSIONS, JobFolder, every_job, read_text
 from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, package_digest, package_files
@@ -247,7 +247,7 @@ class Seen:
         return not self.more and self.state not in ("queued", "running")
 
 
-class Busy(Held):
+class Busy(LockHeld):
     """Another job runs in the project's folder on that machine."""
 
     def __init__(self, host: str, job: str) -> None:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
 from loop.base.documents.complaints import Place
-from loop.base.errors import DefinitionError, UsageError, one_of
+from loop.base.errors import DefinitionError, UsageError, list_choices
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.library.earlier import upgrade
@@ -35,7 +35,7 @@ class Read(Generic[T]):
 def folders(name: str, project: Project) -> list[Path]:
     """Folders of definitions of one kind (`patterns`, `plans`): bundled first, then the project's."""
     bundled = shipped({"plans": "sessions/plans"}.get(name, name))
-    own = project.own(name)
+    own = project.definitions_folder(name)
     return [bundled, own] if own else [bundled]
 
 
@@ -79,7 +79,7 @@ def check_expression(
     for name in sorted(names):
         if name not in known and name.split(".")[0] not in known:
             close = nearest(name, sorted(known))
-            hint = f"did you mean {close[0]!r}?" if close else one_of(sorted(known), "no name is known here")
+            hint = f"did you mean {close[0]!r}?" if close else list_choices(sorted(known), "no name is known here")
             yield complain(document, place, "a known name", repr(name), hint)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
 from loop.base.documents.complaints import Place
-from loop.base.errors import DefinitionError, one_of
+from loop.base.errors import DefinitionError, list_choices
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
@@ -176,7 +176,7 @@ class _Checks:
                 where = (*place, name, tensor)
                 if tensor not in inputs:
                     nothing = "a name from `inputs`, which is empty: its generator makes the values"
-                    self.say(where, one_of(inputs, nothing), repr(tensor), key=True)
+                    self.say(where, list_choices(inputs, nothing), repr(tensor), key=True)
                 elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
                     expected = f"a dimension of {tensor} ({inputs[tensor]})"
                     self.say((*where, "nan_along"), expected, repr(fill.nan_along))

@@ -21,10 +21,10 @@ from loop.base.places import (
     JOBS,
     WORKTREES,
     Project,
+    explain_foreign_access,
     shipped,
     state_folder,
     tasks_folder,
-    who_else_may_write,
 )
 from loop.library.definitions import read_file
 from loop.library.hosted import FILE as HOSTS
@@ -207,7 +207,7 @@ class Granted(RootModel[dict[_Folder, _Digest]]):
     def read(cls) -> dict[str, str]:
         """Read the grants; empty, with a message, if the file is damaged or others may write it."""
         path = state_folder() / FILE
-        if why := who_else_may_write(path):
+        if why := explain_foreign_access(path):
             remark_once(f"{path} is not used: {why}; nothing is allowed")
             return {}
         try:
@@ -264,9 +264,9 @@ def what_runs(project: Project) -> Iterator[str]:
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
     yield from _components(target)
-    if folder := project.own("patterns"):
+    if folder := project.definitions_folder("patterns"):
         yield from _commands(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
-    if folder := project.own("templates"):
+    if folder := project.definitions_folder("templates"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
 

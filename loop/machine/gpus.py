@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from loop.base.processes import environment, python_path
+from loop.base.processes import child_environment, python_path
 from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
@@ -101,7 +101,7 @@ def ask_early() -> None:
         ASKED.append(
             subprocess.Popen(
                 [sys.executable, "-P", "-m", "loop.machine.gpus_seen"],
-                env={**environment(), "PYTHONPATH": python_path()},
+                env={**child_environment(), "PYTHONPATH": python_path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from loop.base.errors import one_of
+from loop.base.errors import list_choices
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.plan import Text
@@ -132,7 +132,7 @@ class Signature(Model):
         for field, names, known, nothing in rules:
             for name in names:
                 if name not in known:
-                    raise ValueError(f"{field}: expected {one_of(known, nothing)}, got {name!r}")
+                    raise ValueError(f"{field}: expected {list_choices(known, nothing)}, got {name!r}")
         return self
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
-from loop.base.places import Project, project
+from loop.base.places import Project, find_project
 from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.library.rates import rates
@@ -33,7 +33,7 @@ WAITING: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 
 def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print each session's cost, the sums, the measured savings, and resources without a figure."""
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     rows, damaged = index.read_index(here.sessions)
     card = rates(here)
     rows = [_charged(row, card) if row.status is None and not row.recorded else row for row in rows]
@@ -127,7 +127,7 @@ def _show_ledger(ledger: Ledger, screen: Screen) -> None:
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print the rate card, with the age of each price."""
-    card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
+    card, today = rates(find_project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.all_rates:
         age, charged_at = (today - rate.as_of).days, rate.name in (card.gpu, card.waiting, card.ai)
@@ -169,7 +169,7 @@ def keep_or_stop(
     for option, value in amounts.items():
         if value is not None and not (math.isfinite(value) and 0 <= value < 1e6):
             raise UsageError(f"{option} {value:g}: expected a number from 0 to 1e+06", hint=f"{option} 5")
-    here = project(target, Path.cwd())
+    here = find_project(target, Path.cwd())
     card = rates(here)
     rate = _usd_per_hour(gpu_usd_per_hour, card, here)
     who = next((name for name in WAITING if name == waiting), None)
@@ -234,7 +234,7 @@ def _rows(here: Project) -> list[SessionRow]:
 def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print stop rules and expected values. The exit code does not depend on the decision."""
     choices = read_file(options, Options).value if options is not None else None
-    rows = _rows(project(target, Path.cwd()))
+    rows = _rows(find_project(target, Path.cwd()))
     rules = decisions.stop_rules([row for row in rows if row.device == rows[-1].device])
     weighed = decisions.weigh_all(choices, rules)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from loop.base.errors import UsageError
 from loop.base.processes import Tick
-from loop.base.stats import median, times, total_known
+from loop.base.stats import median, sum_if_all_known, times
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.base import Model
@@ -106,7 +106,7 @@ def restart_of(
             built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
             environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
             good = {step.step: step.seconds for step in reversed(row.steps) if step.status == "passed"}
-            seconds = total_known([environment, built, *map(good.get, GOOD)])
+            seconds = sum_if_all_known([environment, built, *map(good.get, GOOD)])
             restarts += [(row.environment.gpu, seconds)] if seconds is not None else []
     cold = [seconds for gpu, seconds in restarts if gpu == restarts[-1][0]][-RECENT:]
     own_s = own_restart_s(finished)
@@ -125,7 +125,7 @@ def own_restart_s(finished: Sequence[Finished]) -> float | None:
         return None
     before = sum(step.seconds for step in passed if step.pattern in (ENVIRONMENT, built[0].pattern))
     good = {step.action: step.seconds for step in reversed(passed)}
-    return total_known([before, *(good.get(f"kernel.{name}") for name in GOOD)])
+    return sum_if_all_known([before, *(good.get(f"kernel.{name}") for name in GOOD)])
 
 
 def advice(break_even_hours: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
-from loop.base.stats import total_known
+from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
 from loop.builds.known_builds import ENGLISH
 from loop.machine.machine import compiler_version
@@ -50,8 +50,8 @@ def compiler_report(
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
             completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
-            if not completed.ok:
-                why = first_error(completed.errors) or completed.how
+            if not completed.succeeded:
+                why = first_error(completed.errors) or completed.ending
                 return {}, f"the compiler's report on {source}: {why}"
             listings += listing.read_text(errors="replace")
             remarks += completed.errors
@@ -262,7 +262,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         kernel = KernelRun(
             kernel=name,
             launches=len(own),
-            us=total_known([launch.us for launch in own]),
+            us=sum_if_all_known([launch.us for launch in own]),
             registers=max((launch.registers for launch in own if launch.registers is not None), default=None),
             stalls=dict(most[:MOST_STALLS]),
             **{share: _mean([getattr(launch, share) for launch in own], weights) for share in SHARES},
@@ -272,7 +272,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         by=by,
         kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
-        us=total_known([launch.us for launch in runs]),
+        us=sum_if_all_known([launch.us for launch in runs]),
         cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,
     )
 

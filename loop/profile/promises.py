@@ -79,11 +79,11 @@ def _try(
         done = yield from run(command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH, note=note)
     lines = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
     promised = next((line.strip() for line in lines if source.says in line), None)
-    status, message = "other", first_error(done.errors) or first_error(done.output) or done.how
-    if done.ok:
+    status, message = "other", first_error(done.errors) or first_error(done.output) or done.ending
+    if done.succeeded:
         status, message = "compiled", "it compiles"
     elif done.timed_out or done.code < 0:
-        message = f"the compiler was {done.how}" if done.timed_out else f"the compiler {done.how}"
+        message = f"the compiler was {done.ending}" if done.timed_out else f"the compiler {done.ending}"
     elif promised:
         status, message = "refused", promised
     return RefusedSource.model_validate(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loop.base.documents import content_hash
 from loop.base.errors import WorkFailed, remark_once
-from loop.base.places import who_else_may_write
+from loop.base.places import explain_foreign_access
 from loop.base.processes import Tick, run
 from loop.machine.machine import compiler_version, processor_flags
 from loop.model.dtypes import Dtype
@@ -83,8 +83,8 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
     for _ in range(TRIES):
         done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
-        if not done.ok:
-            raise WorkFailed(f"{UNMEASURED}: {done.how}")
+        if not done.succeeded:
+            raise WorkFailed(f"{UNMEASURED}: {done.ending}")
         figures = json.loads(done.output)
         flops, moved = figures["flops_per_s"], figures["bytes_per_s"]
         if flops >= QUIET * figures["most_flops_per_s"]:  # Else another program shared the core.
@@ -100,7 +100,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
     program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    why = who_else_may_write(program)
+    why = explain_foreign_access(program)
     if why:
         remark_once(f"{program} is not used: {why}")
     elif program.exists():
@@ -110,7 +110,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
         binary = Path(folder) / program.name  # Renamed when complete: sessions may race.
         command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
         done = yield from run(command, limit_s=LIMIT_S, note="compiling the program that measures roofs")
-        if not done.ok:
-            raise WorkFailed(f"{UNMEASURED}: {compiler} {done.how}")
+        if not done.succeeded:
+            raise WorkFailed(f"{UNMEASURED}: {compiler} {done.ending}")
         os.replace(binary, program)
     return program

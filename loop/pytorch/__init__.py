@@ -20,7 +20,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from loop.base.errors import LoopError, UsageError
-from loop.base.places import Project, project
+from loop.base.places import Project, find_project
 from loop.calls.library import Compiled
 from loop.library import targets, trust
 from loop.library.definitions import hint_for
@@ -121,7 +121,7 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
     for another GPU or does not compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
-        chosen = project(Path(target) if target is not None else None, Path.cwd())
+        chosen = find_project(Path(target) if target is not None else None, Path.cwd())
         with _lock:
             key = (chosen.target.resolve(), variant)
             if key not in _operators:

@@ -20,7 +20,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from loop.base.screen import kind_of_text, style_sheet
+from loop.base.screen import colour_class, style_sheet
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import jinja
 
@@ -171,7 +171,7 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             token.attrs["data-sort"] = repr(value)
         token.attrs["data-head"] = heads[place]
         first = (cell.children or [cell])[0]
-        word, match = kind_of_text(cell.content), re.match("[a-z]+", first.content)
+        word, match = colour_class(cell.content), re.match("[a-z]+", first.content)
         if place and word and match and first.type == "text" and cell.children:
             rest = Token("text", "", 0, content=first.content[match.end() :])
             marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
@@ -231,7 +231,7 @@ def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str)
     names = {"title": content.title, "verdict": content.verdict, "content": content.content}
     marked = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
     template = _jinja(templates).get_template("report.html.j2")
-    return template.render(kind=kind_of_text(status), policy=policy(style, script), **marked)
+    return template.render(kind=colour_class(status), policy=policy(style, script), **marked)
 
 
 def policy(style: str, script: str) -> str:

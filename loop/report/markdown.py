@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.base.errors import ESCAPES
+from loop.base.errors import ESCAPE_SEQUENCES
 
-_ESCAPES = re.compile(ESCAPES)
+_ESCAPES = re.compile(ESCAPE_SEQUENCES)
 _KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Unicode categories to remove: controls, invisible and direction marks, surrogates, unassigned."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.base.screen import Screen, columns_of, fold
+from loop.base.screen import Screen, fold, terminal_columns
 from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, block, paragraph, picture, prose, shortened
 
@@ -117,7 +117,7 @@ def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
 
 def show(sections: Iterable[Section], screen: Screen) -> None:
     """Print sections on a terminal, folded at its width. A table that is too wide is split."""
-    room = columns_of(screen.out)
+    room = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
         heads = [text for text in (section.title, section.note) if text]
         screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, LONGEST), room) for text in heads))

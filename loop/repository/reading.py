@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from loop.base.errors import LoopError, UsageError, WorkFailed, without_escapes
+from loop.base.errors import LoopError, UsageError, WorkFailed, remove_escapes
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
 from loop.repository.git import git, read_bytes, shown_text
@@ -235,4 +235,4 @@ def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
 
 def one_line(text: str) -> str:
     """Text on one line, without terminal escape sequences."""
-    return " ".join(without_escapes(text).split())
+    return " ".join(remove_escapes(text).split())

@@ -9,7 +9,7 @@ from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
-from loop.base.screen import Screen, columns_of, table_lines
+from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.debug.explaining import diagnoses
 from loop.learning import learnings, prediction
 from loop.learning.failures import Recall
@@ -118,7 +118,7 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
 
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
-    templates = setting.project.own("templates") or shipped("templates")
+    templates = setting.project.definitions_folder("templates") or shipped("templates")
     return render_session(templates, view_of(setting, record, folder))
 
 
@@ -149,7 +149,7 @@ def tell_end(
     else:
         show(on_screen(View(record, finished)), screen)
     first = first_screen(record, finished)
-    columns = min(TABLE_WIDTH, columns_of(screen.err)) if screen.err.isatty() else TABLE_WIDTH
+    columns = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines: list[str] = []
     for section in first.further.values():
         lines += filter(None, [section.note, *(f"  {line}" for line in section.lines if section.note)])

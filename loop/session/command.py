@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.documents.files import folder_beside
+from loop.base.documents.files import folder_for_temporary
 from loop.base.errors import ExitCode, LoopError, UsageError
-from loop.base.places import project, shipped
+from loop.base.places import find_project, shipped
 from loop.base.screen import Screen
 from loop.session import closing, first_screen, recorded
 from loop.steps.setting import read_setting
@@ -36,7 +36,7 @@ def report(
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
     if form not in (*FORMATS, SUMMARY):
         raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
-    folder = find(project(target, Path.cwd()).sessions, session_id)
+    folder = find(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
@@ -58,7 +58,7 @@ def report(
         return ExitCode.OK
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    beside = folder_beside(output)
+    beside = folder_for_temporary(output)
     if os.path.realpath(output) == os.path.realpath(folder.report):  # Writes the report's checksums, too.
         folder.write_report(text, figures)
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, Stopped
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
-from loop.base.machine_failures import failure_behind
+from loop.base.machine_failures import find_machine_failure
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, Ending, broken_off
@@ -46,10 +46,10 @@ class Show:
             step, budget = event.started, seconds_text(event.started.budget_s)
             now = f"{seconds_text(event.seconds)} of about {budget}"
             self.screen.status(f"  {step.index}/{step.of} {step.step}: {event.note} ({now})")
-            if not self.screen.live and self.begun != step:
+            if not self.screen.may_animate and self.begun != step:
                 self.begun = step
                 self.screen.say(f"  begins   {step.step} (about {budget})")
-            if event.heartbeat and not self.screen.live:
+            if event.heartbeat and not self.screen.may_animate:
                 self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
         elif isinstance(event, StepEnded):
             self._ended(event)
@@ -67,7 +67,7 @@ class Show:
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
         text = f" {record.step} ({took}{again}): {record.message}"
-        self.screen.outcome(record.status, text, before="  ", room=8)
+        self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
         for line in self.recall(record) if record.status == "failed" else ():
@@ -106,7 +106,7 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
                     raise_if_signalled()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            stop = error if isinstance(error, Stopped) else failure_behind(error, walk.folders)
+            stop = error if isinstance(error, Stopped) else find_machine_failure(error, walk.folders)
             if stop is None:
                 raise
             ending = broken_off(stop)

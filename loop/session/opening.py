@@ -11,7 +11,7 @@ from loop.actions import ACTIONS
 from loop.agents.proposing import AiGiven
 from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError, UsageError
-from loop.base.expressions import WORDS
+from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import expected_text, in_parentheses
 from loop.library import definitions, targets
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
@@ -36,7 +36,7 @@ SESSION_NAMES = {
     for name in ("minutes", "usd", "overrun", "speedup", "wrong", "regressed", "unverified", "unemulated")
 }
 ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
-RESERVED = ALWAYS_KNOWN | {"session", "plan"} | WORDS
+RESERVED = ALWAYS_KNOWN | {"session", "plan"} | RESERVED_WORDS
 """A step must not have one of these ids, because expressions already use these names."""
 
 
@@ -193,7 +193,7 @@ def fitted_plan(read: definitions.Read[Plan], setting: Setting) -> definitions.R
     Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
     plans are written for every target, so there a missing set is no mistake.
     """
-    target, own = setting.target, setting.project.own("plans")
+    target, own = setting.target, setting.project.definitions_folder("plans")
     known = [name for name in read.value.workloads if name in target.workloads]
     if own is not None and read.path.is_relative_to(own) and len(known) < len(read.value.workloads):
         missing = next(name for name in read.value.workloads if name not in target.workloads)

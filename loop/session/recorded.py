@@ -6,8 +6,8 @@ from pathlib import Path
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import ExitCode, UsageError
-from loop.base.places import project, shipped
-from loop.base.screen import Screen, columns_of, fold
+from loop.base.places import find_project, shipped
+from loop.base.screen import Screen, fold, terminal_columns
 from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
@@ -84,7 +84,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Store each row of a history as a session. A mistake in any file prevents all writing."""
-    root, read = project(target, Path.cwd()).sessions, histories(name)
+    root, read = find_project(target, Path.cwd()).sessions, histories(name)
     new, known = list[str](), list[str]()
     for session in (session for history in read for session in recorded_sessions(history)):
         folder = root / session.id
@@ -98,7 +98,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         screen.data(to_json(Imported(imported=tuple(new), already=tuple(known))))
         return ExitCode.OK
     for history in read:
-        screen.say(fold(", ".join(filter(None, (history.source, history.when))), columns_of(screen.err)))
+        screen.say(fold(", ".join(filter(None, (history.source, history.when))), terminal_columns(screen.err)))
     for name in new:
         screen.data(name)
     there = f", {len(known)} were there" if known else ""

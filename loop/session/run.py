@@ -12,8 +12,8 @@ from loop.agents.proposing import refuse_unready
 from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
-from loop.base.machine_failures import Folders, failure_behind
-from loop.base.places import WORKTREES, refuse_unnamed, state_folder
+from loop.base.machine_failures import Folders, find_machine_failure
+from loop.base.places import WORKTREES, require_named_target, state_folder
 from loop.base.screen import Screen
 from loop.learning.failures import Recall
 from loop.learning.prediction import show_plan, with_prediction
@@ -79,7 +79,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
     if hosted() is None and asks_for_changes(head):  # With `--on`, the sending machine has checked this.
-        refuse_unnamed(request.target, Path.cwd(), "change")
+        require_named_target(request.target, Path.cwd(), "change")
     refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
@@ -171,10 +171,10 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
     except MachineFailure:
         raise
     except (LoopError, OSError, MemoryError, RuntimeError) as error:
-        failure = failure_behind(error, Folders.of(setting.project.sessions, setting.project.target))
+        failure = find_machine_failure(error, Folders.of(setting.project.sessions, setting.project.target))
         if failure is None:
             raise
-        raise failure.then(then) from error
+        raise failure.with_instruction(then) from error
 
 
 def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:

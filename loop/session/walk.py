@@ -15,7 +15,7 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.machine_failures import Folders, Gauge, failure_behind
+from loop.base.machine_failures import Folders, FolderWatch, find_machine_failure
 from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.model.measurement import Segment
@@ -285,30 +285,32 @@ class Walk:
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
     ) -> Generator[Happening, None, Outcome]:
         """Run a step's action and judge its result. A failure of the machine pauses the step, not fails it."""
-        gauge, failure = Gauge(self.folders), None
+        gauge, failure = FolderWatch(self.folders), None
         try:
             result = yield from self._act(step, started, timer, gauge)
             outcome = self._judged(step, result, ran)
         except LoopError as error:
-            failure = failure_behind(error, self.folders)
+            failure = find_machine_failure(error, self.folders)
             killed = error.exit_code == ExitCode.OVER_BUDGET
             outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
         except Exception as error:
-            failure = failure_behind(error, self.folders)
+            failure = find_machine_failure(error, self.folders)
             self.bug = self.bug or failure is None
             message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
             outcome = Outcome("failed", message, REPORT_BUG, {"traceback": trace})
         # An action may report a machine failure (a full disk, a lost GPU) in any of its texts.
         text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
-        self.failure = failure or gauge.failure(bad=outcome.bad, text=text if outcome.bad else "")
+        self.failure = failure or gauge.failure(has_failed=outcome.bad, messages=text if outcome.bad else "")
         if self.failure is None:
             return outcome
         shop = self.context.task.workshop
-        mended = self.failure.then(f"go on with: {shop.resume}" if shop else "run the same command again")
+        mended = self.failure.with_instruction(
+            f"go on with: {shop.resume}" if shop else "run the same command again"
+        )
         return Outcome("paused", self.failure.message, mended.hint)
 
     def _act(
-        self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
+        self, step: Step, started: Started, timer: "StepTimer", gauge: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
         """Run the action. Past its time limit, close its generator, which ends every process it started."""
         bench = self.context.bench
@@ -326,9 +328,9 @@ class Walk:
         try:
             while True:
                 tick = next(working)
-                gauge.tick()
+                gauge.measure_if_due()
                 heartbeat = timer.tick()
-                yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.at_once)
+                yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.is_urgent)
                 if timer.seconds > limit_s():
                     message = f"killed after {timer.seconds:.0f} s, its limit ({tick.note})"
                     raise LoopError(message, exit_code=ExitCode.OVER_BUDGET)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loop import __version__
-from loop.base.documents.files import unusable_file
+from loop.base.documents.files import file_error
 from loop.base.errors import UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
@@ -73,7 +73,7 @@ def write_site(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str
         (scratch / MARKER).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
         _swap(scratch, place)
     except OSError as error:
-        raise unusable_file(place, "written", error) from error
+        raise file_error(place, "written", error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return len(written) + 1

@@ -13,7 +13,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from loop.base.documents import content_hash, to_json
-from loop.base.screen import kind_of_text, style_sheet
+from loop.base.screen import colour_class, style_sheet
 from loop.learning.prediction import PatternStatistics, statistics_lines
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
@@ -254,7 +254,7 @@ def environment(templates: Path) -> Environment:
         "day": say.day,
         "stem": stem,
         "status": status_of,
-        "kind": kind_of_text,
+        "kind": colour_class,
         "yaml": lambda value: to_json(value).strip(),
     }
     env.globals |= {"page": page_path, "place": place_of_run}

@@ -150,7 +150,7 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
         done = run_to_end(run(command, limit_s=LIMIT_S, cwd=right.folder, env=env, note="trying it"))
         if not result_file.is_file():
-            last = (done.errors.strip().splitlines() or [done.how])[-1]
+            last = (done.errors.strip().splitlines() or [done.ending])[-1]
             raise UsageError(f"{right.module}:{right.name} ended the process that tried it: {last}")
         facts: dict[str, Any] = json.loads(result_file.read_text())
     if "lacks" in facts:

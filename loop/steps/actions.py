@@ -72,13 +72,13 @@ def command(context: Context, arguments: ShellCommand) -> Working[CommandOutput]
         note=arguments.run.splitlines()[0][:60],
     )
     if done.timed_out:
-        raise LoopError(f"{done.how}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
+        raise LoopError(f"{done.ending}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
     output = (done.output + done.errors).strip()
     last = output.splitlines()[-1] if output else "no output"
     return Result(
         CommandOutput(
-            ok=done.ok,
-            message=last[:200] if done.ok else f"{done.how}: {last[:200]}",
+            ok=done.succeeded,
+            message=last[:200] if done.succeeded else f"{done.ending}: {last[:200]}",
             code=done.code,
             seconds=done.seconds,
             output=output[-4000:],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from loop.base.places import target_words
+from loop.base.places import target_options
 from loop.base.processes import Tick
 from loop.cloud import Watch
 from loop.model.base import Model
@@ -110,7 +110,7 @@ class Context:
 
     def command(self, *words: str) -> str:
         """A shell command of loop for this target: `loop kernels verify cpu --target my-kernel`."""
-        return shlex.join(["loop", *words, *target_words(self.task.folder)])
+        return shlex.join(["loop", *words, *target_options(self.task.folder)])
 
     def latest(self, action: str) -> dict[str, Any] | None:
         """Output of the last finished step with this action; None if there is none."""

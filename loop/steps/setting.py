@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
-from loop.base.places import Project, cache_folder, include_folder, project
+from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.base.screen import Screen
 from loop.jobs.hosts import lines_of_project_hosts
 from loop.library import definitions, targets, trust
@@ -32,7 +32,7 @@ class Setting:
 
 def read_setting(target: Path | None) -> Setting:
     """Read a project's definitions. Raises DefinitionError with every mistake of the first bad file."""
-    chosen = project(target, Path.cwd())
+    chosen = find_project(target, Path.cwd())
     return Setting(
         project=chosen,
         target=targets.target(chosen).value,

@@ -111,7 +111,7 @@ def _entries(root: Path) -> list[dict[str, Any]]:
     if after != before:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, after, lasting=False)
+            write_atomic(path, after, durable=False)
     return sorted(entries.values(), key=lambda entry: (entry["started"], entry["folder"]))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from loop.base.documents import sums
-from loop.base.documents.files import unusable_file
+from loop.base.documents.files import file_error
 from loop.base.errors import LoopError, WorkFailed
 from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 
@@ -139,4 +139,4 @@ def last_closed(lines: Iterable[Line]) -> Closed | None:
 def unwritable(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
-    return unusable_file(path, "written", error, hint)
+    return file_error(path, "written", error, hint)

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.base.stats import geometric_mean, times, winsorised
+from loop.base.stats import geometric_mean, times, winsorise
 from loop.gate.kernel import KnownGoodGone, known_good_build, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
@@ -85,7 +85,7 @@ def is_hopeful(
 
     `words`: the verdict so far on each workload; `logs`: log ratios of the blocks on each.
     """
-    means = [winsorised(values).mean for values in log_ratios_by_workload if values]
+    means = [winsorise(values).mean for values in log_ratios_by_workload if values]
     return {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL_LOG_RATIO
 
 

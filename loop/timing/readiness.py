@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from loop.base.locks import Held, locked
+from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, workloads
@@ -76,10 +76,10 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
         try:
             stack.enter_context(locked(lock))
             return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""
-        except Held as held:
+        except LockHeld as held:
             if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
-            yield Tick(f"waiting for {held.holder}, which measures", at_once=not whom)
+            yield Tick(f"waiting for {held.holder}, which measures", is_urgent=not whom)
             whom = whom or held.holder
             time.sleep(0.1)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
-from loop.base.stats import FEWEST
+from loop.base.stats import MIN_VALUES
 from loop.calls.arena import CAPTURED, MOST_CALLS, InputValues
 from loop.calls.call import Call
 from loop.gate.verify import LONGEST_S, call_limit_s, check_of
@@ -392,7 +392,7 @@ class Schedule:
         shared)."""
 
     def _is_round_required(self) -> bool:
-        few = self.kept and self.timings.rounds < FEWEST and self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
+        few = self.kept and self.timings.rounds < MIN_VALUES and self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
         return few or self.timings.rounds < self.least_rounds
 
     @property
@@ -439,7 +439,7 @@ class Schedule:
     def _time_set(self, started: ProcessSet, open_: Mapping[str, Sequence[str]]) -> Generator[Tick, None, None]:
         """Time a started round; the first set of shared processes leaves time for another."""
         timings, start_time = self.timings, time.monotonic()
-        wanted = max(self.least_rounds, FEWEST if self.kept else 0) - timings.rounds
+        wanted = max(self.least_rounds, MIN_VALUES if self.kept else 0) - timings.rounds
         share = 1.0 if timings.rounds else FIRST_SET_SHARE
         started.deadline = start_time + share * max(0.0, self.terms.limit_s - self._elapsed_s)
         started.least_rounds = wanted if timings.rounds else math.ceil(wanted / 2)

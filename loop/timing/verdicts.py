@@ -21,7 +21,7 @@ Student's statistic, and let the effect mean/sigma be normal with variance g. Th
 In r nothing divides by a spread that may be zero. e stays below 2 (1 + n g)^((n-1)/2) for any t.
 
 **Outliers.** A value further than three robust deviations from the median of all blocks is clipped
-to that distance (`stats.winsorised`), so one bad block in five moves the mean little. If more than
+to that distance (`stats.winsorise`), so one bad block in five moves the mean little. If more than
 three blocks in ten lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so
 the bound on e nearly holds. For heavy tails, one block in five disturbed, and autocorrelation it is
 simulated, not proven, with a look after every block (`tests/bench/VERDICT.md`). Disturbances must
@@ -43,14 +43,14 @@ from typing import Literal
 
 from loop.base.stats import (
     CONFIDENCE,
-    FEWEST,
+    MIN_VALUES,
     Clipped,
     median,
     ratio_interval,
     significant,
     t_cdf,
     times,
-    winsorised,
+    winsorise,
 )
 from loop.model.causes import Cause
 from loop.model.measurement import Measurement
@@ -110,7 +110,7 @@ def measure_pair(
     def latency_s(side: str) -> float:
         """Seconds of one call: geometric mean of the segments' medians, outliers clipped."""
         logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
-        return math.exp(winsorised(logs).mean)
+        return math.exp(winsorise(logs).mean)
 
     def peak(side: str) -> int | None:
         peaks = timings.peak_bytes.get((side, workload.name))
@@ -122,7 +122,7 @@ def measure_pair(
         workload=workload,
         against=pair.against,
         rounds=len(logs),
-        outliers=winsorised(logs).beyond,
+        outliers=winsorise(logs).clipped_count,
         ratio=ratio,
         interval=(low, high),
         ranged=ranged,
@@ -140,7 +140,7 @@ def measure_pair(
 
 def noise_between_rounds(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of a round's log ratio; None without two rounds."""
-    deviations = [stdev(winsorised(logs).values) for logs in logs_by_workload if len(logs) > 1]
+    deviations = [stdev(winsorise(logs).values) for logs in logs_by_workload if len(logs) > 1]
     return median(deviations) if deviations else None
 
 
@@ -180,7 +180,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     word: Word = "inconclusive"
     if measurement.held_back:
         reason = measurement.held_back
-    elif measurement.ranged and rounds < FEWEST:
+    elif measurement.ranged and rounds < MIN_VALUES:
         range_ = f"they gave {times(low)} to {times(high)}"
         reason = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
     elif measurement.ranged or is_vague(measurement.interval):
@@ -192,7 +192,7 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         reason = f"at least {further}, at 99 % confidence"
     elif low > 1 / (1 + SAME) and high < 1 + SAME:
         word, reason = "same", f"within {SAME:.0%} either way, at 99 % confidence"
-    elif rounds < FEWEST:
+    elif rounds < MIN_VALUES:
         reason = f"{rounds} rounds are few: allow the step more time"
     else:
         reason = "the interval is too wide to tell"
@@ -285,7 +285,7 @@ def by_evidence(
     decision = far_off(logs, needed_evidence(workloads, candidate))
     if decision is not None:
         return decision
-    kept, needed = winsorised(logs), needed_evidence(workloads)
+    kept, needed = winsorise(logs), needed_evidence(workloads)
     faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
     if len(logs) >= MIN_BLOCKS:
         same, when = min(_evidence(kept, allowed - math.log1p(SAME))), f"to 1 after {len(logs)} blocks"
@@ -326,7 +326,7 @@ def far_off(logs: Sequence[float], needed: float) -> Decision | None:
         return None
     sides: tuple[tuple[Word, Sequence[float]], ...] = (("faster", logs), ("slower", [-value for value in logs]))
     for word, values in sides:
-        evidence = e_value(winsorised(values).values, FAR, FAR_G)
+        evidence = e_value(winsorise(values).values, FAR, FAR_G)
         if evidence >= needed:
             reason = f"more than twice as {word.replace('er', '')}: evidence {evidence:,.0f} to 1"
             return Decision(word, evidence, f"{reason} after {len(logs)} blocks")

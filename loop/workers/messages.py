@@ -11,7 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from loop.base.processes import bound_memory, die_with_parent
+from loop.base.processes import die_with_parent, limit_memory
 from loop.calls.call import Call, Plain, Refused, Terms
 from loop.calls.own_modules import FOLDERS
 from loop.model.causes import Cause
@@ -49,7 +49,7 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
     """Read requests from standard input and write replies, until the input ends. Standard input is
     then replaced by /dev/null, so a variant cannot read requests. `respond` makes the reply."""
-    bound_memory()
+    limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
     known = {kind.__name__: kind for kind in answers}

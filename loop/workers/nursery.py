@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from loop.base.processes import Child, adopt_orphans, die_with_parent, environment, python_path
+from loop.base.processes import Child, adopt_orphans, child_environment, die_with_parent, python_path
 
 PATIENT = {"OMP_WAIT_POLICY": "passive"}
 """The judge uses every core between timings; its idle threads must not spin during one."""
@@ -142,7 +142,7 @@ class Forked(Child):
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
         module, *words = self.command
-        order = {"module": module, "arguments": words, "cwd": os.getcwd(), "environment": environment(env)}
+        order = {"module": module, "arguments": words, "cwd": os.getcwd(), "environment": child_environment(env)}
         try:
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:

@@ -13,7 +13,16 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import MEMORY, Child, Tick, describe_exit, is_stopped, python_path, run, run_to_end
+from loop.base.processes import (
+    MEMORY_VARIABLE,
+    Child,
+    Tick,
+    describe_exit,
+    is_stopped,
+    python_path,
+    run,
+    run_to_end,
+)
 from loop.calls.arena import Arena, Bell
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory
@@ -229,7 +238,7 @@ def passed_on() -> dict[str, str]:
 
 def memory_bounds(device: Device) -> dict[str, str]:
     """Variables that limit a CPU program to the memory that is free now; empty on a GPU."""
-    return {MEMORY: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
+    return {MEMORY_VARIABLE: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:

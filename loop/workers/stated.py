@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import OutOfMemoryError, Tensor
 
-from loop.base.processes import bound_memory
+from loop.base.processes import limit_memory
 from loop.calls import torch_side
 from loop.calls.callee import SplitStructure, digest, outputs_of, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
@@ -219,7 +219,7 @@ def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Audit the task, or judge its answers if there are any."""
-    bound_memory()
+    limit_memory()
     search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])
     began, task = time.monotonic(), StatedTask(terms)

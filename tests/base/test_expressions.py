@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.expressions import ALLOWED, Expression, ExpressionError, failing_parts
+from loop.base.expressions import ALLOWED_NODES, Expression, ExpressionError, failing_parts
 from loop.model.base import Model
 from tests.effort import MOST_CALLS, counted
 
@@ -137,7 +137,7 @@ def test_generated_text_is_answered_or_refused() -> None:
         text = " ".join(chance.choices(PIECES, k=chance.randint(1, 15)))
         with counted() as effort, suppress(ExpressionError):
             expression = Expression.parse(text)
-            assert all(isinstance(node, ALLOWED) for node in ast.walk(expression.tree)), text
+            assert all(isinstance(node, ALLOWED_NODES) for node in ast.walk(expression.tree)), text
             answer = expression.evaluate_number(VALUES)
             assert isinstance(answer, float)
         assert effort.calls < MOST_CALLS, text

@@ -63,7 +63,7 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     """Where nobody looks, because something hangs."""
     script = (
         "import signal, time; from loop.base import interrupts\n"
-        "interrupts.ONE_S = 0.2\n"
+        "interrupts.SAME_SIGNAL_S = 0.2\n"
         "with interrupts.signals_as_flags():\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM); print('both', flush=True)\n"
         "    time.sleep(0.3); signal.raise_signal(signal.SIGTERM); print('never')\n"
@@ -71,4 +71,4 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
     assert (ExitCode.INTERRUPTED, "both\n") == (done.returncode, done.stdout)
-    assert interrupts.ONE_S > 0.3
+    assert interrupts.SAME_SIGNAL_S > 0.3

@@ -16,8 +16,8 @@ WITHIN_S = 5.0
 """Seconds after which nothing may be left."""
 WORK = """
 import os, sys, time
-from loop.base.processes import Child, leave_nothing_behind
-leave_nothing_behind()
+from loop.base.processes import Child, end_children_at_exit
+end_children_at_exit()
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.errors import Stopped
 folder = {folder!r}

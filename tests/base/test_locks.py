@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.locks import Held, is_locked, locked, own_folder
+from loop.base.locks import LockHeld, is_locked, locked, locked_temporary_folder
 from tests.conftest import ROOT
 
 HOLDER = """
@@ -23,7 +23,7 @@ with locked(Path(sys.argv[1])):
 
 def test_a_second_holder_is_refused(tmp_path: Path) -> None:
     """Also within one process; the error names the first."""
-    with locked(tmp_path / "lock"), pytest.raises(Held, match=f"held by process {os.getpid()}"):
+    with locked(tmp_path / "lock"), pytest.raises(LockHeld, match=f"held by process {os.getpid()}"):
         locked(tmp_path / "lock").__enter__()
 
 
@@ -34,7 +34,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as holder:
         assert holder.stdout is not None
         assert b"held\n" == holder.stdout.readline()
-        with pytest.raises(Held) as caught:
+        with pytest.raises(LockHeld) as caught:
             locked(tmp_path / "lock").__enter__()
         holder.send_signal(signal.SIGKILL)
     assert f"process {holder.pid}" == caught.value.holder
@@ -59,8 +59,8 @@ def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
 MAKER = """
 import sys, time
 from pathlib import Path
-from loop.base.locks import own_folder
-with own_folder(Path(sys.argv[1]), ".making-") as made:
+from loop.base.locks import locked_temporary_folder
+with locked_temporary_folder(Path(sys.argv[1]), ".making-") as made:
     (made / "half").write_text("of it")
     print(made, flush=True)
     time.sleep(60)
@@ -75,11 +75,14 @@ def test_a_folder_is_swept_once_its_owner_was_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as maker:
         assert maker.stdout is not None
         made = Path(maker.stdout.readline().strip())
-        with own_folder(tmp_path, ".making-") as mine, own_folder(tmp_path, ".making-") as second:
+        with (
+            locked_temporary_folder(tmp_path, ".making-") as mine,
+            locked_temporary_folder(tmp_path, ".making-") as second,
+        ):
             assert (True, True, True) == ((made / "half").exists(), mine.exists(), second.exists())
         maker.send_signal(signal.SIGKILL)
     assert (made / "half").exists()
-    with own_folder(tmp_path, ".making-"):
+    with locked_temporary_folder(tmp_path, ".making-"):
         assert not made.exists()
     assert (tmp_path / "finished-build").exists()
 
@@ -91,5 +94,5 @@ def test_a_damaged_lock_file_is_no_obstacle(text: bytes, tmp_path: Path) -> None
     path.write_bytes(text)
     with locked(path):
         path.write_bytes(text)
-        with pytest.raises(Held, match="held by another process"):
+        with pytest.raises(LockHeld, match="held by another process"):
             locked(path).__enter__()

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from loop.base.errors import CannotStart, UsageError
-from loop.base.locks import Held
-from loop.base.machine_failures import LEAST_BYTES, Folders, Gauge, failure_behind, write_error_of
+from loop.base.locks import LockHeld
+from loop.base.machine_failures import MIN_FREE_BYTES, Folders, FolderWatch, find_machine_failure, write_error_of
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -18,8 +18,8 @@ ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_fr
     ("state", "expected"),
     [
         ({}, 0),
-        ({"f_bavail": LEAST_BYTES // 4096 - 1, "f_bfree": LEAST_BYTES // 4096 - 1}, errno.ENOSPC),
-        ({"f_bavail": LEAST_BYTES // 4096, "f_bfree": LEAST_BYTES // 4096}, 0),
+        ({"f_bavail": MIN_FREE_BYTES // 4096 - 1, "f_bfree": MIN_FREE_BYTES // 4096 - 1}, errno.ENOSPC),
+        ({"f_bavail": MIN_FREE_BYTES // 4096, "f_bfree": MIN_FREE_BYTES // 4096}, 0),
         ({"f_blocks": 0, "f_bavail": 0, "f_bfree": 0}, 0),
     ],
 )
@@ -36,9 +36,9 @@ def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: p
     found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
     monkeypatch.setattr("loop.base.machine_failures.write_error_of", found.get)
     folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
-    assert {tmp_path / "own": errno.EROFS} == folders.short()
+    assert {tmp_path / "own": errno.EROFS} == folders.write_errors()
     found[tmp_path / "checkout"] = errno.ENOSPC
-    assert errno.ENOSPC == folders.short()[tmp_path / "checkout"]
+    assert errno.ENOSPC == folders.write_errors()[tmp_path / "checkout"]
 
 
 CACHE, TMP = Path("/cache"), Path("/tmp")
@@ -54,7 +54,7 @@ class Disks:
 
     def glance(self, folder: Path) -> int:
         """As the real one."""
-        return self.said.get(folder, errno.ENOSPC if self.room[folder] < LEAST_BYTES else 0)
+        return self.said.get(folder, errno.ENOSPC if self.room[folder] < MIN_FREE_BYTES else 0)
 
 
 @pytest.fixture
@@ -65,56 +65,56 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     return disks
 
 
-def failure(gauge: Gauge, said: str = "wrong", *, bad: bool = True) -> str:
+def failure(gauge: FolderWatch, said: str = "wrong", *, has_failed: bool = True) -> str:
     """What the gauge says; empty where it finds nothing."""
-    found = gauge.failure(bad=bad, text=said)
+    found = gauge.failure(has_failed=has_failed, messages=said)
     return found.message if found else ""
 
 
 @pytest.fixture
-def gauge(disks: Disks) -> Gauge:
+def gauge(disks: Disks) -> FolderWatch:
     """At the beginning of a step."""
-    return Gauge(Folders((CACHE, TMP)))
+    return FolderWatch(Folders((CACHE, TMP)))
 
 
-def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: Gauge) -> None:
+def test_a_wrong_kernel_on_a_sound_machine_is_wrong(gauge: FolderWatch) -> None:
     """Whatever it prints."""
     assert ["", ""] == [failure(gauge), failure(gauge, FULL)]
 
 
-def test_a_disk_that_fills_takes_the_outcome_with_it(gauge: Gauge, disks: Disks) -> None:
+def test_a_disk_that_fills_takes_the_outcome_with_it(gauge: FolderWatch, disks: Disks) -> None:
     """Also a good one, and also where there is room again at the end."""
     disks.room[TMP] = 0
-    gauge.look()
+    gauge.measure()
     disks.room[TMP] = 1 << 40
-    assert "/tmp: No space left on device" == failure(gauge, bad=False)
+    assert "/tmp: No space left on device" == failure(gauge, has_failed=False)
 
 
 def test_of_two_full_folders_the_one_that_is_named_is_to_blame(disks: Disks) -> None:
     """A disk that only a compiler's text calls full fails the step."""
     disks.room = {CACHE: 9 << 20, TMP: 9 << 20}
-    assert "" == failure(Gauge(Folders((CACHE, TMP))), FULL)
+    assert "" == failure(FolderWatch(Folders((CACHE, TMP))), FULL)
     disks.room = {CACHE: 0, TMP: 0}
-    assert "/tmp: No space left on device" == failure(Gauge(Folders((CACHE, TMP))), f"/tmp/ccX.s: {FULL}")
+    assert "/tmp: No space left on device" == failure(FolderWatch(Folders((CACHE, TMP))), f"/tmp/ccX.s: {FULL}")
 
 
 def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> None:
     """In the step, and in a later one that speaks of it."""
-    first = Gauge(Folders((CACHE, TMP)))
+    first = FolderWatch(Folders((CACHE, TMP)))
     disks.said[TMP] = errno.EROFS
-    assert "/tmp: Read-only file system" == failure(first, bad=False)
-    later = Gauge(Folders((CACHE, TMP)))
+    assert "/tmp: Read-only file system" == failure(first, has_failed=False)
+    later = FolderWatch(Folders((CACHE, TMP)))
     assert ["", "/tmp: Read-only file system"] == [failure(later), failure(later, "cannot write /tmp/x")]
 
 
-def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_mounted_noexec_is_named(gauge: FolderWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
     mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
     assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
     monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
     assert "/cache is mounted noexec" in failure(gauge, mapped)
     assert "/cache is mounted noexec" in failure(gauge, run)
-    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, bad=False)]
+    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, has_failed=False)]
 
 
 def oserror(number: int, path: Path | str | None = None) -> OSError:
@@ -141,7 +141,7 @@ def raised(error: BaseException, cause: BaseException) -> BaseException:
 def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path) -> None:
     """Also where the error was put into other words meanwhile; exit 75."""
     error = raised(UsageError("it cannot be written"), oserror(number, tmp_path / "cache" / "a" / "b"))
-    found = failure_behind(error, Folders((tmp_path / "cache",)))
+    found = find_machine_failure(error, Folders((tmp_path / "cache",)))
     assert found is not None
     assert (75, f"{tmp_path / 'cache'}: {os.strerror(number)}") == (found.exit_code, found.message)
     assert advice.format(tmp_path / "cache") in (found.hint or "")
@@ -161,7 +161,7 @@ def test_a_folder_that_failed_is_named(number: int, advice: str, tmp_path: Path)
 )
 def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str) -> None:
     """With the limit that may be raised."""
-    found = failure_behind(error, Folders())
+    found = find_machine_failure(error, Folders())
     assert found is not None
     assert advice in (found.hint or "")
 
@@ -174,9 +174,9 @@ def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str)
         oserror(errno.ENOENT, "/nowhere"),
         oserror(errno.EACCES, "/home/user/kernel.cu"),
         oserror(errno.EROFS, "/home/user/report.md"),
-        raised(Held(Path("lock"), "process 7"), oserror(errno.EAGAIN)),
+        raised(LockHeld(Path("lock"), "process 7"), oserror(errno.EAGAIN)),
     ],
 )
 def test_everything_else_is_somebody_elses(error: BaseException) -> None:
     """A user's own file that may not be read, a lock that is held, a bug."""
-    assert failure_behind(error, Folders((Path("/cache"),))) is None
+    assert find_machine_failure(error, Folders((Path("/cache"),))) is None

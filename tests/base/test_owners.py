@@ -9,7 +9,7 @@ import pytest
 from loop.base import places
 from loop.base.documents import content_hash, sums
 from loop.base.errors import forget_remarks
-from loop.base.places import cache_folder, private_folder, state_folder, who_else_may_write
+from loop.base.places import cache_folder, explain_foreign_access, private_folder, state_folder
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOMEBODY = 12345
@@ -40,7 +40,7 @@ def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private_folder.cache_clear()
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(places, "_way", _from(tmp_path, places._way))
+    monkeypatch.setattr(places, "_walk_down_to", _from(tmp_path, places._walk_down_to))
 
 
 def _from(top: Path, way):  # type: ignore[no-untyped-def]
@@ -51,9 +51,9 @@ def _from(top: Path, way):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_what_everybody_can_write_is_refused(place: Path, mode: int) -> None:
     """With the mode; the sticky bit protects entries that are there, no new ones."""
-    assert "" == who_else_may_write(place)
+    assert "" == explain_foreign_access(place)
     place.chmod(mode)
-    assert f"everybody can write {place} (mode {mode:04o})" == who_else_may_write(place)
+    assert f"everybody can write {place} (mode {mode:04o})" == explain_foreign_access(place)
 
 
 def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
@@ -61,7 +61,9 @@ def test_what_belongs_to_another_user_is_refused(place: Path) -> None:
     (place / "inner").mkdir(mode=0o700)
     given_away(place)
     assert (
-        f"{place} belongs to user {SOMEBODY}" == who_else_may_write(place) == who_else_may_write(place / "inner")
+        f"{place} belongs to user {SOMEBODY}"
+        == explain_foreign_access(place)
+        == explain_foreign_access(place / "inner")
     )
 
 
@@ -71,9 +73,13 @@ def test_a_planted_link_is_refused_wherever_it_leads(place: Path, tmp_path: Path
     (tmp_path / "mine").mkdir(mode=0o700)
     link = place / "loop"
     link.symlink_to(tmp_path / "mine")
-    assert "" == who_else_may_write(link)
+    assert "" == explain_foreign_access(link)
     given_away(link)
-    assert f"{link} belongs to user {SOMEBODY}" == who_else_may_write(link) == who_else_may_write(link / "inner")
+    assert (
+        f"{link} belongs to user {SOMEBODY}"
+        == explain_foreign_access(link)
+        == explain_foreign_access(link / "inner")
+    )
 
 
 @pytest.mark.parametrize(("folder", "name"), [(cache_folder, "LOOP_CACHE"), (state_folder, "LOOP_STATE")])

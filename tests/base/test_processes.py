@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import Capped, Completed, Tick, python_path, run, run_side_by_side, run_to_end
+from loop.base.processes import CappedStream, Completed, Tick, python_path, run, run_side_by_side, run_to_end
 
 
 def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, str] | None = None) -> Completed:
@@ -21,17 +21,17 @@ def shell(script: str, *arguments: str, limit_s: float = 20.0, env: dict[str, st
 
 def test_a_long_stream_keeps_its_head_and_its_tail() -> None:
     """The first quarter and the last three quarters of the cap, and how much lay between."""
-    kept = Capped(cap=8)
+    kept = CappedStream(max_bytes=8)
     for byte in b"abcdefghijklmnop":
         kept.add(bytes([byte]))
-    assert (8, "ab\n... 8 bytes left out ...\nklmnop") == (kept.dropped, kept.text)
+    assert (8, "ab\n... 8 bytes left out ...\nklmnop") == (kept.dropped_bytes, kept.text)
 
 
 def test_a_command_over_its_limit_is_killed() -> None:
     """It ends soon after the limit, and the result says that it was killed."""
     done = shell("sleep 60", limit_s=0.2)
-    assert (True, False, -signal.SIGKILL) == (done.timed_out, done.ok, done.code)
-    assert done.how.startswith("killed after 0.")
+    assert (True, False, -signal.SIGKILL) == (done.timed_out, done.succeeded, done.code)
+    assert done.ending.startswith("killed after 0.")
     assert 5 > done.seconds
 
 
@@ -86,7 +86,7 @@ def test_waits_run_side_by_side_and_answer_in_order() -> None:
 
 def test_a_program_is_refused_memory_before_the_machine_is_short_of_it() -> None:
     """What it has when it begins does not count; an allocation beyond that fails, and nothing is killed."""
-    code = "from loop.base.processes import bound_memory\nbound_memory()\nbytearray(10**7)\nbytearray(10**9)"
+    code = "from loop.base.processes import limit_memory\nlimit_memory()\nbytearray(10**7)\nbytearray(10**9)"
     environment = {"PYTHONPATH": python_path(), "LOOP_MEMORY": "100000000"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False

@@ -19,7 +19,7 @@ def test_text_of_others_moves_no_cursor(way: str) -> None:
     """Whatever a kernel, a compiler or a record says: it is shown, and nothing of it is acted on."""
     out, err = Watched(), Watched()
     screen = Screen(out, err)
-    screen.live = screen.colours = False
+    screen.may_animate = screen.has_colours = False
     if way == "fail":
         screen.fail(UsageError(HOSTILE, hint=HOSTILE))
     elif way == "table":

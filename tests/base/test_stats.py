@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from loop.base.stats import beta_quantile, ratio_interval, t_quantile, winsorised
+from loop.base.stats import beta_quantile, ratio_interval, t_quantile, winsorise
 
 TABLE = {
     (0.975, 1): 12.706,
@@ -43,11 +43,11 @@ def test_a_beta_quantile_against_its_closed_form(a: float, share: float) -> None
 
 def test_clipping_pulls_outliers_to_where_the_others_end() -> None:
     """Three robust deviations from the median, counted, the rest untouched and in order."""
-    found = winsorised([1.0, 2.0, 900.0, 3.0, 4.0, 5.0])
-    assert 1 == found.beyond
+    found = winsorise([1.0, 2.0, 900.0, 3.0, 4.0, 5.0])
+    assert 1 == found.clipped_count
     assert (1.0, 2.0, 3.0, 4.0, 5.0) == (*found.values[:2], *found.values[3:])
     assert pytest.approx(3.5 + 3 * 1.4826 * 1.5) == found.values[2]
-    assert winsorised([1.0, 2.0, 1e9, 3.0, 4.0, 5.0]).values == found.values
+    assert winsorise([1.0, 2.0, 1e9, 3.0, 4.0, 5.0]).values == found.values
 
 
 @pytest.mark.parametrize("disturbed", [0.0, 0.2])

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from loop.base.processes import run_to_end
-from loop.base.stats import winsorised
+from loop.base.stats import winsorise
 from loop.calls.call import LibraryTerms
 from loop.machine.machine import cores, machine
 from loop.model.measurement import Segment
@@ -221,11 +221,11 @@ def _noise(recorded: Mapping[str, Any], rivals: Mapping[str, str]) -> list[str]:
             found = next(replay(one, rival, 0))[1]
             segments += [segment.model_copy(update={"round": number}) for segment in found]
         logs = samples.log_ratios(segments, rival, recorded["sides"][0])
-        kept = winsorised(logs)
+        kept = winsorise(logs)
         lines.append(
             f"- {title}: {len(logs)} of {len(recorded['rounds'])} rounds count, median ratio "
             f"{math.exp(median(logs)):.3f}, block sd {noise_between_rounds([logs]) or 0.0:.1%} with "
-            f"{kept.beyond} outliers pulled in."
+            f"{kept.clipped_count} outliers pulled in."
         )
     return lines
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from loop.base.places import include_folder, project
+from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
 from loop.builds.build import build
 from loop.library import targets
@@ -114,7 +114,7 @@ START_S = 0.08
 
 def open_bench(device: Device, threads: int, folder: Path) -> Bench:
     """A bench on the bundled target, its cache in a folder of this run."""
-    chosen = project(None, Path.cwd())
+    chosen = find_project(None, Path.cwd())
     return Bench(targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads)
 
 

@@ -23,7 +23,7 @@ import psutil
 from loop.agents.proposing import Errand, Preset, child_processes, run_errand, sweep_orphans
 from loop.base.documents import write_atomic
 from loop.base.processes import run_to_end
-from loop.base.stats import ratio_interval, winsorised
+from loop.base.stats import ratio_interval, winsorise
 from loop.machine.machine import machine
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
@@ -88,7 +88,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
         ]
     speeds = []
     for place, (one, (decision, count)) in enumerate(zip(drawn, found, strict=True)):
-        ratio, low, high = ratio_interval(winsorised(one[:count]).values)
+        ratio, low, high = ratio_interval(winsorise(one[:count]).values)
         speeds.append(
             SpeedVerdict(
                 variant="cpu", workload=f"w{place}", against="known_good", verdict=decision.verdict, ratio=ratio,

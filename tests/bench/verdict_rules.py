@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loop.base.stats import AGREE, CLIP, NEAR, t_quantile
+from loop.base.stats import CLIP_DEVIATIONS, MIN_SHARE_WITHIN, NEVER_OUTLIER, t_quantile
 from loop.timing import verdicts
 from loop.timing.verdicts import (
     MAX_BLOCKS,
@@ -130,9 +130,9 @@ def clip(values: Array) -> tuple[Array, Array]:
     """`stats.winsorised`, a row a series: the values, and how many were not pulled in."""
     middle = np.median(values, axis=1, keepdims=True)
     away = abs(values - middle)
-    reach = np.maximum(CLIP * 1.4826 * np.median(away, axis=1, keepdims=True), NEAR)
+    reach = np.maximum(CLIP_DEVIATIONS * 1.4826 * np.median(away, axis=1, keepdims=True), NEVER_OUTLIER)
     within = (away <= reach).sum(1)
-    agree = within >= AGREE * values.shape[1]
+    agree = within >= MIN_SHARE_WITHIN * values.shape[1]
     pulled = np.clip(values, middle - reach, middle + reach)
     return np.where(agree[:, None], pulled, values), np.where(agree, within, values.shape[1])
 

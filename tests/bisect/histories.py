@@ -39,7 +39,7 @@ def searched(
         try:
             code = run_bisect(request, Screen())
         except LoopError as error:
-            return error.exit_code, dict(error.found or {}), f"{error.message}; {error.hint}"
+            return error.exit_code, dict(error.partial_results or {}), f"{error.message}; {error.hint}"
     return code, json.loads(out.getvalue()), talk.getvalue()
 
 

@@ -120,7 +120,7 @@ def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captur
     request = BisectRequest(
         good=hashes[0], bad=hashes[-1], probe="exit", command=("sh", "-c", script), target=folder, json=True
     )
-    assert 0 == run_bisect(request, Screen(quiet=True))
+    assert 0 == run_bisect(request, Screen(is_quiet=True))
     found = json.loads(capsys.readouterr().out)
     assert [hashes[culprit]] == [one["commit"] for one in found["culprits"]], found["why"]
     assert before == contents(folder)

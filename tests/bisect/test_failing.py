@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import UsageError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.screen import Screen
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.library import trust
@@ -29,7 +29,7 @@ def searched(
     request = BisectRequest(
         history.commits[0], variant="c", metric=metric, workloads=sets, target=history.folder, json=True
     )
-    run_bisect(request, Screen(quiet=True))
+    run_bisect(request, Screen(is_quiet=True))
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     return answer
 
@@ -37,7 +37,7 @@ def searched(
 @pytest.mark.slow
 def test_every_set_is_tried_unless_some_are_named(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     """The tail is found without a word; with `quick` alone it is not, and `edges` is named as left out."""
-    chosen = project(history.folder, history.folder)
+    chosen = find_project(history.folder, history.folder)
     trust.grant(chosen, trust.definition_hash(chosen))
     check_out(history, history.wrong_at)
     found = searched(history, capsys)

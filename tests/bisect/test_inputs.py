@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.places import include_folder, project
+from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
 from loop.bisect.candidates import Builder, Line, Untestable, program_names, read_line, sources
 from loop.bisect.hunt import own_tree
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
     """Of the project's variant, with nothing in its cache."""
-    target = targets.target(project(folder, folder)).value
+    target = targets.target(find_project(folder, folder)).value
     bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
     return Builder(bench, tree, "ours")
 

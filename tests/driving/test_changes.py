@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import Untrusted, UsageError
-from loop.base.places import WORKTREES, project, state_folder
+from loop.base.places import WORKTREES, find_project, state_folder
 from loop.driving import tools
 from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting_session
 from loop.library import trust
@@ -65,7 +65,7 @@ def test_a_brief_shows_files_of_the_worktree_only(
 
 def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -> None:
     """Trust comes first; afterwards it is told what the session waits for."""
-    here = project(make_project(tmp_path / "theirs"), tmp_path)
+    here = find_project(make_project(tmp_path / "theirs"), tmp_path)
     folder = SessionFolder(here.sessions / HEAD.id)
     folder.path.mkdir(parents=True)
     folder.write_head(HEAD)

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 from loop.base import errors
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError
-from loop.base.places import include_folder, project
+from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
 from loop.bisect.trying import memory_of
 from loop.builds.build import build
@@ -228,7 +228,7 @@ def _command(*words: str) -> Callable[[], str]:
 def _kept(here: World, path: Path) -> str:
     """What loop reads of one file of its state or its cache."""
     place, name = path.relative_to(here.top).parts[1], path.name
-    chosen = project(here.top / "project", here.top)
+    chosen = find_project(here.top / "project", here.top)
     if name == "trusted.json":
         return str(is_trusted(chosen))
     if place == "bisects":
@@ -240,7 +240,7 @@ def _kept(here: World, path: Path) -> str:
 
 def _library(here: World) -> str:
     """The build of the target, made anew where the cached one is damaged; its own note says so."""
-    chosen = project(here.top / "project", here.top)
+    chosen = find_project(here.top / "project", here.top)
     variant = targets.target(chosen).value.variants["ours"]
     assert isinstance(variant, CAbiVariant)
     cache = here.top / "cache" / "builds"
@@ -304,7 +304,7 @@ def _fill(top: Path) -> None:
     target = make_project(top / "project")
     add_commands(target, "look", ["grep -q ready notes.c || { echo no such thing; exit 1; }", "true"])
     shutil.copy(target / "scale.c", target / "notes.c")
-    chosen = project(target, top)
+    chosen = find_project(target, top)
     grant(chosen, definition_hash(chosen))
     assert 1 == loop("run", "session", "look", "--target", str(target), "--ai-usd", "0.5").returncode
     (target / "notes.c").write_text("// ready\n")

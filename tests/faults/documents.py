@@ -15,7 +15,7 @@ from typing import Any
 
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.base.expressions import ALLOWED, Expression, ExpressionError
+from loop.base.expressions import ALLOWED_NODES, Expression, ExpressionError
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.target import Target
@@ -146,7 +146,7 @@ def answered(text: str, *, number: bool) -> str:
     """Answer it, or refuse it; nothing outside the allow-list is evaluated."""
     try:
         parsed = Expression.parse(text)
-        foreign = {type(node).__name__ for node in ast.walk(parsed.tree) if not isinstance(node, ALLOWED)}
+        foreign = {type(node).__name__ for node in ast.walk(parsed.tree) if not isinstance(node, ALLOWED_NODES)}
         if foreign:
             return f"{sorted(foreign)} in {text!r}"
         answer = parsed.evaluate_number(VALUES) if number else parsed.evaluate_bool(VALUES)

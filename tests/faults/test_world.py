@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import name_of
+from loop.base.processes import process_name
 from tests.faults import classes
 from tests.faults import world as worlds
 from tests.faults.__main__ import Slice
@@ -37,7 +37,7 @@ def test_what_is_left_is_found(world: World, how: str, monkeypatch: pytest.Monke
     cwd = world.folder if how == "folder" else Path("/")
     with subprocess.Popen(["/bin/sleep", "60"], env=env, cwd=cwd) as process:
         if how == "note":
-            (world.folder / "pid-1").write_text(name_of(process.pid))
+            (world.folder / "pid-1").write_text(process_name(process.pid))
         assert str(process.pid) in left(world)
         assert process.wait(20) != 0
     assert "" == left(world)

@@ -16,7 +16,7 @@ import psutil
 from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.base.processes import name_of
+from loop.base.processes import process_name
 from loop.library.trust import definition_hash
 from loop.model.record import Finished
 from loop.store import journal
@@ -209,7 +209,7 @@ def living(folder: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
             place = Path(f"/proc/{process.pid}")
-            ours = home in (place / "environ").read_bytes() or name_of(process.pid) in noted
+            ours = home in (place / "environ").read_bytes() or process_name(process.pid) in noted
             ours = ours or os.readlink(place / "cwd").startswith(str(folder.resolve()))
             if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 yield process

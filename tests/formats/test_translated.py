@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
-from loop.base.places import project, tasks_folder
+from loop.base.places import find_project, tasks_folder
 from loop.calls.own_modules import FOLDERS
 from loop.cli import app
 from loop.formats.table import as_target
@@ -22,7 +22,7 @@ from tests.formats import tasks
 
 def read(folder: Path) -> Target:
     """The target that was made, checked as any."""
-    return targets.target(project(folder, folder)).value
+    return targets.target(find_project(folder, folder)).value
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
     task = tasks.kernelbench(tmp_path)
 
     def allowed() -> bool:
-        return trust.is_trusted(project(as_target(task, [str(answer)])[0], tmp_path))
+        return trust.is_trusted(find_project(as_target(task, [str(answer)])[0], tmp_path))
 
-    first = project(as_target(task, [str(answer)])[0], tmp_path)
+    first = find_project(as_target(task, [str(answer)])[0], tmp_path)
     assert not allowed()
     trust.grant(first, trust.definition_hash(first))
     answer.write_text(tasks.ANSWER + "# faster\n")
@@ -165,7 +165,7 @@ def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) ->
 
 def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
     """A session that is resumed uses no step again: links count by what they lead to."""
-    chosen = project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
+    chosen = find_project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
     before = targets.sources_hash(chosen)
     answer.write_text(tasks.ANSWER + "# faster\n")
     assert before != targets.sources_hash(chosen)

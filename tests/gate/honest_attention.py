@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.targets import FLAGS
@@ -230,7 +230,7 @@ def write_attention(folder: Path, **fields: Any) -> Target:
     variants |= {f"py_{name}": {**imported, "function": name} for name in PYTHON_NAMES}
     for name, takes in TAKES.items():
         variants[name]["takes"] = takes
-    manifest = yaml.safe_load((project(None, folder).target / "target.yaml").read_text())
+    manifest = yaml.safe_load((find_project(None, folder).target / "target.yaml").read_text())
     for name in ("tuning", "components", "properties", "faults"):
         manifest.pop(name, None)
     manifest |= {"variants": variants, "workloads": {**manifest["workloads"], "small": SMALL}, **fields}

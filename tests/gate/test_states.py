@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import DefinitionError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.gate.verification import untaken_workloads
 from loop.gate.verify import Job, verify
@@ -94,6 +94,6 @@ def test_a_condition_that_has_no_answer_is_found_when_it_is_read(takes: str, sai
     """With file, line and column, before anything runs."""
     write_target(tmp_path, {"right": compiled(takes=takes)})
     with pytest.raises(DefinitionError) as raised:
-        read_target(project(tmp_path, tmp_path))
+        read_target(find_project(tmp_path, tmp_path))
     assert said in str(raised.value)
     assert "target.yaml:" in str(raised.value)

@@ -65,7 +65,7 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
 
 def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names commands that run as its user."""
-    monkeypatch.setattr(hosts, "who_else_may_write", lambda path: f"everybody can write {path}")
+    monkeypatch.setattr(hosts, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
         hosts.hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from loop.base.errors import LoopError, MachineFailure
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.jobs import ssh
 from loop.jobs.executor import Executor, all_done
@@ -90,7 +90,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = prepare(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
     told = Hosted.model_validate_json(ssh.environment(HOST, job)[VARIABLE])
-    assert (definition_hash(project(target, target)),) == told.trusted
+    assert (definition_hash(find_project(target, target)),) == told.trusted
 
 
 def test_one_of_several_that_cannot_take_a_job_is_left_out(

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.base.places import include_folder, project
+from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
 from loop.builds import build
 from loop.calls.call import LoopTensor
@@ -29,7 +29,7 @@ PORTABLE = ("-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fvis
 @pytest.fixture(scope="module", params=["native", "portable"])
 def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The library built as the manifest says, and for any x86-64 without OpenMP."""
-    bundled = project(None, tmp_path_factory.mktemp("nowhere"))
+    bundled = find_project(None, tmp_path_factory.mktemp("nowhere"))
     target = targets.target(bundled).value
     variant = target.compiled_variant("cpu", "")
     if request.param == "portable":

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, LoopError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.library import definitions, targets
 from loop.library.rates import rates
 from loop.session.recorded import histories
@@ -17,13 +17,13 @@ def complaint(text: str, folder: Path) -> str:
     make_project(folder)
     (folder / "target.yaml").write_text(text)
     with pytest.raises(DefinitionError) as caught:
-        targets.target(project(folder, folder))
+        targets.target(find_project(folder, folder))
     return str(caught.value)
 
 
 def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     """Patterns by number, plans, target, rates and history."""
-    bundled = project(None, tmp_path)
+    bundled = find_project(None, tmp_path)
     numbers = [read.value.number for read in definitions.patterns(bundled).values()]
     assert [*range(1, 21)] == numbers
     plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
@@ -39,7 +39,7 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
     add_commands(folder, "mine", ["true"])
     (folder / "patterns" / "mine.yaml").rename(folder / "patterns" / "yours.yaml")
     with pytest.raises(DefinitionError, match=r"yours\.yaml:3:7: name: expected 'yours', the file's name"):
-        definitions.patterns(project(folder, tmp_path))
+        definitions.patterns(find_project(folder, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_mistakes_in_a_target_are_found_where_they_stand(tmp_path: Path, old: st
 
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
     """Or with all there are."""
-    plans = definitions.plans(project(None, tmp_path))
+    plans = definitions.plans(find_project(None, tmp_path))
     with pytest.raises(LoopError) as caught:
         definitions.choose(plans, "quik", "plan")
     assert ("no plan 'quik'", "did you mean 'quick'?") == (caught.value.message, caught.value.hint)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.library import definitions
 from loop.session.recorded import histories
 
@@ -11,7 +11,7 @@ def test_every_line_of_evidence_names_a_session_of_the_history(tmp_path: Path) -
     """One with rows, or one that its reports mention."""
     (history,) = histories()
     known = {*(row.id for row in history.sessions), *history.mentioned}
-    patterns = definitions.patterns(project(None, tmp_path))
+    patterns = definitions.patterns(find_project(None, tmp_path))
     named = {(name, one.session) for name, read in patterns.items() for one in read.value.evidence}
     assert set() == {(name, session) for name, session in named if session not in known}
     assert {"N+7E", "N+7F", "October 13"} == {session for _, session in named} & set(history.mentioned)

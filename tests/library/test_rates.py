@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError
-from loop.base.places import Project, project
+from loop.base.places import Project, find_project
 from loop.library import hosted, trust
 from loop.library.rates import rates
 from loop.model.money import HourPrices, RateCard
@@ -30,7 +30,7 @@ def card(folder: Path, text: str) -> RateCard:
     folder.mkdir(exist_ok=True)
     (folder / "target.yaml").touch()
     (folder / "rates.yaml").write_text(text)
-    return rates(project(folder, folder))
+    return rates(find_project(folder, folder))
 
 
 @pytest.mark.parametrize(

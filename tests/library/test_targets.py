@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import DefinitionError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.library.definitions import read_file
 from loop.library.targets import sources_hash, target
 from loop.model.target import Target
@@ -22,7 +22,7 @@ def complaint(folder: Path, **fields: Any) -> str:
     manifest = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in manifest.items() if value is not None}, indent=1))
     with pytest.raises(DefinitionError) as raised:
-        target(project(folder, folder))
+        target(find_project(folder, folder))
     return raised.value.message
 
 
@@ -77,12 +77,12 @@ def own(tmp_path: Path) -> Path:
 
 def test_an_edit_of_a_source_is_other_ground(own: Path) -> None:
     """And so is one of the manifest, or a new pattern."""
-    before = sources_hash(project(own, own))
+    before = sources_hash(find_project(own, own))
     (own / "patterns").mkdir()
     (own / "patterns" / "mine.yaml").write_text("format: 1\n")
-    with_pattern = sources_hash(project(own, own))
+    with_pattern = sources_hash(find_project(own, own))
     (own / "softmax.cpp").write_text((own / "softmax.cpp").read_text() + "\n// edited\n")
-    assert 3 == len({before, with_pattern, sources_hash(project(own, own))})
+    assert 3 == len({before, with_pattern, sources_hash(find_project(own, own))})
 
 
 OLD: dict[str, Any] = {

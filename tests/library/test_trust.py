@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import forget_remarks
-from loop.base.places import JOBS, Project, project, state_folder
+from loop.base.places import JOBS, Project, find_project, state_folder
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal_text, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -21,7 +21,7 @@ def make_project(folder: Path) -> Project:
     write_target(folder, {"right": compiled()})
     for name, text in ((PATTERN, own_pattern("make all")), (TEMPLATE, "")):
         written(name, text)(folder)
-    return project(folder, folder)
+    return find_project(folder, folder)
 
 
 def make_granted(folder: Path) -> Project:
@@ -177,6 +177,6 @@ def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
     bad = {"title": "t", "source": "bad.cu", "flags": ["-DN=3"], "says": "s"}
     emulation = {"compiler": "g++", "flags": ["-O2"]}
     write_target(tmp_path, {"right": compiled(emulation=emulation, must_not_compile=[bad])})
-    lines = [*what_runs(project(tmp_path, tmp_path))]
+    lines = [*what_runs(find_project(tmp_path, tmp_path))]
     assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
     assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines

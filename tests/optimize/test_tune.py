@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from loop.base.errors import DefinitionError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.library import targets
 from loop.model.change import TriedPoint
 from loop.model.target import Tuning
@@ -182,7 +182,7 @@ def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new:
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
     with pytest.raises(DefinitionError) as refused:
-        targets.target(project(untrusted, untrusted))
+        targets.target(find_project(untrusted, untrusted))
     assert words in refused.value.message
     assert "target.yaml:" in refused.value.message
 

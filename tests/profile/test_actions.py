@@ -10,7 +10,7 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
-from loop.base.places import project
+from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.library import definitions
 from loop.model.plan import Plan
@@ -209,7 +209,7 @@ def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str
 
 def test_the_shipped_tree_ends_in_a_leaf_for_everything(tmp_path: Path) -> None:
     """Whatever is unknown, there is something to do next; each leaf says how much it may bring."""
-    read = definitions.patterns(project(None, tmp_path))["profiling-decision-tree"]
+    read = definitions.patterns(find_project(None, tmp_path))["profiling-decision-tree"]
     terms = ProfileTerms.model_validate(read.value.steps[0].arguments)
     assert "true" == terms.tree[-1].when
     assert ["ratio < 0.5", "ratio < 1.0 and time_us < 10", "ratio < 1.0", "ratio < 1.5"] == [

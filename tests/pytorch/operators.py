@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.base.places import project, shipped
+from loop.base.places import find_project, shipped
 from loop.library import trust
 from loop.pytorch import Operator, operator
 from loop.workers.attention import eager
@@ -25,7 +25,7 @@ def attention() -> Operator:
 
 def allow(folder: Path) -> Path:
     """Trust the definitions in a folder."""
-    chosen = project(folder, folder)
+    chosen = find_project(folder, folder)
     trust.grant(chosen, trust.definition_hash(chosen))
     return folder
 

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
 
 def build(project: Path, out: Path) -> dict[str, object]:
     """Build, and what `--json` says of it."""
-    return site.build_site(out, project, Screen(quiet=True)).model_dump()
+    return site.build_site(out, project, Screen(is_quiet=True)).model_dump()
 
 
 def pages(out: Path) -> dict[str, str]:

@@ -33,7 +33,7 @@ def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> N
     with ExitStack() as stack:
         waiting = hold_device(bench(tmp_path / "mine"), stack)
         tick = next(waiting)
-        assert (True, True) == (str(holder.pid) in tick.note, tick.at_once)
+        assert (True, True) == (str(holder.pid) in tick.note, tick.is_urgent)
         holder.kill()
         holder.communicate()
         assert f"process {holder.pid}" in run_to_end(waiting)

@@ -6,9 +6,9 @@ from typing import Any
 
 from loop.base.errors import Complaint
 
-QUOTED = 60
+MAX_QUOTED = 60
 """Maximum characters of a value in a message."""
-LONGEST_SIDE = 200
+MAX_TEXT = 200
 """Maximum characters of a path, or of `expected` or `got`, in a complaint."""
 Place = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
@@ -16,7 +16,7 @@ Position = tuple[int, int]
 """Line and column, from 1."""
 
 
-def clip(text: str, length: int = QUOTED) -> str:
+def clip(text: str, length: int = MAX_QUOTED) -> str:
     """`text`, cut to `length` characters with `...` if it is longer."""
     return text if len(text) <= length else text[: length - 3] + "..."
 
@@ -28,7 +28,7 @@ def quote(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return clip(repr(value[: 2 * QUOTED]))
+        return clip(repr(value[: 2 * MAX_QUOTED]))
     if isinstance(value, int | float):
         return clip(repr(value))
     kind = type(value).__name__
@@ -40,7 +40,7 @@ def quote(value: Any) -> str:
 class Marks:
     """Position of a list or mapping, and of its keys and values."""
 
-    at: Position
+    start: Position
     keys: dict[str, Position]
     values: "dict[Any, Marks | Position]"
 
@@ -62,12 +62,12 @@ class Document:
             if key and depth == len(place) and isinstance(step, str):
                 return marks.keys[step]
             marks = marks.values[step]
-        return marks.at if isinstance(marks, Marks) else marks
+        return marks.start if isinstance(marks, Marks) else marks
 
 
 def dotted_path(place: Place) -> str:
     """A place as text for complaints: `steps.0.budget_s`."""
-    return clip(".".join(map(str, place)), LONGEST_SIDE)
+    return clip(".".join(map(str, place)), MAX_TEXT)
 
 
 def complain(
@@ -75,20 +75,20 @@ def complain(
 ) -> Complaint:
     """Make a complaint about the value at `place`, or about its key if `key` is True."""
     line, column = document.position(place, key=key)
-    sides = clip(expected, LONGEST_SIDE), clip(got, LONGEST_SIDE)
+    sides = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
     return Complaint(document.name, line, column, dotted_path(place), *sides, hint)
 
 
-def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:
-    """At most three choices similar to `word`, best first. `alike`: minimum similarity, 0 to 1."""
-    if len(word) > LONGEST_SIDE:
+def nearest(word: str, choices: Sequence[str], min_similarity: float = 0.6) -> list[str]:
+    """At most three choices similar to `word`, best first. `min_similarity`: minimum similarity, 0 to 1."""
+    if len(word) > MAX_TEXT:
         return []
     import difflib
 
-    return difflib.get_close_matches(word, choices, n=3, cutoff=alike)
+    return difflib.get_close_matches(word, choices, n=3, cutoff=min_similarity)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
     """The hint `did you mean 'x'?` with the nearest choice; None if no choice is similar."""
-    close = nearest(word, choices)
-    return f"did you mean {close[0]!r}?" if close else None
+    similar = nearest(word, choices)
+    return f"did you mean {similar[0]!r}?" if similar else None

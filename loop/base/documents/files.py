@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.errors import ACTED_ON, UsageError, WorkFailed
+from loop.base.errors import CONTROL_CHARACTERS, UsageError, WorkFailed
 
-_ACTED_ON = re.compile(ACTED_ON)
-NO_SUCH_PLACE = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
+WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """System errors that mean that the user named a wrong path."""
 HINTS = {
     errno.ENOSPC: "the disk is full: free some space",
@@ -27,16 +27,16 @@ HINTS = {
 }
 
 
-def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
+def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write a file atomically: readers see the old or the new content. It is on disk at return.
 
     Follows links; writes directly to devices and pipes; keeps the mode of an existing file.
-    `lasting`: False skips the wait for the disk; the file may then be lost in a power failure.
+    `durable`: False skips the wait for the disk; the file may then be lost in a power failure.
     Raises LoopError when the write fails; the old file is then unchanged.
     """
     # Only our JSON can contain lone surrogates. A backslash escape means the same in JSON.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    folder = folder_beside(path)
+    folder = folder_for_temporary(path)
     temporary = (folder or Path()) / f".{os.urandom(8).hex()}.tmp"
     try:
         if folder is None:
@@ -46,27 +46,27 @@ def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> N
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            if lasting:
+            if durable:
                 os.fsync(file.fileno())
         target = Path(os.path.realpath(path))
         if target.exists():
             temporary.chmod(target.stat().st_mode & 0o777)
         os.replace(temporary, target)
-        if lasting:
+        if durable:
             handle = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
     except OSError as error:
-        raise unusable_file(path, "written", error) from error
+        raise file_error(path, "written", error) from error
     finally:
         if folder is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
-def folder_beside(path: Path) -> Path | None:
+def folder_for_temporary(path: Path) -> Path | None:
     """Folder of the file that `path` resolves to; None for a device or pipe (no temporary file there).
 
     Raises UsageError for a disk or a socket: neither can contain text.
@@ -78,14 +78,14 @@ def folder_beside(path: Path) -> Path | None:
     return Path(os.path.realpath(path)).parent
 
 
-def unusable_file(
-    path: Path, how: Literal["read", "written", "made"], error: OSError, hint: str | None = None
+def file_error(
+    path: Path, attempt: Literal["read", "written", "made"], error: OSError, hint: str | None = None
 ) -> UsageError | WorkFailed:
     """The LoopError for a failed read, write or creation of a file, with the system's reason and a hint."""
     error.filename = error.filename or str(path)
     reason = error.strerror or type(error).__name__
-    kind = UsageError if how == "read" or isinstance(error, NO_SUCH_PLACE) else WorkFailed
-    return kind(f"{path}: cannot be {how}: {reason}", hint=hint or HINTS.get(error.errno or 0))
+    kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
+    return kind(f"{path}: cannot be {attempt}: {reason}", hint=hint or HINTS.get(error.errno or 0))
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
@@ -94,7 +94,7 @@ def to_json(value: Any, indent: int | None = 1) -> str:
     Escapes control characters, because the text may be printed on a terminal.
     """
     text = json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
-    return _ACTED_ON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def to_plain(value: Any) -> Any:
@@ -125,11 +125,11 @@ def content_hash(content: str | bytes | Iterable[str | bytes]) -> str:
 
     if isinstance(content, str | bytes):
         return hashlib.sha256(as_bytes(content)).hexdigest()
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in map(as_bytes, content):
-        whole.update(b"%d:" % len(part))  # Its length first, so that ("ab", "c") is not ("a", "bc").
-        whole.update(part)
-    return whole.hexdigest()
+        digest.update(b"%d:" % len(part))  # Its length first, so that ("ab", "c") is not ("a", "bc").
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def hash_files(paths: Iterable[Path], root: Path) -> str:
@@ -145,6 +145,6 @@ def hash_files(paths: Iterable[Path], root: Path) -> str:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
-            raise unusable_file(path, "read", error) from error
+            raise file_error(path, "read", error) from error
         parts[path.relative_to(root).as_posix()] = digest
     return content_hash(part for pair in sorted(parts.items()) for part in pair)

@@ -11,8 +11,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-MEANINGS = {
+DRAFT_URL = "https://json-schema.org/draft/2020-12/schema"
+DEFAULT_DESCRIPTIONS = {
     "against": "What it was compared with.",
     "as_of": "When it was true.",
     "attempt": "1, or more after a resume.",
@@ -50,65 +50,69 @@ class Untitled(GenerateJsonSchema):
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema of a model, with field docstrings as descriptions."""
     schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
-    for inner in models_of(model):
-        place = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
-        _describe(inner, place.get("properties", {}))
-    return {"$schema": DRAFT, **schema}
+    for inner in collect_models(model):
+        inner_schema = schema if inner is model else schema.get("$defs", {}).get(inner.__name__, {})
+        _add_descriptions(inner, inner_schema.get("properties", {}))
+    return {"$schema": DRAFT_URL, **schema}
 
 
 def schema_of_all(kinds: Mapping[str, Any]) -> dict[str, Any]:
     """One JSON schema of an object whose properties are `kinds` (name to type). Allows unknown fields."""
     adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
     schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
-    for inner in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
-        _describe(inner, schema["$defs"].get(inner.__name__, {}).get("properties", {}))
-    for inner in schema["$defs"].values():
-        inner.pop("additionalProperties", None)
-    return {"$schema": DRAFT, **schema, "properties": {name: schemas[name, "serialization"] for name in kinds}}
+    models = [model for kind in kinds.values() for model in find_models(kind)]
+    for model in collect_models(*models):
+        _add_descriptions(model, schema["$defs"].get(model.__name__, {}).get("properties", {}))
+    for definition in schema["$defs"].values():
+        definition.pop("additionalProperties", None)
+    return {"$schema": DRAFT_URL, **schema, "properties": {name: schemas[name, "serialization"] for name in kinds}}
 
 
-def models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
+def collect_models(*models: type[BaseModel]) -> list[type[BaseModel]]:
     """The models and all models in their fields, directly or indirectly."""
-    every = list(models)
-    for model in every:  # Grows while it is walked.
+    collected = list(models)
+    for model in collected:  # Grows while it is walked.
         for info in model.model_fields.values():
-            every += [inner for inner in models_in(info.annotation) if inner not in every]
-    return every
+            collected += [inner for inner in find_models(info.annotation) if inner not in collected]
+    return collected
 
 
-def models_in(annotation: Any) -> list[type[BaseModel]]:
+def find_models(annotation: Any) -> list[type[BaseModel]]:
     """All models inside an annotation such as `tuple[Step, ...]` or `A | B`."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in models_in(inner)]
+    return [model for inner in get_args(annotation) for model in find_models(inner)]
 
 
 @functools.cache
 def field_names(model: type[BaseModel]) -> list[str]:
     """Field names (or aliases) of a model and of all models inside it, as files write them."""
     names: dict[str, None] = {}
-    for inner in models_of(model):
+    for inner in collect_models(model):
         names |= {info.alias or name: None for name, info in inner.model_fields.items()}
     return list(names)
 
 
-def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Set each field's description: the docstring below it, else the default by name or type.
+def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
+    """Set each field's description in `properties` (field name to its schema).
 
+    It is the docstring below the field, else the default for its name, else what its type's docstring says.
     pydantic can do the first, but only at import, which slows every start.
     """
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:
-            texts |= _docstrings(owner)
+            texts |= _field_docstrings(owner)
     for name, info in model.model_fields.items():
-        shown, inner = properties.get(info.alias or name), models_in(info.annotation)[:1]
-        usual = MEANINGS.get(name) or "".join((kind.__doc__ or "").partition("\n")[0] for kind in inner)
-        if shown is not None and (text := texts.get(name) or usual):
-            shown["description"] = text
+        text = texts.get(name) or DEFAULT_DESCRIPTIONS.get(name)
+        for inner in find_models(info.annotation)[:1]:
+            text = text or (inner.__doc__ or "").partition("\n")[0]
+        property_schema = properties.get(info.alias or name)
+        if property_schema is not None and text:
+            property_schema["description"] = text
 
 
-def _docstrings(owner: type) -> dict[str, str]:
+def _field_docstrings(owner: type) -> dict[str, str]:
     """Field name to the docstring below it in the source of `owner`."""
     body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
     assert isinstance(body, ast.ClassDef)

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ValidationError
 from loop.base.documents.files import to_json, write_atomic
 from loop.base.errors import LoopError, WorkFailed, remark_once
 
-_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
+_CHECKSUM_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)
 
 
-def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
+def write_sealed(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write a JSON object with its checksum (see `write_atomic`). Raises LoopError when it fails."""
-    write_atomic(path, with_checksum(to_json(value)), lasting=lasting)
+    write_atomic(path, with_checksum(to_json(value)), durable=durable)
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
@@ -44,11 +44,14 @@ def read_regular(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def with_checksum(text: str, before: str = "") -> str:
-    """Add a checksum to a JSON object as its last field. `before`: checksum of the previous object in a chain."""
-    body, last = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
-    wide = "\n" if "\n" in body else ""
-    return f'{body},{wide or ""} "sum": "{_sum(before, body.encode())}"{wide}}}{last}'
+def with_checksum(text: str, previous_checksum: str = "") -> str:
+    """The text of a JSON object with a checksum added as its last field.
+
+    `previous_checksum`: that of the object before it, where objects form a chain, as in a journal.
+    """
+    body, line_end = text.rstrip().removesuffix("}").rstrip(), text[len(text.rstrip()) :]
+    newline = "\n" if "\n" in body else ""
+    return f'{body},{newline} "sum": "{_checksum(previous_checksum, body.encode())}"{newline}}}{line_end}'
 
 
 def append_sealed(path: Path, text: str) -> None:
@@ -56,41 +59,42 @@ def append_sealed(path: Path, text: str) -> None:
     with path.open("ab+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
-        torn = b"\n" if file.read(1) not in (b"", b"\n") else b""  # End a partial line that a kill left.
-        file.write(torn + with_checksum(text).encode() + b"\n")
+        line_break = b"\n" if file.read(1) not in (b"", b"\n") else b""  # End a partial line that a kill left.
+        file.write(line_break + with_checksum(text).encode() + b"\n")
 
 
 def sealed_lines(path: Path, model: type[T]) -> Iterator[T]:
     """Read lines of `append_sealed` as models. Reports damaged lines and empty files. Raises OSError."""
-    *lines, torn = read_regular(path).split(b"\n")
-    if not lines and not torn:
+    *lines, partial_line = read_regular(path).split(b"\n")
+    if not lines and not partial_line:
         remark_once(f"{path}: damaged: empty, what it held is lost")
     for number, line in enumerate(lines, start=1):
         try:
             yield model.model_validate_json(without_checksum(path, line))
         except (LoopError, ValidationError):
             remark_once(f"{path}:{number}: damaged line, left out")
-    if torn:
+    if partial_line:
         remark_once(f"{path}:{len(lines) + 1}: a line without its end, left out")
 
 
 def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
     """Remove and verify the checksum of JSON `data`. Raises LoopError, naming `path`, if it is wrong."""
-    body, _, whole = split_checksum(data)
-    if not whole:
+    body, _, is_intact = split_checksum(data)
+    if not is_intact:
         hint = hint or f"move {path.parent} aside"
         raise WorkFailed(f"{path}: damaged: its checksum does not match", hint=hint)
     return body
 
 
-def split_checksum(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
+def split_checksum(data: bytes, previous_checksum: str = "") -> tuple[bytes, str, bool]:
     """Split a JSON object into (object without checksum, checksum, whether the checksum is right)."""
-    seal = _AT_END.search(data)
-    if seal is None:
+    match = _CHECKSUM_AT_END.search(data)
+    if match is None:
         return data, "", False
-    body, checksum = data[: seal.start()], seal[1].decode()
-    return body + b"}", checksum, checksum == _sum(before, body)
+    body, checksum = data[: match.start()], match[1].decode()
+    return body + b"}", checksum, checksum == _checksum(previous_checksum, body)
 
 
-def _sum(before: str, body: bytes) -> str:
-    return hashlib.blake2b(before.encode() + body, digest_size=8).hexdigest()
+def _checksum(previous_checksum: str, body: bytes) -> str:
+    """16 hexadecimal digits that depend on these bytes and on the object before."""
+    return hashlib.blake2b(previous_checksum.encode() + body, digest_size=8).hexdigest()

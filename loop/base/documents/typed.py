@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 T = TypeVar("T", bound="BaseModel")
-SIDES = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
+EXPECTED_AND_GOT = re.compile(r"(?:Input should be|(?:Value error, )?expected) (.*?)(?:, got (.*))?", re.DOTALL)
 """Splits messages of pydantic and of our validators into `expected` and `got`."""
-OF_CHOICES = ("literal_error", "enum", "union_tag_invalid")
-WHOLE = (*OF_CHOICES, "int_from_float", "too_short")
+CHOICE_ERRORS = ("literal_error", "enum", "union_tag_invalid")
+WHOLE_VALUE_ERRORS = (*CHOICE_ERRORS, "int_from_float", "too_short")
 """Error types that concern a whole value, besides `*_type`."""
-ABSENT = ("missing", "union_tag_not_found")
+MISSING_ERRORS = ("missing", "union_tag_not_found")
 
 
 def parse(model: type[T], document: Document, place: Place = ()) -> T:
@@ -40,39 +40,42 @@ def parse(model: type[T], document: Document, place: Place = ()) -> T:
         return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
-        raise DefinitionError(_complaints(model, document, place, data, mistakes)) from error
+        raise DefinitionError(_make_complaints(model, document, place, data, mistakes)) from error
 
 
-def _complaints(
+def _make_complaints(
     model: type[T], document: Document, start: Place, data: Any, mistakes: list[Any]
 ) -> list[Complaint]:
-    """One complaint per mistake, in file order. Only those that will be shown get a hint.
+    """One complaint per place with pydantic errors (`mistakes`), in file order.
 
-    `data`: the document's part at `start`. pydantic reports one error per branch of a union. Errors at the
-    same place become one complaint; they are dropped if another branch has a mistake deeper inside.
+    `data`: the document's part at `start`. pydantic reports one error per branch of a union. Errors about one
+    value as a whole become one complaint; they are dropped if another branch has a mistake deeper inside.
+    Only complaints that will be shown get a hint, because finding one is slow.
     """
-    groups: dict[tuple[Any, ...], list[Any]] = {}
+    groups: dict[tuple[Place, Any], list[Any]] = {}
     for mistake in mistakes:
-        place, kind = _place(data, mistake), mistake["type"]
-        own = None if kind.endswith("_type") or kind in WHOLE else mistake["loc"]
-        groups.setdefault((place, own), []).append(mistake)
-    inside = {place[:end] for place, _ in groups for end in range(len(place))}
-    placed = []
-    for (place, own), items in groups.items():
-        if own is None and place in inside:
+        kind = mistake["type"]
+        is_about_whole_value = kind.endswith("_type") or kind in WHOLE_VALUE_ERRORS
+        location = None if is_about_whole_value else mistake["loc"]
+        groups.setdefault((_place_of_mistake(data, mistake), location), []).append(mistake)
+    enclosing_places = {place[:end] for place, _ in groups for end in range(len(place))}
+    located = []
+    for (place, location), items in groups.items():
+        if location is None and place in enclosing_places:
             continue
-        key = items[0]["type"] == "extra_forbidden" or items[0]["loc"][-1:] == ("[key]",)
-        placed.append((document.position((*start, *place), key=key), (*start, *place), key, items))
+        is_key = items[0]["type"] == "extra_forbidden" or items[0]["loc"][-1:] == ("[key]",)
+        full_place = (*start, *place)
+        located.append((document.position(full_place, key=is_key), full_place, is_key, items))
     complaints: list[Complaint] = []
-    for _, place, key, items in sorted(placed, key=lambda group: group[0]):
-        expected, got, wrong, choices = _said(model, items)
-        shown = len(complaints) < DefinitionError.SHOWN
-        hint = did_you_mean(wrong, choices) if shown and isinstance(wrong, str) else None
-        complaints.append(complain(document, place, expected, got, hint, key=key))
+    for _, place, is_key, items in sorted(located, key=lambda group: group[0]):
+        expected, got, wrong_word, choices = _describe_mistakes(model, items)
+        needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
+        hint = did_you_mean(wrong_word, choices) if needs_hint else None
+        complaints.append(complain(document, place, expected, got, hint, key=is_key))
     return complaints
 
 
-def _place(data: Any, mistake: Any) -> Place:
+def _place_of_mistake(data: Any, mistake: Any) -> Place:
     """The place of a pydantic error in the data.
 
     pydantic adds names of union branches: ("run", "tuple[str, ...]", 0). Only parts that exist in the
@@ -80,8 +83,8 @@ def _place(data: Any, mistake: Any) -> Place:
     """
     place: list[str | int] = []
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
-        known = isinstance(data, dict) and part in data
-        if known or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+        is_key = isinstance(data, dict) and part in data
+        if is_key or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
             data = data[part]
             place.append(part)
     if mistake["type"] == "union_tag_invalid":
@@ -89,13 +92,16 @@ def _place(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _said(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
-    """(expected, got, wrong word, possible words) for the pydantic errors of one place."""
+def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
+    """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place.
+
+    The last two are for a spelling hint: None and an empty list where there can be none.
+    """
     from loop.base.documents.schemas import field_names
 
     first = items[0]
     kind, value = first["type"], first["input"]
-    if kind in ABSENT:
+    if kind in MISSING_ERRORS:
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
         return f"a value for {name}", "nothing", None, []
     if kind == "extra_forbidden":
@@ -104,16 +110,14 @@ def _said(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
     if kind == "union_tag_invalid":
         value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
         return f"one of {expected}", quote(value), value, re.findall(r"'([^']*)'", expected)
-    choices = [
-        name
-        for item in items
-        if item["type"] in OF_CHOICES
-        for name in re.findall(r"'([^']*)'", item["ctx"]["expected"])
-    ]
-    sides = [SIDES.fullmatch(item["msg"]) for item in items]
-    stated = [match for match in sides if match]
-    if not stated:
+    choices, matches = list[str](), list[re.Match[str]]()
+    for item in items:
+        if item["type"] in CHOICE_ERRORS:
+            choices += re.findall(r"'([^']*)'", item["ctx"]["expected"])
+        if match := EXPECTED_AND_GOT.fullmatch(item["msg"]):
+            matches.append(match)
+    if not matches:
         text = first["msg"].removeprefix("Value error, ")
         return "what fits", f"{quote(value)}: {text}", value, choices
-    expected = " or ".join(dict.fromkeys(match[1] for match in stated))
-    return expected, stated[0][2] or quote(value), value, choices
+    expected = " or ".join(dict.fromkeys(match[1] for match in matches))
+    return expected, matches[0][2] or quote(value), value, choices

@@ -19,12 +19,12 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 40
 PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
 """libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
-NUMBERS = (
+NUMBER_FORMS = (
     (re.compile(r"[-+]?[0-9]+\Z"), int),
     (re.compile(r"0o[0-7]+\Z|0x[0-9a-fA-F]+\Z"), lambda text: int(text, 0)),
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z"), float),
 )
-SPECIAL = {
+SPECIAL_SCALARS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -33,7 +33,9 @@ SPECIAL = {
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
 """Plain scalars of the YAML 1.2 core schema that are not numbers or text."""
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+FORBIDDEN_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
 
 
@@ -47,9 +49,9 @@ def load_yaml(source: Path | str, name: str | None = None) -> Document:
         text = _read(source, name)
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
-    if foreign := FORBIDDEN.search(text):
-        place = _position_after(text[: foreign.start()])
-        raise _error(name, place, "printable text", f"the character U+{ord(foreign[0]):04X}")
+    if bad_character := FORBIDDEN_CHARACTERS.search(text):
+        place = _position_after(text[: bad_character.start()])
+        raise _definition_error(name, place, "printable text", f"the character U+{ord(bad_character[0]):04X}")
     return _Builder(name, text).document()
 
 
@@ -65,27 +67,29 @@ def _read(path: Path, name: str) -> str:
     """Read a file as text. Raises DefinitionError if it is unreadable, no UTF-8, or above 1 MiB."""
     try:
         if path.exists() and not path.is_file():
-            raise _error(name, (1, 1), "a file", "a folder or a device")
+            raise _definition_error(name, (1, 1), "a file", "a folder or a device")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _error(name, (1, 1), "a file that can be read", str(reason)) from error
+        raise _definition_error(name, (1, 1), "a file that can be read", str(reason)) from error
     if len(data) > MAX_BYTES:
-        raise _error(name, (1, 1), "at most 1 MiB", "a larger file")
+        raise _definition_error(name, (1, 1), "at most 1 MiB", "a larger file")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         place = _position_after(data[: error.start].decode(errors="replace"))
-        raise _error(name, place, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
+        raise _definition_error(name, place, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
 
 
-def _position_after(before: str) -> Position:
-    lines = re.split(r"\r\n|\r|\n", before)
+def _position_after(text: str) -> Position:
+    """Line and column of the character that follows `text`, the beginning of a file."""
+    lines = re.split(r"\r\n|\r|\n", text)
     return len(lines), len(lines[-1]) + 1
 
 
-def _error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
+def _definition_error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
+    """The error of one complaint about file `name`. `path`: dotted path of the value; empty: the whole file."""
     return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
@@ -100,9 +104,9 @@ def _events(name: str, text: str) -> Iterator[Any]:
         if error.context_mark and "quoted" in str(error.context):
             mark = error.context_mark  # An open quote is noticed at the end of the file.
         place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise _error(name, place, "YAML", error.problem or "a mistake in it") from error
+        raise _definition_error(name, place, "YAML", error.problem or "a mistake in it") from error
     except (ValueError, LookupError, RecursionError, OverflowError, yaml.YAMLError) as error:
-        raise _error(name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+        raise _definition_error(name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
 
 
 class _Builder:
@@ -114,26 +118,26 @@ class _Builder:
     def document(self) -> Document:
         """The text's only document. Raises DefinitionError if there is none or a second one."""
         if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
-            raise _error(self.name, (1, 1), "a YAML document", "an empty file")
+            raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
         data, marks = self._value(next(self.events), ())
         if data is None:
-            raise _error(self.name, (1, 1), "a YAML document", "an empty file")
+            raise _definition_error(self.name, (1, 1), "a YAML document", "an empty file")
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 raise self._complain(event, (), "one document", "a second one")
         return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        return _error(self.name, _start(event), expected, got, dotted_path(place))
+        return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
-        """Read the value that starts with `event`; return it with the positions of all its parts."""
-        self._admit(event, place)
+        """Read the value at `place` that starts with `event`; return it with the positions of all its parts."""
+        self._refuse_references(event, place)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place), _start(event)
+            return self._scalar(event, place), _position_of(event)
         if len(place) >= MAX_DEPTH:
             raise self._complain(event, place[:3], f"at most {MAX_DEPTH} levels", "a deeper structure")
-        marks = Marks(_start(event), {}, {})
+        marks = Marks(_position_of(event), {}, {})
         if isinstance(event, yaml.SequenceStartEvent):
             items: list[Any] = []
             while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
@@ -147,11 +151,11 @@ class _Builder:
             if key in fields:
                 got = f"{quote(key)} again, first on line {marks.keys[key][0]}"
                 raise self._complain(event, (*place, key), "each key once", got)
-            marks.keys[key] = _start(event)
+            marks.keys[key] = _position_of(event)
             fields[key], marks.values[key] = self._value(next(self.events), (*place, key))
         return fields, marks
 
-    def _admit(self, event: Any, place: Place) -> None:
+    def _refuse_references(self, event: Any, place: Place) -> None:
         """Refuse aliases (they can expand exponentially), anchors, and tags (they construct objects)."""
         if isinstance(event, yaml.AliasEvent):
             got = f"the alias {quote(f'*{event.anchor}')}"
@@ -164,7 +168,7 @@ class _Builder:
 
     def _key(self, event: Any, place: Place) -> str:
         """The text of a mapping's key. Raises DefinitionError for other types and for the merge key `<<`."""
-        self._admit(event, place)
+        self._refuse_references(event, place)
         key = self._scalar(event, place) if isinstance(event, yaml.ScalarEvent) else {}
         if not isinstance(key, str) or (key == "<<" and not event.style):
             raise self._complain(event, place, "a word as a key", f"{quote(key)}; quote it if it is text")
@@ -174,17 +178,17 @@ class _Builder:
         """The value of a scalar: text if quoted, else by the YAML core schema."""
         text: str = event.value
         if event.style:
-            if foreign := FORBIDDEN.search(text):  # Escapes can produce forbidden characters.
-                got = f"the character U+{ord(foreign[0]):04X}"
+            if bad_character := FORBIDDEN_CHARACTERS.search(text):  # Escapes can produce forbidden characters.
+                got = f"the character U+{ord(bad_character[0]):04X}"
                 raise self._complain(event, place, "printable text", got)
             return text
-        if text in SPECIAL:
-            return SPECIAL[text]
-        read = next((read for form, read in NUMBERS if form.match(text)), None)
-        if read is None:
+        if text in SPECIAL_SCALARS:
+            return SPECIAL_SCALARS[text]
+        convert = next((convert for form, convert in NUMBER_FORMS if form.match(text)), None)
+        if convert is None:
             return text
         try:
-            number = read(text)  # ValueError: Python reads no integer of more than 4,300 digits.
+            number = convert(text)  # ValueError: Python reads no integer of more than 4,300 digits.
             if abs(number) <= sys.float_info.max:
                 return number
         except ValueError:
@@ -192,5 +196,5 @@ class _Builder:
         raise self._complain(event, place, "a number that a double can hold", quote(text))
 
 
-def _start(event: Any) -> Position:
+def _position_of(event: Any) -> Position:
     return event.start_mark.line + 1, event.start_mark.column + 1
