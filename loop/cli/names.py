@@ -28,8 +28,8 @@ def known_names(kind: str, here: Project) -> list[str]:
         ids = [head.parent.name for head in here.sessions.glob("*/session.json")]
         return ["last", *sorted(ids, reverse=True)]  # An id begins with its date: the newest first.
     if kind in FOLDERS:
-        shipped_folder, locked_temporary_folder = FOLDERS[kind]
-        folders = filter(None, (shipped(shipped_folder), here.own(locked_temporary_folder)))
+        shipped_folder, own_folder = FOLDERS[kind]
+        folders = filter(None, (shipped(shipped_folder), here.definitions_folder(own_folder)))
         return [path.stem for folder in folders for path in sorted(folder.glob("*.yaml"))]
     import yaml
 
@@ -97,7 +97,7 @@ def _unknown_name(kind: str, name: str, names: list[str], here: Project) -> Usag
 
     if kind == "session":
         oldest_first = names[5:0:-1]  # The five newest ids: the first name is `last`.
-        hint = one_of(oldest_first, "`loop run session` makes one")
+        hint = list_choices(oldest_first, "`loop run session` makes one")
         return UsageError(f"{here.sessions}: no session {name}", hint=hint)
     owner = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
     hint = did_you_mean(name, names) or f"there are {', '.join(names)}"

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
-from loop.base.places import Project, project, shipped
+from loop.base.places import Project, find_project, shipped
 from loop.base.screen import Screen
 
 LOOKED_BACK = 50
@@ -46,7 +46,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
             screen.say(f"no pattern mentions {' '.join(words)!r}; `loop patterns list` shows all")
             return ExitCode.GATE_FAILED
     else:
-        folders = [folder for folder in (shipped("patterns"), here.own("patterns")) if folder]
+        folders = [folder for folder in (shipped("patterns"), here.definitions_folder("patterns")) if folder]
         paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
         try:  # A project's own pattern replaces a bundled one of its name.
             row_by_name = {row["name"]: row for row in (pattern_row(load_yaml(path).data) for path in paths)}

@@ -392,7 +392,9 @@ class Schedule:
         shared)."""
 
     def _is_round_required(self) -> bool:
-        few = self.kept and self.timings.rounds < MIN_VALUES and self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
+        few = (
+            self.kept and self.timings.rounds < MIN_VALUES and self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
+        )
         return few or self.timings.rounds < self.least_rounds
 
     @property

@@ -77,7 +77,9 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     job = make(tmp_path, "gone")
     seen = Seen("lost", None, b"", b"", more=False, gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
-        _bring_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(is_quiet=True))
+        _bring_back(
+            job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(is_quiet=True)
+        )
     assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
     assert [] == [*noted.jobs_sent_away()]
 
@@ -114,5 +116,7 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
 
     job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
     with pytest.raises(WorkFailed, match="too much"):
-        _bring_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(is_quiet=True))
+        _bring_back(
+            job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(is_quiet=True)
+        )
     assert (None, False) == (job.rc, (tmp_path / "stopped").exists())
