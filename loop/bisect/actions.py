@@ -6,9 +6,9 @@ from functools import partial
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import Line, lines_from
-from loop.bisect.hunt import Regression, kernel_hunt
-from loop.bisect.trying import PLACES, with_ticks
+from loop.bisect.candidates import CommitLine, read_lines
+from loop.bisect.hunt import Regression, open_kernel_bisection
+from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct_workloads, extra_sets, other_sets, workloads
 from loop.model.bisect import BisectOutput
@@ -25,7 +25,7 @@ ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
 
 
-def regressions(context: Context) -> tuple[Regression, ...]:
+def find_regressions(context: Context) -> tuple[Regression, ...]:
     """Variants that are wrong or slower now, by the finished steps; wrong ones first."""
     regressed: list[Regression] = []
     size = partial(count_operations, context.bench.target)
@@ -33,9 +33,11 @@ def regressions(context: Context) -> tuple[Regression, ...]:
         latest = context.latest(action)
         for variant in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
             failed = [check for check in variant.checks if not check.passed]
-            places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[:PLACES]
+            places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[
+                :MOST_FAILING_WORKLOADS
+            ]
             if any(check.cause in ("later calls", "remembers") for check in failed):  # Other calls may matter.
-                places = _workloads(context, emulated=emulated)
+                places = _workloads_of_session(context, emulated=emulated)
             if failed:
                 regressed.append(Regression(variant.variant, "correctness", tuple(places), emulated))
     latest = context.latest("kernel.compare")
@@ -44,18 +46,20 @@ def regressions(context: Context) -> tuple[Regression, ...]:
         if isinstance(verdict, SpeedVerdict) and (verdict.against, verdict.verdict) == ("known_good", "slower"):
             slower.setdefault(verdict.variant, []).append(verdict.workload)
     for name, where in slower.items():
-        regressed.append(Regression(name, "latency", tuple(w for w in _workloads(context) if w.name in where)))
+        regressed.append(
+            Regression(name, "latency", tuple(w for w in _workloads_of_session(context) if w.name in where))
+        )
     return tuple(regressed)
 
 
-def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
+def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
     """All workloads of the session's sets; `emulated`: with the GPU's element types."""
     sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
     every = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
     return [workload for workload in every if not (emulated and too_much(context.bench.target, workload))]
 
 
-def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line], str]:
+def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
     """Lines of commits from a good end to the checkout, the latest good end first; else why none.
 
     A good end is a commit at which a session found the variant good, or the last commit below its
@@ -65,16 +69,18 @@ def lines_to_search(context: Context, regression: Regression) -> tuple[list[Line
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
     bad = wrong_builds(past.sessions)
-    good = [row for row in past.sessions if was_good(row, regression) and not row.has_judged_build(variant, bad)]
+    good = [
+        row for row in past.sessions if is_good_session(row, regression) and not row.has_judged_build(variant, bad)
+    ]
     known = past.known_good.get(variant) if regression.metric == "latency" else None
     commits = [known.commit if known else None, *(row.commit or row.base for row in reversed(good))]
-    ready, why = lines_from(context.task.folder, commits)
+    ready, why = read_lines(context.task.folder, commits)
     if (good or known) and not any(commits):
         why = "the sources of the sessions that found it good were not committed"
     return [line for line in ready if line.candidates], why or "no earlier session found it good"
 
 
-def was_good(row: SessionRow, regression: Regression) -> bool:
+def is_good_session(row: SessionRow, regression: Regression) -> bool:
     """Whether a session found the variant right, and for a latency regression not slower."""
     name = regression.variant
     chosen: Sequence[str] = row.emulated if regression.emulated else row.variants
@@ -84,23 +90,23 @@ def was_good(row: SessionRow, regression: Regression) -> bool:
 
 def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
     """Search for the commit that made the first regressed variant slower or wrong."""
-    regressed = regressions(context)
+    regressed = find_regressions(context)
     missing: list[str] = []
     hint = None
     for place, regression in enumerate(regressed):
-        ends, why = lines_to_search(context, regression)
+        ends, why = choose_lines(context, regression)
         if ends:
             rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
-            return (yield from _searched(context, regression, ends, (*missing, *rest)))
+            return (yield from _search_lines(context, regression, ends, (*missing, *rest)))
         missing.append(f"a search for why {regression.what}: {why}")
-        hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
+        hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
     message = missing[0] if missing else "nothing is slower or wrong; what a kernel takes is not searched"
     nothing = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(missing))
     return Result(nothing)
 
 
-def _searched(
-    context: Context, regression: Regression, ends: Sequence[Line], missing: tuple[str, ...]
+def _search_lines(
+    context: Context, regression: Regression, ends: Sequence[CommitLine], missing: tuple[str, ...]
 ) -> Working[BisectOutput]:
     """The answer from the latest good end; from an earlier one if that one is bad today."""
     begun = time.monotonic()
@@ -109,15 +115,15 @@ def _searched(
         if time.monotonic() - begun > context.budget_s:
             raise WorkFailed(
                 f"{regression.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                hint=f"it goes on with: {_command(context, regression, line.good.short_commit)}",
+                hint=f"it goes on with: {_bisect_command(context, regression, line.good.short_commit)}",
             )
         return tick
 
     try:
         for line in ends:
-            with kernel_hunt(regression, line, context.bench, context.task.seed) as hunt:
-                answer = yield from with_ticks(hunt.run(), in_time)
-            if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
+            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as hunt:
+                answer = yield from map_ticks(hunt.run(), in_time)
+            if answer.outcome in ANSWERS or line.commits[-1].commit in answer.skipped:
                 break
     except LoopError as error:
         failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=missing)
@@ -136,7 +142,7 @@ def _searched(
     return Result(output)
 
 
-def _command(context: Context, regression: Regression, good: str) -> str:
+def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     signature = context.bench.target.signature
     words = ["--variant", regression.variant, "--metric", regression.metric]
     words += [word for w in regression.workloads for word in ("--workloads", format_entry(entry_of(signature, w)))]

@@ -29,9 +29,9 @@ from loop.repository.worktree import MissingSubmodule, Worktree, top_of
 from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
-NAMED = 4
+MOST_NAMED_FILES = 4
 """Most files with uncommitted changes that a message names; it counts the others."""
-GOOD_ENDS = 3
+MOST_GOOD_ENDS = 3
 """Commits of earlier sessions that are tried as a good end."""
 
 
@@ -40,7 +40,7 @@ class Untestable(Exception):
 
 
 @dataclass(frozen=True)
-class Line:
+class CommitLine:
     """The good end, and all later commits up to the bad end."""
 
     folder: Path
@@ -50,33 +50,33 @@ class Line:
     good: Candidate
     candidates: tuple[Candidate, ...]
     """Oldest first; the last is the bad end."""
-    known: tuple[str, ...] = ()
+    other_good: tuple[str, ...] = ()
     """Other good commits, not on the line: their ancestors are not searched."""
-    edited: tuple[tuple[str, str], ...] = ()
+    uncommitted_files: tuple[tuple[str, str], ...] = ()
     """Files with uncommitted changes: path from the top, and the hash of the git object."""
 
     @property
-    def ends(self) -> tuple[Candidate, ...]:
+    def commits(self) -> tuple[Candidate, ...]:
         """The good end and every candidate: index 0 is the good end."""
         return (self.good, *self.candidates)
 
     @functools.cached_property
-    def held(self) -> list[dict[str, str]]:
+    def file_changes(self) -> list[dict[str, str]]:
         """Path to git object: all files of the good end, then the changes of each candidate."""
-        commits = [candidate.commit for candidate in self.ends if candidate.commit != UNCOMMITTED]
+        commits = [candidate.commit for candidate in self.commits if candidate.commit != UNCOMMITTED]
         rows = [reading.objects_of_commit(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
-        return [*rows, dict(self.edited)] if self.edited else rows
+        return [*rows, dict(self.uncommitted_files)] if self.uncommitted_files else rows
 
-    def before(self, candidate: Candidate) -> Candidate:
+    def predecessor(self, candidate: Candidate) -> Candidate:
         """The good end or candidate just before this candidate."""
-        return self.ends[self.ends.index(candidate) - 1]
+        return self.commits[self.commits.index(candidate) - 1]
 
-    def path(self, name: str) -> str:
+    def path_from_top(self, name: str) -> str:
         """Turn a path relative to the target's folder into one relative to the top."""
         return os.path.normpath(os.path.join(os.path.relpath(self.folder.resolve(), self.top), name))
 
 
-def read_line(folder: Path, good: str, bad: str | None) -> Line:
+def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     """The line between two revisions; without `bad` it ends with the uncommitted changes.
 
     Raises LoopError if no line connects them.
@@ -89,51 +89,53 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
     first, last = reading.resolve(top, good), reading.resolve(top, bad or "HEAD")
     uncommitted = (changes(folder, last) if bad is None else None) or {}
     commits = [] if first == last and uncommitted else reading.first_parents(top, good, bad or "HEAD")
-    line = Line(folder, top, reading.commit(top, first), tuple(commits))
+    line = CommitLine(folder, top, reading.commit(top, first), tuple(commits))
     if not uncommitted:
         return line
     edited = tuple(reading.objects_of(top, sorted(uncommitted)).items())
-    more = f" and {len(edited) - NAMED} more" if len(edited) > NAMED else ""
-    subject = f"uncommitted changes: {', '.join(name for name, _ in edited[:NAMED])}{more}"
+    more = f" and {len(edited) - MOST_NAMED_FILES} more" if len(edited) > MOST_NAMED_FILES else ""
+    subject = f"uncommitted changes: {', '.join(name for name, _ in edited[:MOST_NAMED_FILES])}{more}"
     tree = content_hash([text for row in edited for text in row])
     checkout = Candidate(commit=UNCOMMITTED, subject=subject, tree=tree)
-    return replace(line, candidates=(*line.candidates, checkout), edited=edited)
+    return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=edited)
 
 
-def lines_from(folder: Path, commits: Iterable[str | None], bad: str | None = None) -> tuple[list[Line], str]:
+def read_lines(
+    folder: Path, commits: Iterable[str | None], bad: str | None = None
+) -> tuple[list[CommitLine], str]:
     """Lines of history to `bad` from the first commits that can be good ends; and why another cannot."""
-    lines, why = list[Line](), ""
+    lines, why = list[CommitLine](), ""
     for commit in dict.fromkeys(filter(None, commits)):
         try:
             lines.append(read_line(folder, commit, bad))
         except LoopError as error:
             why = why or error.message
-        if len(lines) == GOOD_ENDS:
+        if len(lines) == MOST_GOOD_ENDS:
             break
     return lines, why
 
 
-def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
+def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
     """The branches that a merge joined to the line, each from the commit where it left a good one.
 
     Empty if the commit is no merge. If the line starts on a branch, this may be the main line.
     `joined`: only the first branch, with the merge as its bad end.
     """
-    known, lines = (line.before(merge).commit, *line.known), list[Line]()
+    known, lines = (line.predecessor(merge).commit, *line.other_good), list[CommitLine]()
     for parent in merge.parents if merge.merge else ():
         if not any(reading.is_ancestor(line.top, parent, good) for good in known):
             start = git(line.top, "merge-base", parent, *known).split()[0]
             commits = [*reading.first_parents(line.top, start, parent), *([merge] if joined else [])]
-            lines.append(Line(line.folder, line.top, reading.commit(line.top, start), tuple(commits), known))
+            lines.append(CommitLine(line.folder, line.top, reading.commit(line.top, start), tuple(commits), known))
     return lines[:1] if joined else lines
 
 
-def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """A run of the line's commits, oldest first, with all commits that its merges brought."""
     committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
-    known = (line.before(run[0]).commit, *line.known)
+    known = (line.predecessor(run[0]).commit, *line.other_good)
     return (*reading.commits_between(line.top, known, committed[-1].commit), *run[len(committed) :])
 
 
@@ -151,26 +153,26 @@ class Builder:
 
     bench: Bench
     """Today's target, in the user's checkout."""
-    tree: Worktree
+    worktree: Worktree
     """The worktree for commits."""
     variant: str
     emulated: bool = False
     """Whether to build for the emulator."""
-    builds: dict[str, Build | str] = field(default_factory=dict)
+    build_by_tree: dict[str, Build | str] = field(default_factory=dict)
     """Tree hash of a candidate to its build, or to the reason for its failure."""
-    read: set[str] = field(default_factory=set)
+    files_read: set[str] = field(default_factory=set)
     """Files that any build looked for, relative to the target's folder."""
-    recipes: dict[str, str] = field(default_factory=dict)
+    recipe_by_manifest: dict[str, str] = field(default_factory=dict)
     """Git object of a manifest to the part of it that affects the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         """The build of a candidate. Raises Untestable if it does not build."""
-        if candidate.tree not in self.builds:
+        if candidate.tree not in self.build_by_tree:
             try:
-                self.builds[candidate.tree] = yield from self._compile(candidate)
+                self.build_by_tree[candidate.tree] = yield from self._compile(candidate)
             except Untestable as why:
-                self.builds[candidate.tree] = str(why)
-        result = self.builds[candidate.tree]
+                self.build_by_tree[candidate.tree] = str(why)
+        result = self.build_by_tree[candidate.tree]
         if isinstance(result, str):
             raise Untestable(result)
         return result
@@ -178,8 +180,8 @@ class Builder:
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         bench, folder, lacks = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
-            check_out(self.tree, candidate)
-            folder, lacks = self.tree.target, self.tree.lacks()
+            check_out(self.worktree, candidate)
+            folder, lacks = self.worktree.target, self.worktree.lacks()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:
@@ -199,7 +201,7 @@ class Builder:
             raise Untestable("its files change while it is built")
         for name in names:  # Links, and their targets.
             path, place = os.path.normpath(folder / name), os.path.realpath(folder / name)
-            self.read |= {os.path.relpath(path, folder), os.path.relpath(place, os.path.realpath(folder))}
+            self.files_read |= {os.path.relpath(path, folder), os.path.relpath(place, os.path.realpath(folder))}
         return result
 
     def _variant_in(self, folder: Path) -> Buildable:
@@ -223,11 +225,11 @@ class Builder:
             return variant
         return target.compiled_variant(self.variant, self.bench.architecture)
 
-    def recipe(self, line: Line, manifest: str) -> str:
+    def read_recipe(self, line: CommitLine, manifest: str) -> str:
         """The build's part of a manifest, given its git object; the object itself if unreadable."""
-        if manifest and manifest not in self.recipes:
-            self.recipes[manifest] = manifest
-            is_edited = manifest in dict(line.edited).values()  # Then git lacks the object.
+        if manifest and manifest not in self.recipe_by_manifest:
+            self.recipe_by_manifest[manifest] = manifest
+            is_edited = manifest in dict(line.uncommitted_files).values()  # Then git lacks the object.
             content = (
                 (line.folder / MANIFEST).read_bytes()
                 if is_edited
@@ -238,33 +240,33 @@ class Builder:
                 target = parse(Target, replace(document, data=upgrade(Target, document.data)))
                 terms = target.model_dump(mode="json", include={"tuning", "devices"})
                 variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                self.recipes[manifest] = json.dumps([terms, variant], sort_keys=True)
-        return self.recipes.get(manifest, "")
+                self.recipe_by_manifest[manifest] = json.dumps([terms, variant], sort_keys=True)
+        return self.recipe_by_manifest.get(manifest, "")
 
 
-def program_names(line: Line, builder: Builder | None) -> tuple[str, ...]:
+def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
     """A name for the program of the good end and of each candidate; equal names, equal programs.
 
     The repository's tree hash if there is no builder or no build yet, or if the build fails.
     """
-    if builder is None or not builder.read:
-        return tuple(candidate.tree for candidate in line.ends)
-    manifest, counts = line.path(MANIFEST), set[str]()
-    for name in (MANIFEST, *builder.read):  # With all parent folders: one may be a submodule or link.
-        path = line.path(name)
+    if builder is None or not builder.files_read:
+        return tuple(candidate.tree for candidate in line.commits)
+    manifest, counts = line.path_from_top(MANIFEST), set[str]()
+    for name in (MANIFEST, *builder.files_read):  # With all parent folders: one may be a submodule or link.
+        path = line.path_from_top(name)
         while path not in counts and path not in ("", "/"):
             counts.add(path)
             path = os.path.dirname(path)
     held, names = dict[str, str](), list[str]()
-    for candidate, changed in zip(line.ends, line.held, strict=True):
+    for candidate, changed in zip(line.commits, line.file_changes, strict=True):
         held |= {path: changed[path] for path in changed.keys() & counts}
-        recipe = builder.recipe(line, held.get(manifest, ""))
+        recipe = builder.read_recipe(line, held.get(manifest, ""))
         rest = sorted((path, what) for path, what in held.items() if what and path != manifest)
         name = content_hash([recipe, *(text for row in rest for text in row)])
-        names.append(candidate.tree if isinstance(builder.builds.get(candidate.tree), str) else name)
+        names.append(candidate.tree if isinstance(builder.build_by_tree.get(candidate.tree), str) else name)
     return tuple(names)
 
 
-def sources(line: Line, builder: Builder) -> list[str]:
+def list_sources(line: CommitLine, builder: Builder) -> list[str]:
     """The kernel's source files in the target's folder, as of the good end."""
-    return sorted(name for name in builder.read if line.path(name) in line.held[0])
+    return sorted(name for name in builder.files_read if line.path_from_top(name) in line.file_changes[0])

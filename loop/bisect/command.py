@@ -14,10 +14,10 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import require_named_target
 from loop.base.screen import Screen, seconds_text
-from loop.bisect.actions import was_good
-from loop.bisect.candidates import Line, lines_from, program_names, read_line
-from loop.bisect.hunt import Hunt, Regression, kernel_hunt, own_tree
-from loop.bisect.section import rests_on
+from loop.bisect.actions import is_good_session
+from loop.bisect.candidates import CommitLine, name_programs, read_line, read_lines
+from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
+from loop.bisect.section import basis_lines
 from loop.bisect.trying import CommandProbe
 from loop.gate.emulating import too_much
 from loop.library.hosted import hosted
@@ -77,10 +77,14 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Run the search and print the answer; returns the exit code."""
     try:
         with signals_as_flags(), ExitStack() as stack:
-            hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
+            hunt = (
+                _open_command_bisection(request, stack)
+                if request.probe
+                else _open_kernel_bisection(request, screen, stack)
+            )
             count, good = len(hunt.line.candidates), hunt.line.good
             screen.say(f"{say.count(count, 'commit')} after {good.short_commit} ({good.subject})")
-            answer = follow(hunt, request.budget_minutes, screen)
+            answer = run_with_progress(hunt, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
@@ -96,7 +100,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     for commit in (*answer.culprits, *answer.range):
         doubt = "one of: " if commit in answer.range else ""
         screen.say(f"  {doubt}{commit.short_commit} {commit.subject}{commit.origin_text}")
-    for text in rests_on(answer):
+    for text in basis_lines(answer):
         screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
     lines = answer.difference.splitlines()
     for text in lines[:SHOWN_LINES]:
@@ -105,16 +109,16 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.say(
             f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short_commit}"
         )
-    if advice := next_step(answer, request, hunt.line):
+    if advice := give_advice(answer, request, hunt.line):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
 
-def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
+def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) -> str:
     """Advice for an answer that names no commit; else empty."""
     if answer.outcome == "range":
         return "read them: git show COMMIT; mend what keeps the skipped ones from being tried, if there are some"
-    for name, end in (("good", line.good), ("bad", line.ends[-1])):
+    for name, end in (("good", line.good), ("bad", line.commits[-1])):
         if answer.outcome == "inconclusive" and end.commit in answer.skipped:
             return f"name another {name} end, one that can be tried: --{name} REV"
     if answer.outcome == "inconclusive":
@@ -127,7 +131,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, line: Line) -> str:
     return ""
 
 
-def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
+def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
     """A search for what made a kernel slower or wrong, by today's gate and workloads."""
     if hosted() is None:  # A hosted machine gets its target by name.
         require_named_target(request.target, Path.cwd(), "search")
@@ -151,13 +155,13 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
         more = expand_sets(target, [other], dtype, request.seed)
         left_out += [other] if any(w.name not in names and is_supported(takes, w) for w in more) else []
     regression = Regression(name, metric, judged, emulated=emulated)
-    line = line_of(request, setting, regression)
+    line = choose_line(request, setting, regression)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-    hunt = stack.enter_context(kernel_hunt(regression, line, bench, request.seed))
+    hunt = stack.enter_context(open_kernel_bisection(regression, line, bench, request.seed))
     return replace(hunt, sets=sets, left_out=tuple(left_out))
 
 
-def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:
+def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
     """The line from the given good revision, or from the last session that found the variant good.
 
     Raises LoopError if there is none.
@@ -166,8 +170,8 @@ def line_of(request: BisectRequest, setting: Setting, regression: Regression) ->
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    good = [row for row in rows if was_good(row, regression)]
-    ready, _ = lines_from(folder, (row.commit or row.base for row in reversed(good)), request.bad)
+    good = [row for row in rows if is_good_session(row, regression)]
+    ready, _ = read_lines(folder, (row.commit or row.base for row in reversed(good)), request.bad)
     if not ready:
         why = f"no good revision to begin from, and no session found {name} good at another commit"
         raise UsageError(why, hint=f"loop bisect --variant {name} --metric {regression.metric} --good REV")
@@ -187,7 +191,7 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
     return built[0]
 
 
-def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
+def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisection:
     """A search in any repository, judged by a command in the current or the target's folder."""
     if request.probe != "exit":
         raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit")
@@ -195,13 +199,13 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         raise UsageError("no command to run", hint="loop bisect --good REV --probe exit -- COMMAND")
     folder, here = (request.target or Path.cwd()).absolute(), Path.cwd().resolve()
     line = read_line(folder, request.good, request.bad or "HEAD")
-    tree = stack.enter_context(own_tree(line))
+    tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
         tree = replace(tree, target=tree.root / here.relative_to(line.top))
-    return Hunt(line, CommandProbe(request.command, tree, request.probe_limit_s, line.good))
+    return Bisection(line, CommandProbe(request.command, tree, request.probe_limit_s, line.good))
 
 
-def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
+def run_with_progress(hunt: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
     begun, shown, builder = time.monotonic(), 0, hunt.prober.builder
     announced = builder is None
@@ -216,8 +220,8 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 raise failure.with_instruction("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
-            if builder is not None and not announced and len(builder.builds) > 1 and builder.read:
-                change = sum(before != now for before, now in pairwise(program_names(hunt.line, builder)))
+            if builder is not None and not announced and len(builder.build_by_tree) > 1 and builder.files_read:
+                change = sum(before != now for before, now in pairwise(name_programs(hunt.line, builder)))
                 verb = "changes" if change == 1 else "change"
                 screen.say(f"  {change} of them {verb} what {builder.variant} is built from")
                 announced = True

@@ -15,10 +15,18 @@ import psutil
 from loop.base.machine_failures import Folders, FolderWatch
 from loop.base.places import state_folder
 from loop.base.processes import Tick
-from loop.bisect.candidates import Builder, Line, Untestable, merged_lines, program_names, sources, with_branches
-from loop.bisect.model import Problem, SearchEnd, Try
-from loop.bisect.search import PART, Observations, next_move
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, with_ticks
+from loop.bisect.candidates import (
+    Builder,
+    CommitLine,
+    Untestable,
+    branches_of_merge,
+    expand_merges,
+    list_sources,
+    name_programs,
+)
+from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
+from loop.bisect.search import LEAST_PART, Observations, next_move
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
 from loop.repository import reading, worktree
@@ -52,10 +60,10 @@ class Regression:
 
 
 @dataclass
-class Hunt:
+class Bisection:
     """One search, from the first try to the answer."""
 
-    line: Line
+    line: CommitLine
     prober: Prober
     sets: tuple[str, ...] = ()
     """Workload sets of the target that commits are judged on."""
@@ -65,7 +73,7 @@ class Hunt:
     """The merge whose branches are searched (without asking the gate again); else None."""
     probes: list[Probe] = field(default_factory=list)
     """Observations of the line's commits, from this search and earlier ones."""
-    steps: dict[str, float] = field(default_factory=dict)
+    step_by_culprit: dict[str, float] = field(default_factory=dict)
     """Culprit to the size of its step (see `Culprit.step`), once there is an answer."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
@@ -75,45 +83,45 @@ class Hunt:
             if builder is not None:
                 if self.merge is None:
                     yield from hold_device(builder.bench, stack)
-                for candidate in (line.good, line.ends[-1]):
+                for candidate in (line.good, line.commits[-1]):
                     with contextlib.suppress(Untestable):
                         yield from builder.build(candidate)
-                if self.problem.last == 0:
-                    names, count = sources(line, builder), len(line.candidates)
+                if self.problem.last_position == 0:
+                    names, count = list_sources(line, builder), len(line.candidates)
                     what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
                     which = (
                         f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
                     )
                     why = f"not in the code: {which} what {builder.variant} is built from{what}"
-                    return self._answer(SearchEnd("no_regression", why))
+                    return self._build_answer(SearchEnd("no_regression", why))
             if self.merge is None:
                 try:
-                    end, probes = yield from prober.gate(line)
+                    end, probes = yield from prober.ask_gate(line)
                     if end is not None:
                         self.probes += probes
-                        return self._answer(end)
+                        return self._build_answer(end)
                 except (Untestable, WorkerLost, Refusal):
                     pass  # The first try of this end reports why.
-            committed = {candidate.commit for candidate in line.ends} - {UNCOMMITTED}
+            committed = {candidate.commit for candidate in line.commits} - {UNCOMMITTED}
             # Lost tries are repeated.
             known = [probe for probe in prober.memory.probes() if probe.status != "lost"]
             self.probes += [probe for probe in known if {probe.commit, probe.against} <= committed]
-            while isinstance(move := next_move(self.problem, self.probes), Try):
-                yield from self._observe(move)
-            return (yield from self._into_merges(self._answer(move)))
+            while isinstance(move := next_move(self.problem, self.probes), ProbeRequest):
+                yield from self._make_probe(move)
+            return (yield from self._search_merges(self._build_answer(move)))
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> SearchProblem:
         """The input of `search`; not cached, since each build may read files no other reads."""
-        commits = tuple(candidate.commit for candidate in self.line.ends)
-        return Problem(commits, program_names(self.line, self.prober.builder), self.prober.metric)
+        commits = tuple(candidate.commit for candidate in self.line.commits)
+        return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
-    def _observe(self, attempt: Try) -> Generator[Tick, None, None]:
+    def _make_probe(self, attempt: ProbeRequest) -> Generator[Tick, None, None]:
         """Make a try and save its result, with ticks that tell how the search stands.
 
         Raises MachineFailure if the machine failed; not saved, since the commit is not at fault.
         """
-        candidate, against = self.line.ends[attempt.commit], self.line.ends[attempt.against]
+        candidate, against = self.line.commits[attempt.commit], self.line.commits[attempt.against]
         standing = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {attempt.why}"
         gauge, begun = FolderWatch(Folders.of()), time.monotonic()
 
@@ -124,7 +132,7 @@ class Hunt:
         values, reason = tuple[float, ...](), ""
         status: Literal["measured", "broken", "lost"] = "measured"
         try:
-            values = yield from with_ticks(self.prober.tried(candidate, max(attempt.batch, 1), against), see)
+            values = yield from map_ticks(self.prober.observe(candidate, max(attempt.count, 1), against), see)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
@@ -141,30 +149,35 @@ class Hunt:
             claim=attempt.claim,
             seconds=time.monotonic() - begun,
         )
-        self.prober.memory.keep(probe)
+        self.prober.memory.append(probe)
         self.probes.append(probe)
 
-    def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
+    def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Replace each merge among the culprits by culprits on its branches, if there are any."""
         for merge in answer.culprits:
             branches: list[BisectAnswer] = []
-            for line in merged_lines(self.line, merge, joined=self.prober.metric == "correctness"):
-                inner = replace(self, line=line, merge=merge, probes=[], steps={})
+            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
+                inner = replace(self, line=line, merge=merge, probes=[], step_by_culprit={})
                 branch = yield from inner.run()
                 why = ""
                 if branch.culprits == (merge,):
                     why = "its commits are good"
-                elif inner.steps and math.fsum(inner.steps.values()) < PART * self.steps[merge.commit]:
+                elif (
+                    inner.step_by_culprit
+                    and math.fsum(inner.step_by_culprit.values()) < LEAST_PART * self.step_by_culprit[merge.commit]
+                ):
                     why = f"too little of it came from {branch.why}"
                 innocent = {"outcome": "no_regression", "culprits": (), "range": (), "why": why}
                 branches.append(branch.model_copy(update=innocent) if why else branch)
                 if branches[-1].culprits or branches[-1].range:
                     break
             if branches:
-                answer = self._merged(answer, merge, branches)
+                answer = self._replace_merge(answer, merge, branches)
         return answer
 
-    def _merged(self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> BisectAnswer:
+    def _replace_merge(
+        self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]
+    ) -> BisectAnswer:
         """The answer with a merge replaced by its branches' results; the last may name culprits."""
         last, every = branches[-1], (answer, *branches)
         culprits, run = last.culprits, last.range
@@ -173,7 +186,7 @@ class Hunt:
             results = "; ".join(f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches)
             why = f"{answer.why}; on the branch that it merges: {results}"
             if any(branch.outcome == "inconclusive" for branch in branches):  # Any commit of the merge may be it.
-                run = with_branches(self.line, (merge,))
+                run = expand_merges(self.line, (merge,))
             else:
                 culprits = (merge,)
         elif len(answer.culprits) == 1:
@@ -190,36 +203,36 @@ class Hunt:
             "probes": tuple(probe for part in every for probe in part.probes),
             "builds": sum(part.builds for part in every),
             "skipped": {commit: reason for part in every for commit, reason in part.skipped.items()},
-            "difference": self._differences(blamed),
+            "difference": self._read_diffs(blamed),
         }
         return answer.model_copy(update=fields)
 
-    def _answer(self, end: SearchEnd) -> BisectAnswer:
+    def _build_answer(self, end: SearchEnd) -> BisectAnswer:
         """Turn the result of `search` (indices) into an answer (commits)."""
-        ends, problem, prober = self.line.ends, self.problem, self.prober
-        self.steps = {ends[culprit.first].commit: culprit.step for culprit in end.confirmed}
+        ends, problem, prober = self.line.commits, self.problem, self.prober
+        self.step_by_culprit = {ends[culprit.first].commit: culprit.step for culprit in end.confirmed}
         culprits = tuple(ends[index] for index in end.culprits)
         observations = Observations(problem, self.probes)
-        shares = zip(problem.first, end.shares, strict=False)
+        shares = zip(problem.first_commits, end.probabilities, strict=False)
         return BisectAnswer(
             outcome=end.outcome,
-            why="; ".join(filter(None, (end.why, prober.remark))),
+            why="; ".join(filter(None, (end.why, prober.warning))),
             swapped=end.swapped,
             culprits=culprits,
-            range=with_branches(self.line, ends[end.range[0] : end.range[1] + 1]) if end.range else (),
+            range=expand_merges(self.line, ends[end.range[0] : end.range[1] + 1]) if end.range else (),
             posterior={ends[first].commit: share for first, share in shares if share >= SHOWN},
             ratio=math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None,
             probes=tuple(self.probes),
-            builds=len(observations.built) + len(observations.broken),
+            builds=len(observations.built_positions) + len(observations.untestable_reasons),
             skipped={probe.commit: probe.reason for probe in self.probes if probe.status == "broken"},
             sets=self.sets,
             left_out=self.left_out,
             workloads=tuple(dict.fromkeys(workload.name for workload in prober.workloads)),
             checks=prober.checks_made,
-            difference=self._differences(culprits),
+            difference=self._read_diffs(culprits),
         )
 
-    def _differences(self, culprits: Sequence[Candidate]) -> str:
+    def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
         """Diffs of the culprits, in the target's folder."""
         words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
         return "\n".join(
@@ -231,16 +244,18 @@ class Hunt:
 
 
 @contextlib.contextmanager
-def kernel_hunt(regression: Regression, line: Line, bench: Bench, seed: int) -> Iterator[Hunt]:
+def open_kernel_bisection(
+    regression: Regression, line: CommitLine, bench: Bench, seed: int
+) -> Iterator[Bisection]:
     """A search for a kernel's regression, in a temporary worktree."""
     kind = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
-    with own_tree(line) as tree:
+    with open_worktree(line) as tree:
         builder = Builder(bench, tree, regression.variant, emulated=regression.emulated)
-        yield Hunt(line, kind(builder, regression.workloads, seed))
+        yield Bisection(line, kind(builder, regression.workloads, seed))
 
 
 @contextlib.contextmanager
-def own_tree(line: Line) -> Iterator[Worktree]:
+def open_worktree(line: CommitLine) -> Iterator[Worktree]:
     """A temporary worktree for one search; also removes those left by killed processes."""
     root = state_folder() / "worktrees"
     for left in root.glob("bisect-*"):

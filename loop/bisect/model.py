@@ -2,16 +2,21 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from loop.model.bisect import Claim, Metric
 
-Key = tuple[int, int, int]
-"""A confirmation: positions of culprit and parent, and number of the claim."""
+
+class ConfirmationKey(NamedTuple):
+    """A confirmation, by the positions of culprit and parent, and the number of its claim."""
+
+    culprit: int
+    parent: int
+    number: int
 
 
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """The commits to search, oldest first: the first is the good end, the last the bad one.
 
     Neighbours that build the same program share a *position*.
@@ -24,41 +29,41 @@ class Problem:
     metric: Metric = "latency"
 
     @functools.cached_property
-    def place(self) -> tuple[int, ...]:
+    def positions(self) -> tuple[int, ...]:
         """Position of each commit. Commits between two of the same program share its position."""
-        last_of = {program: number for number, program in enumerate(self.programs)}
-        place, reach = [0], last_of[self.programs[0]]
-        for number, program in enumerate(self.programs[1:], 1):
-            place.append(place[-1] + (number > reach))
-            reach = max(reach, last_of[program])
-        return tuple(place)
+        last_index_of = {program: index for index, program in enumerate(self.programs)}
+        positions, shared_until = [0], last_index_of[self.programs[0]]
+        for index, program in enumerate(self.programs[1:], 1):
+            positions.append(positions[-1] + (index > shared_until))
+            shared_until = max(shared_until, last_index_of[program])
+        return tuple(positions)
 
     @functools.cached_property
-    def first(self) -> tuple[int, ...]:
-        """The first commit of each position: a step between two positions is its work."""
-        return tuple(self.place.index(position) for position in range(self.last + 1))
+    def first_commits(self) -> tuple[int, ...]:
+        """Index of the first commit of each position: it makes the step to this position."""
+        return tuple(self.positions.index(position) for position in range(self.last_position + 1))
 
     @property
-    def last(self) -> int:
+    def last_position(self) -> int:
         """The position of the bad end."""
-        return self.place[-1]
+        return self.positions[-1]
 
-    def shown(self, position: int) -> int:
-        """The commit to build for a position: the first one there, or the bad end itself."""
-        return len(self.place) - 1 if position == self.last else self.first[position]
+    def commit_at(self, position: int) -> int:
+        """Index of the commit to build for a position: its first, or the bad end itself."""
+        return len(self.positions) - 1 if position == self.last_position else self.first_commits[position]
 
-    def name(self, position: int) -> str:
+    def short_hash(self, position: int) -> str:
         """Short hash of a position's commit, for messages."""
-        return self.commits[self.shown(position)][:12]
+        return self.commits[self.commit_at(position)][:12]
 
 
 @dataclass(frozen=True)
-class Try:
+class ProbeRequest:
     """A request: build this commit if needed, and observe it `batch` times."""
 
     commit: int
     """Index into the commits of the problem."""
-    batch: int
+    count: int
     """Requested observations; fewer may result."""
     why: str
     """The reason, shown in the table of probes."""
@@ -88,20 +93,20 @@ class SearchEnd:
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
-    shares: tuple[float, ...] = ()
-    """Share of each position in the likelihood, if computed. With several culprits, the shares of
-    each part of the history add up to 1."""
+    probabilities: tuple[float, ...] = ()
+    """Probability of each position that the step is there, if computed. With several culprits, it
+    adds up to 1 in each part of the history."""
     confirmed: tuple[Culprit, ...] = ()
     swapped: bool = False
     """Whether the regression is at the good end."""
 
     @property
     def culprits(self) -> tuple[int, ...]:
-        """Indices of the confirmed culprits."""
+        """Indices of the confirmed culprits that are a single commit."""
         return tuple(culprit.first for culprit in self.confirmed if culprit.first == culprit.last)
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """First and last index of the first run that cannot be told apart, else None."""
+        """First and last index of the first run that contains a culprit; None without such a run."""
         runs = [(culprit.first, culprit.last) for culprit in self.confirmed if culprit.first != culprit.last]
         return runs[0] if runs else None

@@ -1,20 +1,18 @@
 """Which commit caused the regression: what to observe next, or the answer. Pure: measures nothing.
 
-The next try depends on the probes alone, so an interrupted search continues from saved probes.
+The next request depends on the probes alone, so an interrupted search continues from saved probes.
+A *position* counts the different builds along the history: 0 is the good end.
 
 1. Both ends are observed until they differ.
 2. The middle commit of those in question is observed until its side is decided.
 3. Builds near the step show how far builds differ by chance. If this noise hides a commit's side,
-   it stays
-   in question: the answer is a range, or none.
+   it stays in question: the answer is a range, or none.
 4. Fresh observations of culprit and parent confirm the culprit. If they do not, the search
-   continues
-   without it, and gives up after the third.
+   continues without it, and gives up after the third.
 5. If a culprit explains too little of the whole step, both sides of it are searched.
 
-A gap lies between two observed commits. Its score is the log likelihood that the step lies in it
-(`Pairs`, `Runs`). A commit's share is its part of exp(score), added to the next one if it does not
-build.
+A gap lies between two observed positions. Its score is the log likelihood that the step lies in it
+(`Pairs`, `Runs`). Positions share the probability of their gap, which is its part of exp(score).
 """
 
 import functools
@@ -26,12 +24,13 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from loop.base.stats import median, significant, winsorise
-from loop.bisect.model import Culprit, Key, Problem, SearchEnd, Try
+from loop.bisect.model import ConfirmationKey, Culprit, ProbeRequest, SearchEnd, SearchProblem
 from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
 
-NEEDED, FUTILE = 100.0, 20.0
+CONFIRMING, REJECTING = 100.0, 20.0
 """E-value that confirms a culprit; e-value that rejects it."""
+ConfirmationState = Literal["confirmed", "failed", "open"]
 
 
 class Observations:
@@ -40,101 +39,110 @@ class Observations:
     Methods name a range of positions by its ends, `low` and `high`, which differ.
     """
 
-    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+    def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         """Ignores ratios to a commit other than the good end: they belong to other searches."""
         self.problem = problem
-        self.values: dict[int, list[float]] = {}
-        """Latency: log(time of the commit / time of the good end). Correctness: 1 for right, 0 for wrong."""
-        self.claims: dict[Key, Claim] = {}
-        """Confirmations, and what each has to show."""
-        self.fresh: dict[tuple[Key, int], list[float]] = {}
-        """Observations of a confirmation, by its key and position."""
-        self.broken: dict[int, str] = {}
-        """Positions that cannot be tested, and why."""
-        self.built: set[int] = set()
-        """Positions that have a build."""
-        self.lost: list[str] = []
-        """Reasons of the latest consecutive tries without a result."""
-        self.observations = 0
-        number = {commit: index for index, commit in enumerate(problem.commits)}
+        self.values_at: dict[int, list[float]] = {}
+        """Position to log(time of the commit / time of the good end); for correctness to 1 for
+        right, 0 for wrong. Without confirmations."""
+        self.claims: dict[ConfirmationKey, Claim] = {}
+        """What each confirmation has to show."""
+        self.confirming: dict[tuple[ConfirmationKey, int], list[float]] = {}
+        """Confirmation and observed position to the values."""
+        self.untestable_reasons: dict[int, str] = {}
+        """Position that cannot be built or tried, to the reason."""
+        self.built_positions: set[int] = set()
+        self.lost_reasons: list[str] = []
+        """Reasons of the latest consecutive probes without a result."""
+        self.total_count = 0
+        """Number of all observed values."""
+        index_of = {commit: index for index, commit in enumerate(problem.commits)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
             if probe.status == "lost" or (probe.status == "measured" and not values):
-                self.lost.append(probe.reason or "no value came")
+                self.lost_reasons.append(probe.reason or "no value came")
                 continue
-            self.lost = []
-            position, against = (problem.place[number[name]] for name in (probe.commit, probe.against))
+            self.lost_reasons = []
+            position = problem.positions[index_of[probe.commit]]
+            reference = problem.positions[index_of[probe.against]]
             if probe.status == "broken":
-                self.broken[position] = probe.reason
+                self.untestable_reasons[position] = probe.reason
                 continue
-            self.built |= {position, against}
-            if probe.claim is not None:  # A confirmation may observe either side.
-                key = max(position, against), min(position, against), probe.claim.number
+            self.built_positions |= {position, reference}
+            if probe.claim is not None:  # A confirmation may observe either side of the step.
+                culprit, parent = max(position, reference), min(position, reference)
+                key = ConfirmationKey(culprit, parent, probe.claim.number)
                 self.claims.setdefault(key, probe.claim)
-                self.fresh.setdefault((key, position), []).extend(values)
-            elif problem.metric == "correctness" or against == 0:
-                self.values.setdefault(position, []).extend(values)
+                self.confirming.setdefault((key, position), []).extend(values)
+            elif problem.metric == "correctness" or reference == 0:
+                self.values_at.setdefault(position, []).extend(values)
             else:
                 continue
-            self.observations += len(values)
+            self.total_count += len(values)
 
-    def look(self, position: int, batch: int, why: str) -> Try:
-        """A request to observe a position `batch` times."""
-        return Try(self.problem.shown(position), batch, why)
+    def request(self, position: int, count: int, why: str) -> ProbeRequest:
+        """A request to observe a position `count` times. `why`: reason, for the table of probes."""
+        return ProbeRequest(self.problem.commit_at(position), count, why)
 
-    def count(self, position: int) -> int:
+    def count_at(self, position: int) -> int:
         """Number of the search's observations at a position, without confirmations."""
-        return len(self.values.get(position, ()))
+        return len(self.values_at.get(position, ()))
 
-    def apart(self, low: int, high: int) -> int | None:
-        """A position that is certainly between two steps, if there is one."""
+    def find_middle_level(self, low: int, high: int) -> int | None:
+        """A position whose level lies surely between those of both ends: there are two steps."""
         return None
 
-    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
+    def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
         """Whether the step between parent and suspect exceeds the noise between builds."""
         return True
 
-    def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Observations of a neighbour of the step: at a time, and at most; 0 if useless."""
+    def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
+        """Observations of a build beside the step, which shows how builds differ by chance.
+
+        Returns how many at a time, and how many at most; (0, 0) if such builds do not help.
+        """
         return 0, 0
 
-    def certain(self, parent: int, suspect: int) -> Try | bool:
-        """Whether the suspect needs no confirmation; or the try that has to show this."""
+    def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
+        """Whether the suspect needs no confirmation; or the request that has to show this first."""
         return False
 
 
-SPREAD, STRICT = 0.005, 0.02
-"""Noise between builds (standard deviation): assumed during a search; and before a commit is
-blamed, until the observed builds rule it out."""
-RULED_OUT = -2.33
-"""Normal quantile: a spread is ruled out if builds scatter this little in 1 of 100 cases."""
-TELLING = 9
-"""Builds, beyond two, that are enough to rule out a spread."""
-CLEAR, ALONE = 2.5, 4.0
-"""Least step, in spreads, to blame a commit or a range; and if one side has a single build."""
-VOTES = math.log(249)
+TYPICAL_NOISE, MOST_NOISE = 0.005, 0.02
+"""Noise between builds (standard deviation of the log time): assumed during a search; and before
+a commit is blamed, until the observed builds rule it out."""
+RULED_OUT_Z = -2.33
+"""Normal quantile: noise is ruled out if builds scatter this little in 1 of 100 cases."""
+RULING_OUT = 9
+"""Builds, beyond two, that are enough to rule out noise."""
+LEAST_STEP, LEAST_STEP_SINGLE = 2.5, 4.0
+"""Least step to blame a commit or a range, as a multiple of the noise between builds; and if one
+side of the step has a single build."""
+DECISIVE_LOG_ODDS = math.log(249)
 """Log odds that decide the side of a build."""
 OUTLIER = 4.5
 """A pair this many median deviations beyond both levels is clipped."""
 ENDS_FIRST, ENDS_LEAST, ENDS_MOST = 3, 8, 200
 """Pairs of the ends before a first look; before `no_regression`; before `inconclusive`."""
-DIFFER_Z, NONE_Z = 4.5, 2.6
-"""Standard errors by which ends differ; above which a difference is ruled out."""
-ENOUGH, TOPPED = 1.5, 1.75
-"""Precision of a neighbour, as a multiple of its vote's need, and of the likely spread."""
-APART, APART_Z = 0.065, 2.8
+BEGUN_Z, DIFFER_Z, NONE_Z = 3.0, 4.5, 2.6
+"""Standard errors by which ends differ, once commits between them were observed; and before;
+standard errors above which a difference is ruled out."""
+NEIGHBOUR, NEIGHBOUR_MOST = 1.5, 1.75
+"""Precision of a build beside the step, as a multiple of its vote's need; and of the noise."""
+LEVELS_APART, LEVELS_APART_Z = 0.065, 2.8
 """Least distance of a third level from both others: log ratio, and standard errors of pairs."""
-ROOMY, WORN = 5.0, 2.0
-"""After this many times the pairs that a vote needs, more would not decide it either."""
+PAIRS_MOST, PAIRS_MOST_NOISY = 5.0, 2.0
+"""After this many times the pairs that a vote needs, more would not decide it; and if noise
+between builds leaves little to decide."""
 BATCH_MOST = 32
-"""Most pairs in one try."""
-PART = 0.15
+"""Most pairs in one request."""
+LEAST_PART = 0.15
 """Least share of the whole step that a further culprit explains."""
-ABOVE, BELOW = 0.3, 0.5
+CONFIRM_ABOVE, REJECT_BELOW = 0.3, 0.5
 """Share of the step that a confirmed culprit exceeds; below the other share it is rejected."""
 FIRST_PAIRS, MOST_PAIRS = 4, 60
 """Pairs of a confirmation before a first look; and at most, unless noise needs more."""
-WHOLE, WHOLE_Z = 0.7, 1.645
+EXPLAINED, EXPLAINED_Z = 0.7, 1.645
 """If a culprit explains less of the step, by this many standard errors, there are others."""
 TODAY = "the bad end is as fast today, so what was slow may have been the machine or its environment"
 
@@ -149,345 +157,429 @@ class TimedBuild:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """Two levels, good and bad, fitted to the builds of a range."""
+class LevelsFit:
+    """Two levels of log time, good and bad, fitted to the builds of a range."""
 
     scores: Sequence[float]
-    """One for each gap between two builds."""
+    """Score of each gap between two neighbouring builds."""
     step: float
-    spread: float
-    off: float
+    """Bad level less good level."""
+    noise: float
+    """Noise between builds: standard deviation of builds on one level."""
+    midpoint_variance: float
     """Variance of the midpoint between the levels."""
 
 
-def spread_of(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
+def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
     """The noise between builds, from (squared residual, variance of the mean) of each build.
 
-    Solves sum of residual^2 / (spread^2 + variance) = the chi^2 quantile that belongs to the
-    standard normal `quantile` (0: the median). chi^2 by Wilson and Hilferty 1931.
+    Solves sum of residual^2 / (noise^2 + variance) = the chi^2 quantile that belongs to the
+    standard normal `quantile` (0: the median). chi^2 by Wilson and Hilferty 1931. With too few
+    builds, 0; for a quantile below 0 infinity, since they rule out no noise.
     """
     freedom = len(residuals) - 2
-    if freedom < (TELLING if quantile < 0 else 1):
+    if freedom < (RULING_OUT if quantile < 0 else 1):
         return math.inf if quantile < 0 else 0.0
     part = 2 / (9 * freedom)
     wanted = freedom * max(1 - part + quantile * math.sqrt(part), 0.01) ** 3
 
-    def scatter(spread: float) -> float:
-        return math.fsum(square / (spread**2 + variance + 1e-18) for square, variance in residuals)
+    def chi_squared(noise: float) -> float:
+        return math.fsum(square / (noise**2 + variance + 1e-18) for square, variance in residuals)
 
-    if scatter(0.0) <= wanted:
+    if chi_squared(0.0) <= wanted:
         return 0.0
     low, high = 0.0, 1.0
-    for _ in range(30):
+    for _ in range(30):  # Bisection: chi_squared falls as the noise grows.
         middle = (low + high) / 2
-        low, high = (middle, high) if scatter(middle) > wanted else (low, middle)
+        low, high = (middle, high) if chi_squared(middle) > wanted else (low, middle)
     return high
 
 
 class Pairs(Observations):
     """Log ratios of pairs at each commit: above 0 the commit is slower than the good end."""
 
-    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+    def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         super().__init__(problem, probes)
-        self.fit = functools.cache(self._fit)
-        self.builds = functools.cache(self._builds)
+        self.fit_levels = functools.cache(self._fit_levels)
+        self.timed_builds = functools.cache(self._timed_builds)
 
     @functools.cached_property
-    def pulled(self) -> dict[int, list[float]]:
-        """Pairs of each position, outliers clipped to just beyond both levels."""
-        raw = {at: values for at, values in self.values.items() if values}
-        middles = {at: median(values) for at, values in raw.items()}
-        off = [abs(value - middles[at]) for at, values in raw.items() for value in values if len(values) > 2]
-        if len(off) < 6:
-            return raw
-        reach, top = OUTLIER * max(median(off), 1e-4), middles.get(self.problem.last, 0.0)
-        low, high = min(0.0, top) - reach, max(0.0, top) + reach
-        return {at: [min(max(value, low), high) for value in values] for at, values in raw.items()}
+    def clipped(self) -> dict[int, list[float]]:
+        """Position to its log ratios, with outliers clipped to just beyond both levels."""
+        observed = {position: values for position, values in self.values_at.items() if values}
+        medians = {position: median(values) for position, values in observed.items()}
+        deviations = list[float]()
+        for position, values in observed.items():
+            if len(values) > 2:
+                deviations += [abs(value - medians[position]) for value in values]
+        if len(deviations) < 6:  # Too few to tell what an outlier is.
+            return observed
+        reach = OUTLIER * max(median(deviations), 1e-4)
+        bad_level = medians.get(self.problem.last_position, 0.0)
+        low, high = min(0.0, bad_level) - reach, max(0.0, bad_level) + reach
+        return {
+            position: [min(max(value, low), high) for value in values] for position, values in observed.items()
+        }
 
     @functools.cached_property
-    def variance(self) -> float:
+    def pair_variance(self) -> float:
         """Variance of one pair about its build's mean, enlarged if few pairs estimate it."""
-        series = [values for values in self.pulled.values() if len(values) > 1]
+        series = [values for values in self.clipped.values() if len(values) > 1]
         freedom = sum(len(values) - 1 for values in series)
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
-    def _builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The builds of a range. The good end is the reference of all pairs, with mean 0."""
-        builds = [
-            TimedBuild(at, fmean(values), self.variance / len(values))
-            for at, values in sorted(self.pulled.items())
-            if low <= at <= high and at > 0
-        ]
-        return [TimedBuild(0, 0.0, 0.0), *builds] if low == 0 else builds
+    def _timed_builds(self, low: int, high: int) -> list[TimedBuild]:
+        """The observed builds of a range, in order.
 
-    def _fit(self, low: int, high: int, *, strict: bool) -> Fit:
-        builds = self.builds(low, high)
-        noise, most = 4 * math.sqrt(self.variance), STRICT if strict else SPREAD
-        levels, spread, off = (builds[0].mean, builds[-1].mean), min(most, noise), 0.0
+        The good end is the reference of all pairs: its mean is 0, without variance.
+        """
+        builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
+        for position, values in sorted(self.clipped.items()):
+            if low <= position <= high and position > 0:
+                variance = self.pair_variance / len(values)
+                builds.append(TimedBuild(position, fmean(values), variance))
+        return builds
+
+    def _fit_levels(self, low: int, high: int, *, strict: bool) -> LevelsFit:
+        """Fit a good and a bad level to the builds of a range, and score the gaps between them.
+
+        `strict`: assume as much noise between builds as they do not rule out.
+        """
+        builds = self.timed_builds(low, high)
+        pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
+        good_level, bad_level = builds[0].mean, builds[-1].mean
+        noise, midpoint_variance = min(most_noise, pair_noise), 0.0
         scores = [0.0] * (len(builds) - 1)
-        for _ in range(4):  # Iterate: levels, spread and best gap depend on each other.
-            step, middle = max(levels[1] - levels[0], 1e-9), fmean(levels)
-            votes = [  # Clipped: an outlier votes at most like two builds.
-                min(max(build.mean - middle, -step), step) * step / (spread**2 + build.variance + off)
-                for build in builds
-            ]
-            scores = list(accumulate(-vote for vote in votes))[:-1]
-            best = 1 + max(range(len(scores)), key=scores.__getitem__)
-            means, residuals, off = list[float](), list[tuple[float, float]](), 0.0
-            for side in (builds[:best], builds[best:]):
-                weights = [1 / (spread**2 + build.variance) for build in side]
-                total = math.fsum(weight * build.mean for weight, build in zip(weights, side, strict=True))
-                level = total / sum(weights)
-                means.append(level)
-                off += 0.25 / sum(weights)
+        for _ in range(4):  # Iterate: levels, noise and best gap depend on each other.
+            step, midpoint = max(bad_level - good_level, 1e-9), (good_level + bad_level) / 2
+            votes = list[float]()
+            """Log odds of each build that it is bad."""
+            for build in builds:
+                offset = min(max(build.mean - midpoint, -step), step)  # An outlier votes like two.
+                votes.append(offset * step / (noise**2 + build.variance + midpoint_variance))
+            scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
+            best_gap = max(range(len(scores)), key=scores.__getitem__)
+            levels, residuals, midpoint_variance = list[float](), list[tuple[float, float]](), 0.0
+            for side in (builds[: best_gap + 1], builds[best_gap + 1 :]):
+                weights = [1 / (noise**2 + build.variance) for build in side]
+                weighted = [weight * build.mean for weight, build in zip(weights, side, strict=True)]
+                level = math.fsum(weighted) / sum(weights)
+                levels.append(level)
+                midpoint_variance += 0.25 / sum(weights)
                 residuals += [((build.mean - level) ** 2, build.variance) for build in side]
-            levels = means[0], means[1]
-            likely = spread_of(residuals, 0.0)  # Without noise in pairs, builds differ little:
-            assumed = min(most, max(noise, 4 * likely))
+            good_level, bad_level = levels
+            likely = estimate_noise(residuals, 0.0)
+            # Without noise in pairs, builds differ little.
+            assumed = min(most_noise, max(pair_noise, 4 * likely))
             if strict:
-                assumed = min(assumed, max(spread_of(residuals, RULED_OUT), SPREAD))
-            spread = max(likely, assumed, 1e-6)
-        return Fit(scores, max(levels[1] - levels[0], 1e-9), spread, off)
+                assumed = min(assumed, max(estimate_noise(residuals, RULED_OUT_Z), TYPICAL_NOISE))
+            noise = max(likely, assumed, 1e-6)
+        return LevelsFit(scores, max(bad_level - good_level, 1e-9), noise, midpoint_variance)
 
-    def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions of the builds, and each gap's score; `strict`: assume more noise."""
-        return [build.position for build in self.builds(low, high)], self.fit(low, high, strict=strict).scores
+    def score_gaps(self, low: int, high: int, *, strict: bool) -> tuple[list[int], Sequence[float]]:
+        """Positions of the builds, and the score of each gap between them; see `_fit_levels`."""
+        positions = [build.position for build in self.timed_builds(low, high)]
+        return positions, self.fit_levels(low, high, strict=strict).scores
 
-    def clear(self, low: int, high: int, parent: int, suspect: int) -> bool:
+    def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
         """Whether the step between two positions clearly exceeds the noise between builds.
 
         A single build on one side may be off its level by chance, so the step has to be larger.
         """
-        builds, fit = self.builds(low, high), self.fit(low, high, strict=True)
-        alone = min(sum(b.position <= parent for b in builds), sum(b.position >= suspect for b in builds)) < 2
-        return fit.step >= (ALONE if alone else CLEAR) * fit.spread
+        builds = self.timed_builds(low, high)
+        good_count = sum(build.position <= parent for build in builds)
+        bad_count = sum(build.position >= suspect for build in builds)
+        least = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
+        fit = self.fit_levels(low, high, strict=True)
+        return fit.step >= least * fit.noise
 
-    def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build that is not decided; 0 if more would not help."""
-        count, fit = self.count(position), self.fit(low, high, strict=strict)
-        room = fit.step**2 / 2 / VOTES - fit.spread**2 - fit.off
-        wanted = self.variance / max(room, fit.spread**2 / 2, 1e-12)
-        if count >= (ROOMY * wanted + 2 if room > fit.spread**2 / 2 else WORN * wanted):
+    def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
+        """Pairs to add to a build whose side is not decided; 0 if more would not decide it.
+
+        Its vote decides once the variances of noise, midpoint and pairs add up to less than
+        step^2 / (2 log odds). What noise and midpoint leave of this is for the pairs.
+        """
+        count, fit = self.count_at(position), self.fit_levels(low, high, strict=strict)
+        allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
+        needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
+        is_noisy = allowed <= fit.noise**2 / 2
+        if count >= (PAIRS_MOST_NOISY * needed if is_noisy else PAIRS_MOST * needed + 2):
             return 0
-        return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
+        return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
 
-    def enough(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a neighbour at a time, and at most: a dozen rule out a spread that hides it."""
-        step, spread = self.fit(low, high, strict=True).step, self.fit(low, high, strict=False).spread
-        batch = min(max(1, math.ceil(ENOUGH * self.variance * 2 * VOTES / step**2)), BATCH_MOST)
-        return batch, math.ceil(TOPPED * self.variance / spread**2)
+    def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
+        """Pairs of a build beside the step: at a time, and at most.
 
-    def whole(self, low: int, high: int) -> tuple[float, float]:
+        A dozen such builds rule out noise that would hide the step.
+        """
+        step = self.fit_levels(low, high, strict=True).step
+        noise = self.fit_levels(low, high, strict=False).noise
+        count = math.ceil(NEIGHBOUR * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
+        most = math.ceil(NEIGHBOUR_MOST * self.pair_variance / noise**2)
+        return min(max(1, count), BATCH_MOST), most
+
+    def measure_step(self, low: int, high: int) -> tuple[float, float]:
         """Log ratio of the upper position to the lower, and its standard error from pairs alone."""
-        ends = {build.position: build for build in self.builds(low, high)}
-        return ends[high].mean - ends[low].mean, math.sqrt(ends[high].variance + ends[low].variance)
+        builds = {build.position: build for build in self.timed_builds(low, high)}
+        lower, upper = builds[low], builds[high]
+        return upper.mean - lower.mean, math.sqrt(upper.variance + lower.variance)
 
-    def ends(self, low: int, high: int) -> Try | SearchEnd | None:
+    def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
         """Observe both ends until they differ, or evidently do not; None if they differ."""
-        ends = [end for end in (low, high) if end]
+        ends = [end for end in (low, high) if end]  # The good end itself is the reference.
         for end in ends:
-            if (missing := ENDS_FIRST - self.count(end)) > 0:
-                return self.look(end, missing, "end: does the difference show today?")
-        step, error = self.whole(low, high)
-        count = min(map(self.count, ends))
-        begun = any(low < at < high for at in self.pulled)
-        if step >= (3.0 if begun else DIFFER_Z) * error:
+            if (missing := ENDS_FIRST - self.count_at(end)) > 0:
+                return self.request(end, missing, "end: does the difference show today?")
+        step, error = self.measure_step(low, high)
+        count = min(map(self.count_at, ends))
+        has_begun = any(low < position < high for position in self.clipped)
+        if step >= (BEGUN_Z if has_begun else DIFFER_Z) * error:
             return None
-        if step <= -DIFFER_Z * error and -step > 4 * SPREAD:
-            why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
+        if step <= -DIFFER_Z * error and -step > 4 * TYPICAL_NOISE:
+            ratio = f"{math.expm1(-step):.1%}"
+            why = f"the good end is slower than the bad one, by {ratio}: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
-        last = self.problem.last
-        least = math.log1p(MARGIN) if (low, high) == (0, last) else PART * abs(self.whole(0, last)[0])
+        last = self.problem.last_position
+        least = math.log1p(MARGIN)
+        if (low, high) != (0, last):  # A part of the history: only a part of the step counts.
+            least = LEAST_PART * abs(self.measure_step(0, last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
-            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
+            size = f"{math.expm1(step):+.2%} after {count} observations"
+            size += f", surely below {math.expm1(least):.1%}"
             return SearchEnd("no_regression", f"not reproduced: {size}: {TODAY}")
         if count >= ENDS_MOST:
-            sd, hidden = math.sqrt(self.variance), step + NONE_Z * error
-            return SearchEnd("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
-        fewer = min(ends, key=self.count)
-        return self.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
+            scatter, hidden = math.sqrt(self.pair_variance), step + NONE_Z * error
+            why = f"too noisy: pairs scatter by {scatter:.1%}, {hidden:.1%} may be hidden"
+            return SearchEnd("inconclusive", why)
+        why = f"end: the difference shows with z = {step / error:.1f}"
+        return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
-    def apart(self, low: int, high: int) -> int | None:
-        """A position certainly above the lower end and below the upper: there are two steps."""
-        builds = {build.position: build for build in self.builds(low, high)}
+    def find_middle_level(self, low: int, high: int) -> int | None:
+        """A position surely above the lower end and below the upper: there are two steps.
 
-        def clear(lower: TimedBuild, upper: TimedBuild) -> bool:
+        The one with most pairs; None if there is none.
+        """
+        builds = {build.position: build for build in self.timed_builds(low, high)}
+
+        def is_above(upper: TimedBuild, lower: TimedBuild) -> bool:
             error = math.sqrt(lower.variance + upper.variance)
-            return upper.mean - lower.mean >= math.hypot(APART, APART_Z * error)
+            return upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
 
-        least = 2 if self.variance > SPREAD**2 else 1
-        inside = [at for at in builds if low < at < high and self.count(at) >= least]
-        both = [at for at in inside if clear(builds[low], builds[at]) and clear(builds[at], builds[high])]
-        return max(both, key=self.count, default=None)
+        least_pairs = 2 if self.pair_variance > TYPICAL_NOISE**2 else 1
+        middle = [
+            position
+            for position, build in builds.items()
+            if low < position < high
+            and self.count_at(position) >= least_pairs
+            and is_above(build, builds[low])
+            and is_above(builds[high], build)
+        ]
+        return max(middle, key=self.count_at, default=None)
 
-    def claim(self, low: int, high: int, number: int) -> Claim:
+    def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit is slower than its parent by a share of the whole step."""
-        return Claim(number=number, step=self.fit(low, high, strict=True).step, sd=math.sqrt(self.variance))
+        step = self.fit_levels(low, high, strict=True).step
+        return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
-    def word(self, key: Key) -> tuple[str, float]:
-        """Result of a confirmation so far: `confirmed`, `failed` or `open`, and its e-value."""
-        claim, values = self.claims[key], self.fresh.get((key, key[0]), [])
+    def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
+        """State of a confirmation so far, and its e-value.
+
+        It fails if the claimed step is refuted, or if too many pairs do not show it.
+        """
+        claim, values = self.claims[key], self.confirming.get((key, key.culprit), [])
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
-        kept = winsorise(values).values
-        variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
-        evidence = e_value(kept, ABOVE * claim.step, variance)
-        if evidence >= NEEDED:
+        pairs = winsorise(values).values
+        prior_variance = min(max(1.0, (claim.step / max(claim.sd, 1e-12)) ** 2), 1e4)
+        evidence = e_value(pairs, CONFIRM_ABOVE * claim.step, prior_variance)
+        if evidence >= CONFIRMING:
             return "confirmed", evidence
-        against = e_value([-value for value in kept], -BELOW * claim.step, variance)
-        noise = stdev(kept) / max(claim.step, 1e-12)
-        over = len(values) >= max(MOST_PAIRS, math.ceil(40 * noise**2))
-        return ("failed" if against >= FUTILE or over else "open"), evidence
+        counter = e_value([-pair for pair in pairs], -REJECT_BELOW * claim.step, prior_variance)
+        noise = stdev(pairs) / max(claim.step, 1e-12)
+        is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * noise**2))
+        return ("failed" if counter >= REJECTING or is_exhausted else "open"), evidence
 
-    def confirm(self, key: Key, claim: Claim) -> Try:
-        """Request more pairs of culprit and parent."""
-        culprit, parent, _ = key
-        count, problem = len(self.fresh.get((key, culprit), ())), self.problem
-        names = f"{problem.name(culprit)} slower than {problem.name(parent)}"
-        why = f"confirm: is {names} by over {math.expm1(ABOVE * claim.step):.1%}?"
-        batch = max(FIRST_PAIRS - count, 1 + count // 8)
-        return Try(problem.shown(culprit), batch, why, problem.shown(parent), claim)
+    def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
+        """A request for more pairs of culprit and parent."""
+        problem, count = self.problem, len(self.confirming.get((key, key.culprit), ()))
+        culprit, parent = problem.short_hash(key.culprit), problem.short_hash(key.parent)
+        least = f"{math.expm1(CONFIRM_ABOVE * claim.step):.1%}"
+        return ProbeRequest(
+            problem.commit_at(key.culprit),
+            max(FIRST_PAIRS - count, 1 + count // 8),
+            f"confirm: is {culprit} slower than {parent} by over {least}?",
+            problem.commit_at(key.parent),
+            claim,
+        )
 
-    def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
+    def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
         """Mean of the confirming pairs; and whether a significant part of the step remains."""
-        pairs = winsorise(self.fresh[key, key[0]]).values
+        pairs = winsorise(self.confirming[key, key.culprit]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
-        whole, unsure = self.whole(low, high)
-        sides = [ends for ends in ((low, key[1]), (key[0], high)) if len(self.builds(*ends)) > 1]
-        spread = max((self.fit(*ends, strict=False).spread for ends in sides), default=SPREAD)
-        off = math.sqrt(2 + 2 * WHOLE**2) * spread
-        missing = WHOLE * whole - step
-        return step, missing > WHOLE_Z * math.hypot(WHOLE * unsure, error, off)
+        whole, whole_error = self.measure_step(low, high)
+        noises = [
+            self.fit_levels(*side, strict=False).noise
+            for side in ((low, key.parent), (key.culprit, high))
+            if len(self.timed_builds(*side)) > 1
+        ]
+        # Both differences of two builds contain noise between builds.
+        build_error = math.sqrt(2 + 2 * EXPLAINED**2) * max(noises, default=TYPICAL_NOISE)
+        missing = EXPLAINED * whole - step
+        return step, missing > EXPLAINED_Z * math.hypot(EXPLAINED * whole_error, error, build_error)
 
-    def size(self, step: float) -> str:
+    def describe_step(self, step: float) -> str:
         """`+3.2% against its parent`, or `takes 4.01 times as long as its parent`."""
         if step < 1:
             return f"{math.expm1(step):+.1%} against its parent"
         return f"takes {significant(math.exp(step))} times as long as its parent"
 
 
-PLAIN = 0.005
+CONSISTENT_RATE = 0.005
 """Failure rate before the step, and pass rate after it, if all results are consistent."""
-TWICE, ALIKE = 2, 4
+FIRST_RUNS, CONSISTENT_RUNS = 2, 4
 """First runs of a commit; runs of each end, all failing, before `no_regression`."""
-NEVER, MOST = 60, 200
+PASSES_MOST, RUNS_MOST = 60, 200
 """Runs of the bad end, all passing, before `no_regression`; runs before `inconclusive`."""
-LEAST = 0.02
+LEAST_RATE = 0.02
 """Rates of a confirmation stay at least this far from 0 and 1."""
+CLAIMED_RATES = (0.5, 0.05)
+"""Failure rates of bad and good end that the ends are tested for."""
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
 class Runs(Observations):
     """Runs at each commit; 1 is passed. Fits two rates only, those of the ends.
 
-    Neighbours do not help, because code layout does not make builds fail.
+    Builds beside the step do not help, because code layout does not make builds fail.
     """
 
-    def __init__(self, problem: Problem, probes: Sequence[Probe]) -> None:
+    def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         super().__init__(problem, probes)
-        self.fit = functools.cache(self._fit)
+        self.fit_rates = functools.cache(self._fit_rates)
 
-    def plain(self, low: int, high: int) -> bool:
-        """Whether no commit has both failed and passed so far."""
-        inside = [runs for at, runs in self.values.items() if low <= at <= high]
-        return all(all(runs) or not any(runs) for runs in inside)
+    def is_consistent(self, low: int, high: int) -> bool:
+        """Whether no commit of a range has both failed and passed so far."""
+        series = [runs for position, runs in self.values_at.items() if low <= position <= high]
+        return all(all(runs) or not any(runs) for runs in series)
 
-    def ends(self, low: int, high: int) -> Try | SearchEnd | None:
+    def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
         """Run both ends until the bad one evidently fails more often; then None."""
         for end in (high, low):
-            if (missing := TWICE - self.count(end)) > 0:
-                return self.look(end, missing, "end: does it fail today, and does the good end pass?")
-        good, bad, plain = self.values[low], self.values[high], self.plain(low, high)
-        if (plain and all(good) and not any(bad)) or runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED:
+            if (missing := FIRST_RUNS - self.count_at(end)) > 0:
+                why = "end: does it fail today, and does the good end pass?"
+                return self.request(end, missing, why)
+        good, bad, is_consistent = self.values_at[low], self.values_at[high], self.is_consistent(low, high)
+        if (is_consistent and all(good) and not any(bad)) or runs_evidence(bad, good, CLAIMED_RATES) >= CONFIRMING:
             return None
-        if (plain and all(bad) and not any(good)) or runs_evidence(good, bad, (0.5, 0.05)) >= NEEDED:
+        if (is_consistent and all(bad) and not any(good)) or runs_evidence(good, bad, CLAIMED_RATES) >= CONFIRMING:
             why = "the good end fails and the bad one passes: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
         least = min(len(good), len(bad))
-        if least >= ALIKE and not any(good) and not any(bad):
+        if least >= CONSISTENT_RUNS and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
             return SearchEnd("no_regression", f"not reproduced: {why}")
-        if len(bad) >= NEVER and all(bad):
+        if len(bad) >= PASSES_MOST and all(bad):
             why = f"the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
             return SearchEnd("no_regression", f"not reproduced: {why}")
-        if least >= MOST:
-            rates = [f"{sum(not run for run in runs)} of {len(runs)}" for runs in (bad, good)]
-            return SearchEnd("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
+        if least >= RUNS_MOST:
+            bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
+            why = f"the bad end fails {bad_rate} times, the good one {good_rate}"
+            return SearchEnd("inconclusive", why)
         if all(good) and all(bad):
             end, why = high, "end: it passed so far, does it fail at times?"
         else:
-            end, why = min((high, low), key=self.count), "end: it does not always fail, how often does it?"
-        return self.look(end, TWICE + self.count(end) // 8, why)
+            end = min((high, low), key=self.count_at)
+            why = "end: it does not always fail, how often does it?"
+        return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
-    def _fit(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
+    def _fit_rates(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
         """Positions with runs, each gap's score, failure rates before and after the best gap."""
-        positions = [at for at in sorted(self.values) if low <= at <= high and self.values[at]]
-        failed = [sum(not run for run in self.values[at]) for at in positions]
-        passed = [sum(map(bool, self.values[at])) for at in positions]
-        best, scores, rates = 0, [0.0], (PLAIN, 1 - PLAIN)
+        positions = [
+            position for position, runs in sorted(self.values_at.items()) if low <= position <= high and runs
+        ]
+        failed = [self.values_at[position].count(0.0) for position in positions]
+        passed = [self.count_at(position) for position in positions]
+        passed = [count - failures for count, failures in zip(passed, failed, strict=True)]
+        best_gap, scores = 0, [0.0]
+        good_rate, bad_rate = CONSISTENT_RATE, 1 - CONSISTENT_RATE
         for turn in range(3):  # Iterate: rates and best gap depend on each other.
-            if not self.plain(low, high):
-                start, end = (1, len(positions) - 1) if turn == 0 else (best + 1, best + 1)
-                before, after = (sum(failed[:start]), sum(passed[:start])), (sum(failed[end:]), sum(passed[end:]))
-                rates = (before[0] + 0.5) / (sum(before) + 10.5), (after[0] + 1) / (sum(after) + 2)
-                rates = rates[0], max(rates[1], rates[0] + 0.01)
-            votes = [
-                f * math.log(rates[1] / rates[0]) + p * math.log((1 - rates[1]) / (1 - rates[0]))
-                for f, p in zip(failed, passed, strict=True)
+            if not self.is_consistent(low, high):
+                # The first turn takes the rates from the two ends alone.
+                start, end = (1, len(positions) - 1) if turn == 0 else (best_gap + 1, best_gap + 1)
+                failures, passes = sum(failed[:start]), sum(passed[:start])
+                good_rate = (failures + 0.5) / (failures + passes + 10.5)
+                failures, passes = sum(failed[end:]), sum(passed[end:])
+                bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
+            failed_odds = math.log(bad_rate / good_rate)
+            passed_odds = math.log((1 - bad_rate) / (1 - good_rate))
+            votes = [  # Log odds of each commit that it is bad.
+                failures * failed_odds + passes * passed_odds
+                for failures, passes in zip(failed, passed, strict=True)
             ]
-            scores = list(accumulate(-vote for vote in votes))[:-1]
-            best = max(range(len(scores)), key=scores.__getitem__)
-        return positions, scores, rates
+            scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
+            best_gap = max(range(len(scores)), key=scores.__getitem__)
+        return positions, scores, (good_rate, bad_rate)
 
-    def scores(self, low: int, high: int, *, strict: bool) -> tuple[Sequence[int], Sequence[float]]:
-        """Positions with runs, and the score of each gap between them."""
-        return self.fit(low, high)[:2]
+    def score_gaps(self, low: int, high: int, *, strict: bool) -> tuple[list[int], Sequence[float]]:
+        """Positions with runs, and the score of each gap between them; `strict` has no effect."""
+        positions, scores, _ = self.fit_rates(low, high)
+        return positions, scores
 
-    def batch(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Two runs at first; for intermittent failures, as many as probably show one."""
-        count = self.count(position)
-        if self.plain(low, high):
-            return TWICE if count == 0 else 1
-        rate = max(self.fit(low, high)[2][1], LEAST)
-        return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
+    def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
+        """Two runs at first; for intermittent failures, as many as probably show one.
 
-    def certain(self, parent: int, suspect: int) -> Try | bool:
+        0 if more would not decide; `strict` has no effect.
+        """
+        count = self.count_at(position)
+        if self.is_consistent(low, high):
+            return FIRST_RUNS if count == 0 else 1
+        _, _, (_, bad_rate) = self.fit_rates(low, high)
+        to_fail_once = math.ceil(1 / max(bad_rate, LEAST_RATE))
+        return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, to_fail_once, count // 4), 16)
+
+    def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
         """Consistent results need no confirmation, only a few more runs of suspect and parent."""
-        if not self.plain(0, self.problem.last):
+        if not self.is_consistent(0, self.problem.last_position):
             return False
-        for at in (parent, suspect):
-            if self.count(at) < ALIKE:
-                return self.look(at, ALIKE - self.count(at), "does it always do the same?")
+        for position in (parent, suspect):
+            if (missing := CONSISTENT_RUNS - self.count_at(position)) > 0:
+                return self.request(position, missing, "does it always do the same?")
         return True
 
-    def claim(self, low: int, high: int, number: int) -> Claim:
+    def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit fails more often than its parent, at the observed rates."""
-        before, after = self.fit(low, high)[2]
-        return Claim(number=number, rates=(after, before))
+        _, _, (good_rate, bad_rate) = self.fit_rates(low, high)
+        return Claim(number=number, rates=(bad_rate, good_rate))
 
-    def word(self, key: Key) -> tuple[str, float]:
-        """Result of a confirmation so far: `confirmed`, `failed` or `open`, and its e-value."""
-        culprit, parent = (self.fresh.get((key, at), []) for at in key[:2])
+    def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
+        """State of a confirmation so far, and its e-value; it fails after too many runs."""
+        culprit = self.confirming.get((key, key.culprit), [])
+        parent = self.confirming.get((key, key.parent), [])
         evidence = runs_evidence(culprit, parent, self.claims[key].rates)
-        if evidence >= NEEDED:
+        if evidence >= CONFIRMING:
             return "confirmed", evidence
-        over = evidence <= 1 / FUTILE or len(culprit) + len(parent) >= MOST
-        return ("failed" if over else "open"), evidence
+        has_failed = evidence <= 1 / REJECTING or len(culprit) + len(parent) >= RUNS_MOST
+        return ("failed" if has_failed else "open"), evidence
 
-    def confirm(self, key: Key, claim: Claim) -> Try:
-        """Request more runs of culprit and parent, alternating."""
+    def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
+        """A request for four more runs of culprit or parent, whichever has fewer."""
         problem = self.problem
-        tried, other = sorted(key[:2], key=lambda at: len(self.fresh.get((key, at), ())))
-        why = f"confirm: does {problem.name(key[0])} fail more often than {problem.name(key[1])}?"
-        return Try(problem.shown(tried), 4, why, problem.shown(other), claim)
+        culprit, parent = problem.short_hash(key.culprit), problem.short_hash(key.parent)
+        why = f"confirm: does {culprit} fail more often than {parent}?"
+        culprit_count = len(self.confirming.get((key, key.culprit), ()))
+        parent_count = len(self.confirming.get((key, key.parent), ()))
+        culprit_index, parent_index = problem.commit_at(key.culprit), problem.commit_at(key.parent)
+        if parent_count < culprit_count:
+            return ProbeRequest(parent_index, 4, why, culprit_index, claim)
+        return ProbeRequest(culprit_index, 4, why, parent_index, claim)
 
-    def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:
+    def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
         """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
-        culprit, parent = (1 - fmean(self.fresh[key, at]) for at in key[:2])
-        return culprit - parent, False
+        culprit, parent = self.confirming[key, key.culprit], self.confirming[key, key.parent]
+        return fmean(parent) - fmean(culprit), False
 
-    def size(self, step: float) -> str:
+    def describe_step(self, step: float) -> str:
         """`it fails where its parent passes`, or how much more often it fails."""
         if step >= 0.995:
             return "it fails where its parent passes"
@@ -497,194 +589,271 @@ class Runs(Observations):
 def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tuple[float, float]) -> float:
     """Evidence that the culprit fails more often: an e-value of blocks, each with one run of both.
 
-    `rates`: failure rates a of culprit and b of parent, set before the first run. With c = (a + b)
-    / 2 a block's evidence is P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any common
-    rate (Turner, Ly and Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
+    `culprit`, `parent`: their runs, 1 for passed. `rates`: failure rates a of culprit and b of
+    parent, set before the first run. With c = (a + b) / 2 a block's evidence is
+    P_a(x) P_b(y) / (P_c(x) P_c(y)), at most 1 in the mean for any common rate (Turner, Ly and
+    Grünwald 2024, "Generic e-variables for exact sequential k-sample tests").
     """
-    high, low = (min(max(rate, LEAST), 1 - LEAST) for rate in rates)
-    both = (high + low) / 2
+    culprit_rate, parent_rate = (min(max(rate, LEAST_RATE), 1 - LEAST_RATE) for rate in rates)
+    common_rate = (culprit_rate + parent_rate) / 2
 
-    def chance(passed: float, rate: float) -> float:
-        return 1 - rate if passed else rate
+    def likelihood(passed: float, failure_rate: float) -> float:
+        return 1 - failure_rate if passed else failure_rate
 
     evidence = highest = 1.0
-    for tried, other in zip(culprit, parent, strict=False):
-        evidence *= chance(tried, high) * chance(other, low) / (chance(tried, both) * chance(other, both))
+    for x, y in zip(culprit, parent, strict=False):
+        claimed = likelihood(x, culprit_rate) * likelihood(y, parent_rate)
+        evidence *= claimed / (likelihood(x, common_rate) * likelihood(y, common_rate))
         highest = max(highest, evidence)
-        if highest >= NEEDED:
+        if highest >= CONFIRMING:
             return highest
     return evidence
 
 
 LEANING, DECIDED = 0.05, 0.004
-"""Share of the other side below which the search moves past a commit; below which it is decided."""
+"""Probability of the other side below which the search moves past a commit; below which it is
+decided."""
 DENIED = 0.01
 """Factor on a suspect's odds after a failed confirmation."""
-SUSPECTS = 3
+SUSPECTS_MOST = 3
 """Rejected suspects after which the search gives up."""
-FEW, MANY = 8, 14
+FEW_BUILDS, MANY_BUILDS = 8, 14
 """Builds that estimate the noise between builds; if this noise is probably small."""
 WIDEST = 16
 """A range of more commits, or of more than a quarter of all, is no answer; five always are."""
 LOST_MOST = 3
-"""Consecutive tries without a result, after which the search gives up."""
+"""Consecutive probes without a result, after which the search gives up."""
 OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
 Evidence = Pairs | Runs
 
 
-def next_move(problem: Problem, probes: Sequence[Probe]) -> Try | SearchEnd:
-    """The next try, or the result of the search, from the probes so far."""
-    probed = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
-    if problem.last == 0:
+def next_move(problem: SearchProblem, probes: Sequence[Probe]) -> ProbeRequest | SearchEnd:
+    """The next request, or the result of the search, from the probes so far."""
+    evidence = Pairs(problem, probes) if problem.metric == "latency" else Runs(problem, probes)
+    if problem.last_position == 0:
         return SearchEnd("no_regression", "not in the code: both ends are the same")
-    for end, at in (("good", 0), ("bad", problem.last)):
-        if at in probed.broken:
-            return SearchEnd("inconclusive", f"the {end} end cannot be tested: {probed.broken[at]}")
-    move = _solve(probed, 0, problem.last)
+    for end, position in (("good", 0), ("bad", problem.last_position)):
+        if position in evidence.untestable_reasons:
+            reason = evidence.untestable_reasons[position]
+            return SearchEnd("inconclusive", f"the {end} end cannot be tested: {reason}")
+    move = _search_range(evidence, 0, problem.last_position)
     if isinstance(move, SearchEnd):
-        return _concluded(probed, move)
-    if len(probed.lost) >= LOST_MOST:
-        return SearchEnd("inconclusive", f"{len(probed.lost)} tries in a row were lost: {probed.lost[-1]}")
-    if probed.observations >= OBSERVED_MOST:
-        return SearchEnd("inconclusive", f"no answer after {probed.observations} observations")
+        return _conclude(evidence, move)
+    if len(evidence.lost_reasons) >= LOST_MOST:
+        why = f"{len(evidence.lost_reasons)} tries in a row were lost: {evidence.lost_reasons[-1]}"
+        return SearchEnd("inconclusive", why)
+    if evidence.total_count >= OBSERVED_MOST:
+        return SearchEnd("inconclusive", f"no answer after {evidence.total_count} observations")
     return move
 
 
-def _solve(probed: Evidence, low: int, high: int) -> Try | SearchEnd:
-    """The next try between two positions, or the result for this range."""
-    ends = probed.ends(low, high)
-    if ends is not None:
-        return ends
-    if (middle := probed.apart(low, high)) is not None:
-        return _both(probed, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
-    failed = list[Key]()
-    for key, claim in probed.claims.items():
-        if low <= key[1] and key[0] <= high:
-            word, evidence = probed.word(key)
-            if word == "open" and probed.broken.keys().isdisjoint(key[:2]):
-                return probed.confirm(key, claim)
-            if word == "confirmed":
-                step, remains = probed.step(low, high, key)
-                culprit = _culprit(probed.problem, key, evidence, step)
-                shares = tuple(_shares(probed, low, high, (), strict=False))
-                end = SearchEnd("culprit", "", shares, (culprit,))
-                return _both(probed, [(low, key[1]), (key[0], high)], end) if remains else end
-            failed.append(key)
-    if len(failed) >= SUSPECTS:
-        why = f"{len(failed)} suspects were not confirmed, the last one {probed.problem.name(failed[-1][0])}"
+def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | SearchEnd:
+    """The next request between two positions, or the result for this range."""
+    problem = evidence.problem
+    move = evidence.compare_ends(low, high)
+    if move is not None:
+        return move
+    if (middle := evidence.find_middle_level(low, high)) is not None:
+        nothing_yet = SearchEnd("inconclusive", "")
+        return _search_parts(evidence, [(low, middle), (middle, high)], nothing_yet)
+    rejected = list[ConfirmationKey]()
+    for key, claim in evidence.claims.items():
+        if key.parent < low or key.culprit > high:
+            continue
+        state, e_value = evidence.judge_confirmation(key)
+        is_testable = evidence.untestable_reasons.keys().isdisjoint((key.culprit, key.parent))
+        if state == "open" and is_testable:
+            return evidence.request_confirmation(key, claim)
+        if state == "confirmed":
+            step, remains = evidence.confirmed_step(low, high, key)
+            culprit = _make_culprit(problem, key, e_value, step)
+            probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
+            end = SearchEnd("culprit", "", probabilities, (culprit,))
+            sides = [(low, key.parent), (key.culprit, high)]
+            return _search_parts(evidence, sides, end) if remains else end
+        rejected.append(key)
+    if len(rejected) >= SUSPECTS_MOST:
+        last = problem.short_hash(rejected[-1].culprit)
+        why = f"{len(rejected)} suspects were not confirmed, the last one {last}"
         return SearchEnd("inconclusive", why)
-    return _narrow(probed, low, high, failed)
+    return _narrow_down(evidence, low, high, rejected)
 
 
-def _both(probed: Evidence, ranges: Sequence[tuple[int, int]], end: SearchEnd) -> Try | SearchEnd:
-    """Search the ranges in order; add their culprits to `end`."""
-    for low, high in ranges:
-        if low < high:
-            more = _solve(probed, low, high)
-            if isinstance(more, Try):
-                return more
-            culprits = tuple(sorted(end.confirmed + more.confirmed, key=lambda culprit: culprit.first))
-            shares = tuple(map(max, end.shares or more.shares, more.shares)) if more.confirmed else end.shares
-            end = replace(end if end.why else more, shares=shares, confirmed=culprits)
+def _search_parts(
+    evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
+) -> ProbeRequest | SearchEnd:
+    """Search parts of the history in order; the next request, or `end` with their culprits added.
+
+    `end`: what is known of the whole range so far.
+    """
+    for low, high in parts:
+        if low == high:
+            continue
+        move = _search_range(evidence, low, high)
+        if isinstance(move, ProbeRequest):
+            return move
+        probabilities = end.probabilities
+        if move.confirmed:
+            probabilities = tuple(map(max, end.probabilities or move.probabilities, move.probabilities))
+        culprits = sorted(end.confirmed + move.confirmed, key=lambda culprit: culprit.first)
+        # The first part with a reason tells why, if no part has a culprit.
+        end = end if end.why else move
+        end = replace(end, probabilities=probabilities, confirmed=tuple(culprits))
     return end
 
 
-def _narrow(probed: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | SearchEnd:
-    """Search between two ends that differ, until the side of each commit is decided."""
-    testable = [at for at in range(low, high + 1) if at not in probed.broken]
-    observed = [at for at in testable if probed.count(at) or at in (low, high)]
-    good, bad, shares, hopeful = low, high, list[float](), False
-    for doubt, strict in ((LEANING, False), (DECIDED, True)):
-        hopeful = testable.index(bad) - testable.index(good) == 1  # Decided, if builds differ little.
-        shares = _shares(probed, low, high, failed, strict=strict)
-        below = list(accumulate(shares))
-        """How surely a position is bad: the share of steps at it or before it."""
-        good = max(at for at in observed if below[at] <= doubt or at == low)
-        bad = min((at for at in observed if at > good and below[at] >= 1 - doubt), default=high)
-        inside = [at for at in observed if good < at < bad]
-        for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
-            if batch := probed.batch(low, high, at, strict=strict):
-                return probed.look(at, batch, f"again: {below[at]:.0%} that it regressed")
-        fresh = [at for at in testable if good < at < bad and not probed.count(at)]
-        if fresh and doubt == LEANING:
-            broken = [at for at in probed.broken if good < at < bad]
-            away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
-            reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits cluster: jump away.
-            at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
-            batch = max(probed.batch(low, high, at, strict=strict), 1)
-            return probed.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
-    single, clear = testable.index(bad) - testable.index(good) == 1, probed.clear(low, high, good, bad)
-    if not (single and clear):
-        upper = list(accumulate(shares))
-        parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
-        if wanted := _neighbour(probed, testable, parent, suspect, MANY if hopeful else FEW):
-            return wanted
-        if not clear or (not single and bad - good > min(max((high - low) // 4, 5), WIDEST)):
-            name, share = probed.problem.name(suspect), upper[suspect] - upper[parent]
-            why = f"no step is clear of the noise between builds: {name} with {share:.0%}"
-            return SearchEnd("inconclusive", why, tuple(shares))
-    certain = probed.certain(good, bad)
-    if isinstance(certain, Try):
-        return certain
-    if certain:
-        culprit = _culprit(probed.problem, (bad, good, 0), 1 / DECIDED, 1.0)
-        return SearchEnd("culprit", "", tuple(shares), (culprit,))
-    number = 1 + len(failed)
-    return probed.confirm((bad, good, number), probed.claim(low, high, number))
+def _narrow_down(
+    evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey]
+) -> ProbeRequest | SearchEnd:
+    """Search between two ends that differ, until the side of each commit is decided.
 
-
-def _neighbour(probed: Evidence, testable: Sequence[int], parent: int, suspect: int, most: int) -> Try | None:
-    """Try the nearest untried build beside the step, on the side with fewer known builds.
-
-    None if `most` builds are known, or if neighbours do not help.
+    Then it asks for builds beside the step, and for a confirmation. `rejected`: failed
+    confirmations in this range.
     """
-    at = testable.index(parent)
-    known = [place for place in testable if probed.count(place) or place == 0]
-    sides = testable[at::-1], testable[testable.index(suspect) :]
-    fresh = [[place for place in side if place not in known] for side in sides]
-    batch, exact = probed.enough(testable[0], testable[-1])
+    problem, untestable = evidence.problem, evidence.untestable_reasons
+    testable = [position for position in range(low, high + 1) if position not in untestable]
+    observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
+    good, bad = low, high
+    """The latest position that is good, and the earliest that is bad, as far as decided."""
+    probabilities, bad_by, may_be_one = list[float](), list[float](), False
+    for doubt, strict in ((LEANING, False), (DECIDED, True)):
+        # In the second turn: one commit is left, if builds differ as little as assumed.
+        may_be_one = testable.index(bad) - testable.index(good) == 1
+        probabilities = _step_probabilities(evidence, low, high, rejected, strict=strict)
+        bad_by = list(accumulate(probabilities))
+        """Probability of each position that it is bad: that the step is at it or before it."""
+        good = max(position for position in observed if bad_by[position] <= doubt or position == low)
+        surely_bad = [position for position in observed if position > good and bad_by[position] >= 1 - doubt]
+        bad = min(surely_bad, default=high)
+        undecided = [position for position in observed if good < position < bad]
+        for position in sorted(undecided, key=lambda position: abs(bad_by[position] - 0.5)):
+            if count := evidence.next_count(low, high, position, strict=strict):
+                why = f"again: {bad_by[position]:.0%} that it regressed"
+                return evidence.request(position, count, why)
+        if doubt == LEANING:
+            unobserved = _choose_unobserved(evidence, good, bad, bad_by)
+            if unobserved is not None:
+                count = max(evidence.next_count(low, high, unobserved, strict=strict), 1)
+                why = f"probe: {bad_by[unobserved]:.0%} that it regressed"
+                return evidence.request(unobserved, count, why)
+    is_one = testable.index(bad) - testable.index(good) == 1
+    is_clear = evidence.exceeds_noise(low, high, good, bad)
+    if not (is_one and is_clear):
+        parent, suspect = max(pairwise(testable), key=lambda gap: bad_by[gap[1]] - bad_by[gap[0]])
+        builds = MANY_BUILDS if may_be_one else FEW_BUILDS
+        request = _request_neighbour(evidence, testable, parent, suspect, builds)
+        if request is not None:
+            return request
+        is_too_wide = not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST)
+        if not is_clear or is_too_wide:
+            likeliest = f"{problem.short_hash(suspect)} with {bad_by[suspect] - bad_by[parent]:.0%}"
+            why = f"no step is clear of the noise between builds: {likeliest}"
+            return SearchEnd("inconclusive", why, tuple(probabilities))
+    certainty = evidence.check_certainty(good, bad)
+    if isinstance(certainty, ProbeRequest):
+        return certainty
+    number = 1 + len(rejected)
+    key = ConfirmationKey(bad, good, number)
+    if certainty:
+        culprit = _make_culprit(problem, key, 1 / DECIDED, 1.0)
+        return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
+    return evidence.request_confirmation(key, evidence.make_claim(low, high, number))
+
+
+def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence[float]) -> int | None:
+    """The unobserved position between `good` and `bad` with most even odds; None without one.
+
+    `bad_by`: probability of each position that it is bad. Untestable commits cluster, so the
+    distance kept from them triples with each of them.
+    """
+    untestable = [position for position in evidence.untestable_reasons if good < position < bad]
+    distance_by_position = dict[int, int]()
+    for position in range(good + 1, bad):
+        if position not in untestable and not evidence.count_at(position):
+            distances = (abs(position - other) for other in untestable)
+            distance_by_position[position] = min(distances, default=1)
+    if not distance_by_position:
+        return None
+    least = min(3 ** max(len(untestable) - 1, 0), max(distance_by_position.values()))
+    far = [position for position, distance in distance_by_position.items() if distance >= least]
+    return min(far, key=lambda position: (abs(bad_by[position] - 0.5), position))
+
+
+def _request_neighbour(
+    evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most_builds: int
+) -> ProbeRequest | None:
+    """A request for a build beside the step, which shows how builds differ by chance.
+
+    The nearest unobserved build, on the side of the step with fewer observed ones. With
+    `MANY_BUILDS` also more of the least observed build. None if that is enough, or does not help.
+    """
+    low, high = testable[0], testable[-1]
+    count, most_count = evidence.plan_neighbours(low, high)
     why = "neighbour: what do builds differ by on their own?"
-    if batch and len(known) < most and any(fresh):
-        side = min((side for side in (0, 1) if fresh[side]), key=lambda side: len(sides[side]) - len(fresh[side]))
-        return probed.look(fresh[side][0], batch, why)
-    least = min(known[1:], key=probed.count)
-    return probed.look(least, batch, why) if most == MANY and probed.count(least) < exact else None
+    observed = [position for position in testable if evidence.count_at(position) or position == 0]
+    if count and len(observed) < most_builds:
+        sides = list[tuple[int, int]]()
+        """Number of observed builds of a side, and its unobserved one nearest to the step."""
+        before = [position for position in reversed(testable) if position <= parent]
+        after = [position for position in testable if position >= suspect]
+        for side in (before, after):
+            unobserved = [position for position in side if position not in observed]
+            if unobserved:
+                sides.append((len(side) - len(unobserved), unobserved[0]))
+        if sides:
+            _, position = min(sides, key=lambda side: side[0])
+            return evidence.request(position, count, why)
+    least_observed = min(observed[1:], key=evidence.count_at)  # Without the good end.
+    if most_builds == MANY_BUILDS and evidence.count_at(least_observed) < most_count:
+        return evidence.request(least_observed, count, why)
+    return None
 
 
-def _shares(probed: Evidence, low: int, high: int, failed: Sequence[Key], *, strict: bool) -> list[float]:
-    """Probability that the step is at each position, reduced by failed confirmations."""
-    positions, scores = probed.scores(low, high, strict=strict)
+def _step_probabilities(
+    evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey], *, strict: bool
+) -> list[float]:
+    """Probability of each position of the history that the step is there; 0 outside the range.
+
+    Failed confirmations (`rejected`) reduce it.
+    """
+    positions, scores = evidence.score_gaps(low, high, strict=strict)
     best = max(scores)
-    weights = [0.0] * (probed.problem.last + 1)
+    weights = [0.0] * (evidence.problem.last_position + 1)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
-        weights[start + 1 : end + 1] = [math.exp(max(score - best, -700.0))] * (end - start)
-    for culprit, parent, _ in failed:
-        weights[parent + 1 : culprit + 1] = [DENIED * value for value in weights[parent + 1 : culprit + 1]]
+        weight = math.exp(max(score - best, -700.0))  # Below -700, exp underflows.
+        weights[start + 1 : end + 1] = [weight] * (end - start)
+    for key in rejected:
+        for position in range(key.parent + 1, key.culprit + 1):
+            weights[position] *= DENIED
     total = math.fsum(weights)
-    return [value / total for value in weights]
+    return [weight / total for weight in weights]
 
 
-def _culprit(problem: Problem, key: Key, evidence: float, step: float) -> Culprit:
-    """The commits after the parent's position, up to the culprit's: one made the step."""
-    culprit, parent, _ = key
-    return Culprit(problem.first[parent + 1], problem.first[culprit], evidence, step)
+def _make_culprit(problem: SearchProblem, key: ConfirmationKey, evidence: float, step: float) -> Culprit:
+    """The commits after the parent's position, up to the culprit's: one of them made the step."""
+    first, last = problem.first_commits[key.parent + 1], problem.first_commits[key.culprit]
+    return Culprit(first, last, evidence, step)
 
 
-def _concluded(probed: Evidence, end: SearchEnd) -> SearchEnd:
-    """The result of a search, with a sentence on each culprit."""
+def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
+    """The result of a search, with its outcome and a sentence on each confirmed culprit."""
     if not end.confirmed:
         return end
-    problem, words = probed.problem, list[str]()
+    problem, sentences = evidence.problem, list[str]()
     for culprit in end.confirmed:
-        step = f"{probed.size(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-        begin, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
-        skipped = probed.broken.keys() & range(problem.place[culprit.first], problem.place[culprit.last])
-        hidden = "" if skipped else "; builds differ on their own, so that no single one stands out"
-        several = f"one of commits {begin} to {last}: {step}{hidden}"
-        words.append(several if culprit.first < culprit.last else f"commit {begin}: {step}")
-    is_range = end.confirmed[0].first < end.confirmed[0].last
-    outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(end.confirmed) > 1 else "range" if is_range else "culprit"
-    return replace(end, outcome=outcome, why="; ".join(words))
+        size = evidence.describe_step(culprit.step)
+        size = f"{size}, evidence {culprit.evidence:,.0f} to 1"
+        first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
+        if culprit.first == culprit.last:
+            sentences.append(f"commit {first}: {size}")
+            continue
+        between = range(problem.positions[culprit.first], problem.positions[culprit.last])
+        if evidence.untestable_reasons.keys().isdisjoint(between):
+            size += "; builds differ on their own, so that no single one stands out"
+        sentences.append(f"one of commits {first} to {last}: {size}")
+    outcome: Literal["several", "range", "culprit"] = "several"
+    if len(end.confirmed) == 1:
+        outcome = "culprit" if end.culprits else "range"
+    return replace(end, outcome=outcome, why="; ".join(sentences))

@@ -37,7 +37,7 @@ def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
     return tuple(f"`{commit.short_commit}` {commit.subject}{commit.origin_text}" for commit in commits)
 
 
-def rests_on(answer: BisectAnswer) -> Iterator[str]:
+def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
@@ -55,7 +55,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         "slower; for correctness: the share of runs that were right."
     )
     for variant, answer in search_answers(finished):
-        title, lines = f"Which commit made {variant} regress", (*blamed_lines(answer), *rests_on(answer))
+        title, lines = f"Which commit made {variant} regress", (*blamed_lines(answer), *basis_lines(answer))
         yield Section(title, note=f"{headline(answer)}.", lines=lines)
         rows = []
         for commit in dict.fromkeys(probe.commit for probe in answer.probes):

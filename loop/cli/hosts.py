@@ -6,13 +6,12 @@ from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.places import config_folder, find_project
 from loop.base.screen import Screen
 from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
+from loop.jobs import executor, remote
 from loop.jobs import folder as folders
 from loop.jobs import hosts as machines
-from loop.jobs import remote
 from loop.jobs import there as noted
-from loop.jobs.executor import run
 from loop.jobs.folder import JobFolder
-from loop.jobs.hosts import Listed
+from loop.jobs.hosts import ListedHost
 from loop.library.hosted import FILE
 from loop.library.trust import is_trusted, refusal_text
 from loop.model.base import Model, Printed
@@ -34,8 +33,8 @@ class JobAnswer(Printed):
 def run_job(folder: Path) -> tuple[JobAnswer, int]:
     """Run the job in a folder. The exit code is its command's; 128 + N after signal N, as in a shell."""
     job = JobFolder(folder.absolute())
-    code = run(job)
-    return JobAnswer(job=job.ran), code if code >= 0 else 128 - code
+    code = executor.run_job(job)
+    return JobAnswer(job=job.run_record), code if code >= 0 else 128 - code
 
 
 class JobList(Printed):
@@ -60,9 +59,9 @@ class JobList(Printed):
 def list_jobs(limit: int) -> JobList:
     """The newest `limit` jobs. A damaged job is reported on stderr and left out."""
     jobs: list[JobRun] = []
-    for folder in folders.every_job():
+    for folder in folders.list_jobs():
         try:
-            jobs.append(folder.ran)
+            jobs.append(folder.run_record)
         except LoopError as error:
             remark_once(f"{error.message}; {error.hint}")
     return JobList(jobs=tuple(jobs[-limit:]))
@@ -82,7 +81,7 @@ class OneHost(Model):
     """What the machine lacks, with the remedy; filled by `loop hosts setup` only."""
 
     @classmethod
-    def from_listed(cls, listed: Listed, lacks: tuple[str, ...] = ()) -> "OneHost":
+    def from_listed(cls, listed: ListedHost, lacks: tuple[str, ...] = ()) -> "OneHost":
         """A machine of hosts.yaml, with its jobs."""
         return cls(
             name=listed.name,
@@ -90,7 +89,7 @@ class OneHost(Model):
             labels=listed.host.labels,
             usd_per_hour=listed.host.prices,
             file=str(listed.path),
-            jobs=tuple(folder.id for folder, _ in noted.jobs_sent_away(listed.name)),
+            jobs=tuple(folder.id for folder, _ in noted.list_sent_jobs(listed.name)),
             lacks=lacks,
         )
 
@@ -122,7 +121,7 @@ class HostList(Printed):
 
 def list_hosts(target: Path | None) -> HostList:
     """The machines of hosts.yaml. Opens no connection."""
-    listed = machines.hosts(hosts_folder(find_project(target, Path.cwd())))
+    listed = machines.read_hosts(hosts_folder(find_project(target, Path.cwd())))
     return HostList(hosts=tuple(map(OneHost.from_listed, listed.values())))
 
 
@@ -132,19 +131,19 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     Raises UsageError for a machine on which a job runs: it uses the loop that would be replaced.
     """
     here = find_project(target, Path.cwd())
-    hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
+    hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal_text(here)
     ready = []
     for listed in hosts:
         name = listed.name
         with connected(listed, screen) as there:
-            facts = remote.ask_machine(there.connection)
+            facts = remote.ask_facts(there.connection)
             remote.refuse_unfit(there.connection, facts)
-            if running := there.running():
+            if running := there.list_running():
                 hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
                 raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
-            lacks = tuple(remote.missing_there(there.connection, facts))
+            lacks = tuple(remote.list_missing_tools(there.connection, facts))
             for line in lacks:
                 screen.say(f"{name}: {line}")
             wait = "" if facts["torch"] else "; torch takes minutes"
@@ -161,7 +160,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
 def stop(host: str, target: Path | None, screen: Screen) -> HostList:
     """Run the `stop:` command of the machines with this name or label. Raises WorkFailed if one still runs."""
     here = find_project(target, Path.cwd())
-    hosts = machines.choose(machines.hosts(hosts_folder(here)), host)
+    hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     for listed in hosts:
         if listed.host.stop is None:
             raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")

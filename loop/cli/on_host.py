@@ -22,10 +22,10 @@ from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as machines
 from loop.jobs import there as noted
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, prepare, read_text
-from loop.jobs.hosts import Listed
-from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, patiently
-from loop.jobs.there import BRANCHES, TERMS, Busy, Seen, Sent, There
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
+from loop.jobs.hosts import ListedHost
+from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, retry_unreachable
+from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
 from loop.library import trust
 from loop.library.hosted import VARIABLE, Hosted, read_terms
 from loop.library.rates import rates
@@ -79,7 +79,7 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job (id, prefix, `last`) to its end; `cancel`: end it first. Raises UsageError for no match."""
-    folders = {folder.id: folder for folder, _ in noted.jobs_sent_away()}
+    folders = {folder.id: folder for folder, _ in noted.list_sent_jobs()}
     matches = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(matches) != 1:
         message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
@@ -87,19 +87,21 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     return follow(folders[matches[0]], screen, cancel=cancel)
 
 
-def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, cancel: bool = False) -> int:
+def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *, cancel: bool = False) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
 
     Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job first.
     Raises UsageError for a job that runs here or was fetched already.
     """
-    sent = noted.read_place(folder)
+    sent = noted.read_sent(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
-    (host, *_) = machines.choose(machines.hosts(Path(sent.project) if sent.project else None), sent.host)
+    (host, *_) = machines.choose_hosts(
+        machines.read_hosts(Path(sent.project) if sent.project else None), sent.host
+    )
     with ExitStack() as stack:
         if there is None:
-            there = There(stack.enter_context(Connection(host)))
+            there = RemoteJobs(stack.enter_context(Connection(host)))
         if cancel:
             there.cancel(folder.id)
         try:
@@ -109,7 +111,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
                 raise
             screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
             return ExitCode.OK
-        if folder.rc is not None:
+        if folder.exit_code is not None:
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         try:
             last_state = _print_output(folder, sent, there, screen)
@@ -123,7 +125,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None, *, can
         return _bring_back(folder, sent, host, there, last_state, screen)
 
 
-def _print_output(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
+def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: Screen) -> PollResult:
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state.
 
     The connection may be lost for `AWAY_S`; then Unreachable is raised.
@@ -135,7 +137,7 @@ def _print_output(folder: JobFolder, sent: Sent, there: There, screen: Screen) -
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
         try:
-            state = there.look(folder.id, *sizes)
+            state = there.poll(folder.id, *sizes)
         except Unreachable as error:
             lost_since = lost_since or time.time()
             if time.time() - lost_since > AWAY_S:
@@ -148,24 +150,24 @@ def _print_output(folder: JobFolder, sent: Sent, there: There, screen: Screen) -
         if lost_since:
             screen.say(f"{there.name} answers again")
         lost_since, failures = None, 0
-        for stream, data in ((STDERR, state.talk), (OUT, state.out)):
+        for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)
             *lines, unfinished_line[stream] = (unfinished_line[stream] + data).split(b"\n")
-            if state.ended and unfinished_line[stream]:
+            if state.has_ended and unfinished_line[stream]:
                 lines.append(unfinished_line[stream])
             for line in lines:
-                text = sent.here(line.decode(errors="replace"), folder.id)
+                text = sent.make_local(line.decode(errors="replace"), folder.id)
                 (screen.data if stream == OUT else screen.say)(text)
-        if state.ended:
+        if state.has_ended:
             return state
-        if not state.more:
+        if not state.has_more:
             time.sleep(POLL_WAITS_S[min(polls, len(POLL_WAITS_S) - 1)])
             polls += 1
 
 
 def _bring_back(
-    folder: JobFolder, sent: Sent, host: Listed, there: There, last_state: Seen, screen: Screen
+    folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> int:
     """Fetch an ended job's results, then keep or stop the machine. Returns the exit code of its command.
 
@@ -173,16 +175,16 @@ def _bring_back(
     """
     sessions: list[Path] = []
     try:
-        if not last_state.gone:
+        if not last_state.is_gone:
             sessions = _fetch_results(folder, sent, there, last_state, screen)
     except LoopError:  # Do not stop the machine: its disk may hold the only copy.
         retry = f"its results are not here; try again: loop jobs follow {folder.id}"
         screen.say(f"{sent.host} STILL RUNS AND COSTS: {retry}")
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
-    code = last_state.code
+    code = last_state.exit_code
     write_atomic(folder.path / RC, str(ExitCode.PAUSED if code is None else code))
-    there.forget(folder.id)
+    there.remove(folder.id)
     has_stop_failed = False
     if sent.last:
         try:
@@ -193,21 +195,23 @@ def _bring_back(
     if code is None or code < 0:  # Killed by a signal, or no exit code was written.
         heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
         hint = heads[0].resume_command if heads else "run the same command again"
-        reason = "its folder is not there any more" if last_state.gone else last_state.why
+        reason = "its folder is not there any more" if last_state.is_gone else last_state.why
         reason = reason or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {reason}", hint=hint)
     return code or (ExitCode.GATE_FAILED if has_stop_failed else ExitCode.OK)
 
 
-def _fetch_results(folder: JobFolder, sent: Sent, there: There, last_state: Seen, screen: Screen) -> list[Path]:
+def _fetch_results(
+    folder: JobFolder, sent: SentJob, there: RemoteJobs, last_state: PollResult, screen: Screen
+) -> list[Path]:
     """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. Repeatable."""
     if sent.root:
-        patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
+        retry_unreachable(lambda: there.bundle_branches(folder.id, sent.tree), AWAY_S)
     earlier_sessions = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    patiently(lambda: there.collect(folder, BRANCHES, earlier=earlier_sessions), AWAY_S)
+    retry_unreachable(lambda: there.fetch_results(folder, BRANCHES, earlier=earlier_sessions), AWAY_S)
     if last_state.state in ENDED:
-        folder.check(earlier_sessions)
-    sessions = noted.take_in(folder, sent)
+        folder.verify_results(earlier_sessions)
+    sessions = noted.import_sessions(folder, sent)
     for session in sessions:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
     bundle = folder.path / BRANCHES
@@ -223,7 +227,7 @@ def _fetch_results(folder: JobFolder, sent: Sent, there: There, last_state: Seen
 
 
 def keep_or_stop_machine(
-    folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen
+    folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, sessions: list[Path], screen: Screen
 ) -> None:
     """Keep or stop the machine after a job, and print the costs. `sessions`: folders that the job brought.
 
@@ -233,9 +237,9 @@ def keep_or_stop_machine(
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    others = there.running()
-    for job, _ in noted.jobs_sent_away(name):
-        if job.id != folder.id and (there.look(job.id).state == "queued" or is_locked(job.path / LOCK)):
+    others = there.list_running()
+    for job, _ in noted.list_sent_jobs(name):
+        if job.id != folder.id and (there.poll(job.id).state == "queued" or is_locked(job.path / LOCK)):
             others.append(job.id)
     if others:
         screen.say(f"{name} stays: {others[0]} runs there")
@@ -269,7 +273,7 @@ def keep_or_stop_machine(
         stop_machine(host, sent.project, screen)
 
 
-def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
+def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
     """Run the machine's `stop:` command; without one, say that it goes on costing.
 
     `target`: the project's folder; None for the bundled one. Raises WorkFailed if the command fails, or
@@ -291,19 +295,19 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
     screen.say(f"{host.name} is stopped")
 
 
-def still_costs(host: Listed, why: str) -> str:
+def still_costs(host: ListedHost, why: str) -> str:
     """The error message for a machine that should be stopped and still runs."""
     prices = host.host.prices
     price = f" ${prices.usd_and_terms(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
-def run_here(command: str, host: Listed) -> None:
+def run_here(command: str, host: ListedHost) -> None:
     """Run a machine's `start:` or `stop:` command on this machine. Raises WorkFailed if it fails."""
     completed = run_to_end(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
-    if not completed.ok:
+    if not completed.succeeded:
         lines = [line.strip() for line in completed.errors.splitlines() if line.strip()]
-        reason = lines[-1] if lines else completed.how
+        reason = lines[-1] if lines else completed.ending
         raise WorkFailed(f"{host.path}: `{command}` failed: {reason[:300]}", hint="run it yourself")
 
 
@@ -321,7 +325,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     here, session_root = setting.project, setting.project.sessions
     if made_of(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = machines.choose(machines.hosts(hosts_folder(here)), str(values["on"]))
+    (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), str(values["on"]))
     resumed = sessions.find_session(session_root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # The other machine trusts what is allowed here.
         allow_session(resumed.path, resumed.head(), setting, screen)
@@ -336,11 +340,11 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         lock_folder = state_folder() / "trees"
         lock_folder.mkdir(parents=True, exist_ok=True)
         locks.enter_context(locked(lock_folder / f"{host.name}-{sending.tree}"))
-        ready = there.ready(sending.tree)
+        ready = there.check_ready(sending.tree)
         needed_kb = sending.kilobytes + SPARE_KB
         if ready.free_kb < needed_kb:
             message = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-            disk_usage = f"ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
+            disk_usage = f"ssh {shlex.join(there.connection.ssh_arguments)} 'du -sh {HOME}/*'"
             raise UsageError(message, f"free some there: {disk_usage}")
         resumed_id = resumed.id if resumed else ""
         past, past_files = _sessions_to_send(session_root, resumed_id)
@@ -358,7 +362,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             folder=f"{project_there}/{sending.cwd}",
             ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
         )
-        sent = Sent(
+        sent = SentJob(
             host=host.name,
             project=None if hosts_folder(here) is None else str(here.target),
             sessions=str(session_root),
@@ -371,18 +375,18 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             keep_until=keep_until,
         )
         variables = _job_variables(host, here, resumed)
-        folder = prepare(job)
+        folder = create_job(job)
         locks.enter_context(locked(folder.path / LOCK))
-        noted.note_place(folder, sent)
+        noted.write_sent(folder, sent)
         git_config = settings(sending.root) if sending.root else ""
         try:
-            patiently(lambda: there.send_past(sending.tree, session_root, past_files, past))
+            retry_unreachable(lambda: there.send_past(sending.tree, session_root, past_files, past))
             root = sending.root or PACKAGE
-            patiently(lambda: there.send_tree(sending.tree, root, sending.names, git_config))
+            retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.names, git_config))
         except BaseException:  # Not submitted: forget the job.
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
-        patiently(lambda: there.submit(folder, variables, sending.tree))
+        retry_unreachable(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         locks.close()
         return follow(folder, screen, there)
@@ -404,13 +408,13 @@ def _sessions_to_send(session_root: Path, resumed_id: str) -> tuple[list[str], l
     return past, files
 
 
-def unfetched_job(host: Listed, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
+def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job on a machine whose results must be fetched first; None if there is none.
 
     That is a job of this checkout (its name there: `tree`), or, to resume a session, any job that works
     on the sessions below `root`.
     """
-    for folder, sent in noted.jobs_sent_away(host.name):
+    for folder, sent in noted.list_sent_jobs(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
     return None
@@ -422,7 +426,7 @@ def hosts_folder(project: Project) -> Path | None:
 
 
 @contextlib.contextmanager
-def connected(host: Listed, screen: Screen) -> Iterator[There]:
+def connected(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
     """Connect to a machine; if it does not answer, run its `start:` command first, if it has one."""
     with Connection(host) as connection:
         try:
@@ -432,8 +436,8 @@ def connected(host: Listed, screen: Screen) -> Iterator[There]:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
             run_here(host.host.start, host)
-            patiently(connection.connect, STARTS_S, screen.status)
-        yield There(connection)
+            retry_unreachable(connection.connect, STARTS_S, screen.status)
+        yield RemoteJobs(connection)
 
 
 @dataclass(frozen=True)
@@ -488,7 +492,7 @@ def _is_sent(project: Project) -> bool:
     return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
 
 
-def _job_variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
+def _job_variables(host: ListedHost, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
     """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
     trusted_hashes = [trust.definition_hash(project)] if _is_sent(project) else []
     if resumed:

@@ -25,7 +25,7 @@ from loop.cli import ALL
 from loop.cli.command import Command, default_of
 from loop.cli.commands import Target
 from loop.jobs import folder as folders
-from loop.jobs.executor import begin as begin_apart
+from loop.jobs.executor import start_detached as begin_apart
 from loop.jobs.folder import JobFolder, read_text
 from loop.library import trust
 from loop.model.base import Printed
@@ -160,9 +160,9 @@ class JobState(Printed):
 
 def status(job: JobFolder) -> JobState:
     """The state of a job, from the files in its folder."""
-    running, code, objects = job.state in AT_WORK, job.rc, list[dict[str, Any]]()
+    running, code, objects = job.state in AT_WORK, job.exit_code, list[dict[str, Any]]()
     text = read_text(job.path / folders.OUT)  # With --events one JSON object per line, else one object.
-    for part in text.splitlines() if "--events" in job.job.words else [text]:
+    for part in text.splitlines() if "--events" in job.task.words else [text]:
         with contextlib.suppress(ValueError):  # Not written completely yet.
             objects.append(json.loads(part))
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
@@ -191,10 +191,10 @@ def status(job: JobFolder) -> JobState:
     return JobState(
         job=job.id,
         state="running" if running else "lost" if code is None else "ended",
-        command=shlex.join(["loop", *job.job.words]),
+        command=shlex.join(["loop", *job.task.words]),
         exit_code=code,
         means=EXIT_CODES.get(code, ""),
-        seconds=round(max(0.0, until - folders.modified_at(job.path / folders.WHAT)), 1),
+        seconds=round(max(0.0, until - folders.modified_at(job.path / folders.TASK)), 1),
         doing=doing,
         session=session,
         result=result or None,
@@ -204,17 +204,17 @@ def status(job: JobFolder) -> JobState:
 
 def begin(words: Sequence[str], name: str) -> JobFolder:
     """Start `loop WORDS` as a job in a process of its own, and return at once. `name`: the tool's."""
-    folders.forget_old(KEPT, PREFIX)
+    folders.remove_old_jobs(KEPT, PREFIX)
     now = datetime.datetime.now(datetime.UTC)
     name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
-    job = folders.prepare(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
+    job = folders.create_job(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
     begin_apart(job)
     return job
 
 
 def find_job(name: str) -> JobFolder:
     """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
-    known = {job.id: job for job in folders.every_job() if job.id.startswith(PREFIX)}
+    known = {job.id: job for job in folders.list_jobs() if job.id.startswith(PREFIX)}
     chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
         recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"

@@ -25,7 +25,7 @@ from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.base.screen import MESSAGES_VARIABLE
 from loop.jobs import folder as named
-from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, devices, devices_by_group, last_line
+from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
 from loop.model.jobs import State, Where
 
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -57,21 +57,21 @@ NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
-def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
+def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
 
     `env` overrides variables of this process. `where`: the job's device; None: find out. The exit
     code is 75 if this machine cannot run the job, such as for a full disk; `stderr` says why.
     Raises Held if another process runs the job, UsageError without a job.
     """
-    job = folder.job
+    job = folder.task
     with locked(folder.path / named.LOCK):
-        if (code := folder.rc) is not None:
+        if (code := folder.exit_code) is not None:
             return code
         folder.write_runner(os.getpid())
         tries = folder.tries + 1
         write_atomic(folder.path / named.TRIES, str(tries))
-        known = where or devices(gpu=job.needs_gpu)[0]
+        known = where or detect_devices(gpu=job.needs_gpu)[0]
         began, clock = time.time(), time.monotonic()
         facts: dict[str, float] = {"began": began}
         why, code = _obstacle(folder), ExitCode.PAUSED
@@ -82,12 +82,12 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
             code = _command(folder, env or {})
             facts |= {"seconds": time.monotonic() - clock, "timed": job.times}
         write_sealed(folder.path / named.WHERE, known.model_copy(update=facts))
-        return folder.refuse(why, code) if why else folder.end(code)
+        return folder.refuse(why, code) if why else folder.write_end(code)
 
 
 def _obstacle(folder: JobFolder) -> str:
     """The reason why this machine cannot begin a job, in words; empty if it can."""
-    job, host = folder.job, platform.node()
+    job, host = folder.task, platform.node()
     digests = content_hashes(folder.path / named.SRC)
     wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
     if wrong:
@@ -102,7 +102,7 @@ def _obstacle(folder: JobFolder) -> str:
 
 def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
     """Run a job's command with a heartbeat each second. Returns the exit code; 124: timeout."""
-    job, sessions = folder.job, folder.path / named.SESSIONS
+    job, sessions = folder.task, folder.path / named.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
     own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
     with (folder.path / named.OUT).open("wb") as out, (folder.path / named.STDERR).open("wb") as talk:
@@ -124,7 +124,7 @@ def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
                 (folder.path / named.HEARTBEAT).write_text(str(beats))
             if job.ttl_s is not None and seconds > job.ttl_s:
                 return ExitCode.OVER_BUDGET
-            if folder.cancelled:
+            if folder.is_cancelled:
                 _end(command)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 command.wait(LOOK_S)
@@ -143,7 +143,7 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
                 command.wait(seconds)
 
 
-def begin(folder: JobFolder) -> None:
+def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
     with (folder.path / named.STDERR).open("wb") as talk:
         process = subprocess.Popen(
@@ -169,17 +169,17 @@ class Slot:
     """UUID of the device; empty if not known yet, or if a cluster chooses one for each job."""
     trouble: LoopError | None = None
     """Why the slot takes no job for now; None: it takes jobs."""
-    lost = 0.0
+    lost_in_a_row = 0.0
     """Number of jobs lost in a row; infinite: the slot gets no further job."""
 
-    def do(self, job: JobFolder) -> None:
+    def run_in_slot(self, job: JobFolder) -> None:
         """Run a job and bring its results into its folder. Ends the job when it is cancelled.
 
         Raises one of `WRONG` if the job did not end. Sets `trouble` if the next job would fail too.
         """
         raise NotImplementedError
 
-    def mended(self) -> bool:
+    def try_recovery(self) -> bool:
         """Check again whether the cause of `trouble` is gone; True: the slot takes jobs again."""
         return False
 
@@ -219,7 +219,7 @@ class Executor:
                 raise troubles[-1]
             return "running" if busy else "failed" if job.id in self._unnoted else job.state
 
-    def rest(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait for `seconds`, or until the next job begins or ends."""
         with self._changed:
             self._changed.wait(seconds)
@@ -231,11 +231,13 @@ class Executor:
             if job in self._queue:
                 self._queue.remove(job)
 
-    def avoid(self, where: Where | None) -> None:
+    def stop_using(self, where: Where | None) -> None:
         """Give no further job to this device, unless it is the only one of its kind."""
         with self._changed:
             for slot in self.slots:
-                slot.lost = math.inf if where is not None and slot.uuid == where.uuid else slot.lost
+                slot.lost_in_a_row = (
+                    math.inf if where is not None and slot.uuid == where.uuid else slot.lost_in_a_row
+                )
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -251,7 +253,7 @@ class Executor:
         """Thread of a slot: run jobs until the executor closes or drops the slot."""
         try:
             while not self._closed.is_set():
-                if slot.trouble is not None and not slot.mended():
+                if slot.trouble is not None and not slot.try_recovery():
                     self._closed.wait(MENDS_S)
                 elif (job := self._next(slot)) is None:
                     return
@@ -272,19 +274,19 @@ class Executor:
         with self._changed:
             while not self._closed.is_set():
                 spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
-                if spare and slot.uuid and slot.lost >= FAILURES:
+                if spare and slot.uuid and slot.lost_in_a_row >= FAILURES:
                     remark_once(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
                 beside = [busy for busy, other in self._running.values() if other.host == slot.host]
                 for job in self._queue:
-                    gpu = job.job.needs_gpu and any(other.gpu for other in self.slots)
-                    crowded = any(busy.job.alone for busy in beside) or (job.job.alone and beside)
+                    gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
+                    crowded = any(busy.task.alone for busy in beside) or (job.task.alone and beside)
                     if slot.gpu in (None, gpu) and not crowded:
                         self._queue.remove(job)
                         self._running[job.id] = job, slot
                         return job
-                    if job.job.alone:
+                    if job.task.alone:
                         break  # No later job may start first, or this one would wait for ever.
                 self._changed.wait()
         return None
@@ -294,17 +296,17 @@ def _done(slot: Slot, job: JobFolder) -> bool:
     """Run a job in a slot; note a failure in its folder. False: that note failed (a full disk)."""
     tries = job.tries
     try:
-        slot.do(job)
+        slot.run_in_slot(job)
         if job.state not in ENDED:
             raise WorkFailed("the process that ran it died")
-        if (job.rc or 0) < 0:
-            slot.lost += 1
-        elif slot.lost < FAILURES:
-            slot.lost = 0
+        if (job.exit_code or 0) < 0:
+            slot.lost_in_a_row += 1
+        elif slot.lost_in_a_row < FAILURES:
+            slot.lost_in_a_row = 0
     except JOB_ERRORS as error:
-        slot.lost += 1
+        slot.lost_in_a_row += 1
         try:
-            job.forget()
+            job.reset()
             write_atomic(job.path / named.TRIES, str(max(job.tries, tries + 1)))
             job.refuse(str(error))
         except JOB_ERRORS as why:
@@ -332,7 +334,7 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"loop.jobs.{name}")
 
 
-def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest.
 
     A job still running under a dead parent is awaited. A failed job's state says why.
@@ -350,17 +352,19 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                     del open_[job.id]
                     continue
                 if is_ours:
-                    why = last_line(job.path / named.STDERR) if job.refused else f"it ended with {job.rc}"
+                    why = (
+                        last_line(job.path / named.STDERR) if job.is_refused else f"it ended with {job.exit_code}"
+                    )
                     remark_once(f"job {job.id} is begun again: {why}")
-                if is_ours and job.refused:
-                    executor.avoid(job.where)
-                elif job.refused:  # A person may have fixed the machine since.
+                if is_ours and job.is_refused:
+                    executor.stop_using(job.device)
+                elif job.is_refused:  # A person may have fixed the machine since.
                     (job.path / named.TRIES).unlink(missing_ok=True)
-                job.forget()
+                job.reset()
                 executor.submit(job)
                 submitted.add(job.id)
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
-            executor.rest(REST_S)
+            executor.wait(REST_S)
     finally:
         for job in open_.values():
             executor.cancel(job)
@@ -368,32 +372,34 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
 
 def may_run_again(job: JobFolder, state: State) -> bool:
     """True if a job failed because of its machine or a hang, and has tries left."""
-    code = job.rc
+    code = job.exit_code
     return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
 
 
-def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
+def run_all_comparable(
+    executor: Executor, jobs: Sequence[JobFolder], group: str = ""
+) -> Generator[Tick, None, None]:
     """Run all jobs. Timings must come from one group of devices: `group`, else the most frequent.
 
     A timing from another group is repeated elsewhere. If that happens twice, the job is refused.
     """
-    yield from all_done(executor, jobs)
-    repeated = jobs_on_other_devices(jobs, group)
+    yield from run_all(executor, jobs)
+    repeated = find_other_devices(jobs, group)
     for job, why in repeated:
-        where = job.where
+        where = job.device
         remark_once(f"device {where.uuid if where else ''} is set aside: {why}")
-        executor.avoid(where)
-        job.forget()
-    yield from all_done(executor, [job for job, _ in repeated])
-    for job, why in jobs_on_other_devices(jobs, group):
-        job.forget()
+        executor.stop_using(where)
+        job.reset()
+    yield from run_all(executor, [job for job, _ in repeated])
+    for job, why in find_other_devices(jobs, group):
+        job.reset()
         job.refuse(f"{why}, and ratios of two kinds of devices are not mixed")
 
 
-def jobs_on_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
+def find_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
     """Timing jobs outside `group` (default: the group of most jobs), each with the reason."""
-    timed = [(job, where) for job in jobs if job.job.times and (where := job.where) is not None]
-    sizes = {name: len(devices) for name, devices in devices_by_group(where for _, where in timed).items()}
+    timed = [(job, where) for job in jobs if job.task.times and (where := job.device) is not None]
+    sizes = {name: len(devices) for name, devices in group_devices(where for _, where in timed).items()}
     chosen = group or max(sizes, key=lambda name: sizes[name], default="")
     return [
         (job, f"it is {where.group}; the others are {chosen}") for job, where in timed if where.group != chosen

@@ -11,7 +11,7 @@ where.json      the device it ran on (`Where`)
 out/            its results; sessions are in `out/sessions`
 manifest.json   hashes of all files in out/
 rc              the command's exit code, written last
-sent.json       exists if a command sent the job to another machine (`loop.jobs.there.Sent`)
+sent.json       exists if a command sent the job to another machine (`loop.jobs.there.SentJob`)
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from loop.machine.machine import installed, processor_identity
 from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
 
-WHAT, SRC, TRIES, PID, HEARTBEAT, CANCEL = "job.json", "src", "tries", "pid", "heartbeat", "cancel"
+TASK, SRC, TRIES, PID, HEARTBEAT, CANCEL = "job.json", "src", "tries", "pid", "heartbeat", "cancel"
 OUT, STDERR, WHERE, RESULTS, MANIFEST, RC = "stdout", "stderr", "where.json", "out", "manifest.json", "rc"
 SENT, LOCK = "sent.json", "lock"
 SESSIONS = f"{RESULTS}/sessions"
@@ -48,14 +48,14 @@ MOST_TRIES = 3
 STALE_S = 30.0
 """A job on another machine counts as dead if its heartbeat is older than these seconds."""
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
-TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
+ANSWER_EXIT_CODES = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that gave an answer; a failed gate is an answer, too."""
 
 Device = TypeVar("Device", bound=Where)
 
 
 @functools.cache
-def devices(*, gpu: bool) -> tuple[Where, ...]:
+def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
     detected = gpus() if gpu else None
     known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
@@ -65,7 +65,7 @@ def devices(*, gpu: bool) -> tuple[Where, ...]:
     return tuple(Where(device=there.name, uuid=there.uuid, **known) for there in detected.usable)
 
 
-def devices_by_group(places: Iterable[Device]) -> dict[str, list[Device]]:
+def group_devices(places: Iterable[Device]) -> dict[str, list[Device]]:
     """Group name (`Where.group`) to its devices. Timings are comparable only within a group."""
     by_name: dict[str, list[Device]] = {}
     for place in places:
@@ -79,7 +79,7 @@ class Job(Model):
     format: Literal[1] = 1
     """Format number."""
     id: str
-    """Name of the job's folder; for work with a reusable result, a hash (`job_identity`)."""
+    """Name of the job's folder; for work with a reusable result, a hash (`compute_job_id`)."""
     words: tuple[str, ...]
     """Command-line arguments after `loop`."""
     title: str = ""
@@ -114,16 +114,16 @@ class JobFolder:
         return self.path.name
 
     @functools.cached_property
-    def job(self) -> Job:
+    def task(self) -> Job:
         """The task as submitted. Raises UsageError without a job, LoopError for a damaged file."""
         try:
-            return read_sealed(Job, self.path / WHAT)
+            return read_sealed(Job, self.path / TASK)
         except OSError as error:
             message = f"{self.path}: no job there: {error.strerror}"
             raise UsageError(message, hint="`loop jobs` lists what there is") from error
 
     @property
-    def rc(self) -> int | None:
+    def exit_code(self) -> int | None:
         """Exit code of the command; negative for a signal, None while it has not ended."""
         text = read_text(self.path / RC).strip()
         return int(text) if text.lstrip("-").isdigit() else None
@@ -131,22 +131,22 @@ class JobFolder:
     @property
     def state(self) -> State:
         """State of the job, from its files. A job sent to another machine counts as running."""
-        code = self.rc
+        code = self.exit_code
         if code is not None:
-            return "done" if code in TELLING else "cancelled" if self.cancelled else "failed"
+            return "done" if code in ANSWER_EXIT_CODES else "cancelled" if self.is_cancelled else "failed"
         if (self.path / SENT).exists():
             return "running"
         if not (runner := read_text(self.path / PID)):
-            return "cancelled" if self.cancelled else "queued"
+            return "cancelled" if self.is_cancelled else "queued"
         return "running" if self._is_run_by(runner) else "lost"
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """True if no machine could begin the job, or complete it."""
-        return self.rc == ExitCode.PAUSED and not (self.path / OUT).exists()
+        return self.exit_code == ExitCode.PAUSED and not (self.path / OUT).exists()
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """True if a user or `loop` asked the job to end."""
         return (self.path / CANCEL).exists()
 
@@ -156,23 +156,23 @@ class JobFolder:
         return int(read_text(self.path / TRIES) or 0)
 
     @property
-    def where(self) -> Where | None:
+    def device(self) -> Where | None:
         """Device that the job ran on; None if it is not known."""
         with contextlib.suppress(OSError):
             return read_sealed(Where, self.path / WHERE)
         return None
 
     @property
-    def ran(self) -> JobRun:
+    def run_record(self) -> JobRun:
         """State, tries, device and times of the job so far, for reports."""
-        job, where = self.job, self.where
+        job, where = self.task, self.device
         known = where.model_dump() if where else {}
         if where is None and (began := modified_at(self.path / PID)):
             known = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
         title = job.title or " ".join(job.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **known)
 
-    def answer(self) -> dict[str, Any]:
+    def read_answer(self) -> dict[str, Any]:
         """The JSON object that the command printed. Raises WorkFailed if it is incomplete."""
         try:
             document = json.loads(read_text(self.path / OUT))
@@ -180,7 +180,7 @@ class JobFolder:
             return document
         except (ValueError, AssertionError, RecursionError) as error:
             talk = last_line(self.path / STDERR) or "nothing"
-            what = "no machine could do it" if self.refused else "its command printed no result; it said"
+            what = "no machine could do it" if self.is_refused else "its command printed no result; it said"
             raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / STDERR}") from error
 
     def cancel(self) -> None:
@@ -191,7 +191,7 @@ class JobFolder:
         """Note the process that runs the job: number, start time, boot id, pid namespace."""
         write_atomic(self.path / PID, f"{process_name(pid)} {_system()}", durable=False)
 
-    def end(self, code: int) -> int:
+    def write_end(self, code: int) -> int:
         """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
         write_atomic(self.path / MANIFEST, to_json(content_hashes(self.path / RESULTS)), durable=False)
         write_atomic(self.path / RC, str(int(code)))
@@ -200,15 +200,15 @@ class JobFolder:
     def refuse(self, why: str, code: int = ExitCode.PAUSED) -> int:
         """Note why the job was not done. Returns the exit code; 75 means the machine failed."""
         (self.path / STDERR).write_text(f"{why}\n")
-        return self.end(code)
+        return self.write_end(code)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the job to the state before its first start; only `tries` is kept."""
         for name in (RC, PID, CANCEL, HEARTBEAT, OUT, STDERR, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
-    def check(self, earlier: Sequence[str] = ()) -> None:
+    def verify_results(self, earlier: Sequence[str] = ()) -> None:
         """Compare the results with their manifest. Raises WorkFailed if a file differs.
 
         `earlier`: folders below `out/` that existed before the job began and were not sent back.
@@ -247,7 +247,7 @@ def jobs_folder() -> Path:
     return state_folder() / JOBS
 
 
-def prepare(
+def create_job(
     job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
 ) -> JobFolder:
     """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged.
@@ -255,7 +255,7 @@ def prepare(
     So a job whose id is a hash finds its earlier result. Raises LoopError if the disk refuses.
     """
     folder = JobFolder((parent or jobs_folder()) / job.id)
-    if (folder.path / WHAT).is_file():
+    if (folder.path / TASK).is_file():
         return folder
     (folder.path / SRC).mkdir(parents=True, exist_ok=True)
     for file in files:
@@ -263,25 +263,25 @@ def prepare(
         place = folder.path / SRC / file.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, place)
-    write_sealed(folder.path / WHAT, job)
+    write_sealed(folder.path / TASK, job)
     return folder
 
 
-def job_identity(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
+def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
     """Hash of arguments and files as a job's id. `within`: session that may reuse the result."""
     parts = [*words, "", *(part for pair in sorted(files.items()) for part in pair), within]
     return content_hash(parts)[:24]
 
 
-def every_job() -> list[JobFolder]:
+def list_jobs() -> list[JobFolder]:
     """All jobs on this machine, oldest first."""
-    paths = [path for path in jobs_folder().glob("*") if (path / WHAT).is_file()]
-    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / WHAT))]
+    paths = [path for path in jobs_folder().glob("*") if (path / TASK).is_file()]
+    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified_at(path / TASK))]
 
 
-def forget_old(newest: int, prefix: str = "") -> None:
+def remove_old_jobs(newest: int, prefix: str = "") -> None:
     """Remove folders of ended jobs, except the `newest` ones. `prefix`: only ids that begin so."""
-    ended = [job for job in every_job() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
+    ended = [job for job in list_jobs() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
     for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 

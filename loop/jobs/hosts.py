@@ -64,7 +64,7 @@ class Hosts(Model):
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedHost:
     """A machine with its name and the file that lists it."""
 
     name: str
@@ -72,14 +72,14 @@ class Listed:
     path: Path
 
     @property
-    def before_colon(self) -> str:
+    def rsync_address(self) -> str:
         """The address as rsync takes it: brackets around an IPv6 address, no port."""
         return ADDRESS.sub(r"\g<to>", self.host.ssh)
 
     @property
-    def address(self) -> str:
+    def ssh_address(self) -> str:
         """The address as ssh takes it: no brackets, no port."""
-        return self.before_colon.replace("[", "").replace("]", "")
+        return self.rsync_address.replace("[", "").replace("]", "")
 
     @property
     def port(self) -> str:
@@ -87,7 +87,7 @@ class Listed:
         return ADDRESS.sub(lambda match: match["port"] or "", self.host.ssh)
 
 
-def hosts(project: Path | None) -> dict[str, Listed]:
+def read_hosts(project: Path | None) -> dict[str, ListedHost]:
     """All machines by name. Entries of the project's file replace those of the user's own file.
 
     `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
@@ -99,16 +99,16 @@ def hosts(project: Path | None) -> dict[str, Listed]:
     return {**_listed(own), **(_listed(project / FILE) if project is not None else {})}
 
 
-def _listed(path: Path) -> dict[str, Listed]:
+def _listed(path: Path) -> dict[str, ListedHost]:
     """The machines of one file by name; empty if the file does not exist."""
     named = read_file(path, Hosts).value.hosts if path.is_file() else {}
-    return {name: Listed(name, host, path) for name, host in named.items()}
+    return {name: ListedHost(name, host, path) for name, host in named.items()}
 
 
-def lines_of_project_hosts(project: Path) -> Iterator[str]:
+def describe_project_hosts(project: Path) -> Iterator[str]:
     """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
     replacing = _listed(project / FILE)
-    users = hosts(None) if replacing else {}
+    users = read_hosts(None) if replacing else {}
     for name, listed in replacing.items():
         host = listed.host
         instead = f", in place of your own {name} of {users[name].path}" if name in users else ""
@@ -116,7 +116,7 @@ def lines_of_project_hosts(project: Path) -> Iterator[str]:
         yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command is not None)
 
 
-def choose(listed: Mapping[str, Listed], word: str) -> list[Listed]:
+def choose_hosts(listed: Mapping[str, ListedHost], word: str) -> list[ListedHost]:
     """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
     chosen = [listed[word]] if word in listed else [host for host in listed.values() if word in host.host.labels]
     if chosen:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.locks import locked
-from loop.jobs.executor import Slot, run
-from loop.jobs.folder import JobFolder, devices, jobs_folder, read_text
+from loop.jobs.executor import Slot, run_job
+from loop.jobs.folder import JobFolder, detect_devices, jobs_folder, read_text
 from loop.machine.gpus import VISIBLE
 from loop.model.jobs import Where
 
@@ -20,13 +20,13 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
-    gpus = [place for place in devices(gpu=True) if place.device != "cpu"]
-    shares = zip(gpus, core_parts(len(gpus)), strict=True)
-    processors = [LocalSlot(devices(gpu=False)[0]) for _ in range(width)]
+    gpus = [place for place in detect_devices(gpu=True) if place.device != "cpu"]
+    shares = zip(gpus, split_cores(len(gpus)), strict=True)
+    processors = [LocalSlot(detect_devices(gpu=False)[0]) for _ in range(width)]
     return [*[LocalSlot(place, cores) for place, cores in shares][:width], *processors]
 
 
-def core_parts(count: int) -> list[list[int]]:
+def split_cores(count: int) -> list[list[int]]:
     """Split this process's cores into `count` equal lists of numbers; empty if there are too few.
 
     Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together.
@@ -49,7 +49,7 @@ class LocalSlot(Slot):
         self.uuid, self.gpu = where.uuid, where.device != "cpu"
         self.locks = locks or jobs_folder() / ".slots"
 
-    def do(self, job: JobFolder) -> None:
+    def run_in_slot(self, job: JobFolder) -> None:
         """Run a job. Holds a lock on the GPU, because two executors may share the machine."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)  # Child processes inherit it.
@@ -57,4 +57,4 @@ class LocalSlot(Slot):
             if self.gpu:
                 self.locks.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.locks / self.uuid, math.inf))
-            run(job, {VISIBLE: self.uuid} if self.gpu else {}, self.where)
+            run_job(job, {VISIBLE: self.uuid} if self.gpu else {}, self.where)

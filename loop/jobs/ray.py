@@ -20,8 +20,8 @@ from typing import Any
 import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
-from loop.jobs.executor import Slot, run
-from loop.jobs.folder import LOCK, PID, RC, SRC, WHAT, JobFolder, devices, jobs_folder
+from loop.jobs.executor import Slot, run_job
+from loop.jobs.folder import LOCK, PID, RC, SRC, TASK, JobFolder, detect_devices, jobs_folder
 
 ROOM_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
@@ -34,7 +34,7 @@ KIND = "accelerator_type:"
 SEE = "`ray status` shows the nodes; each needs this loop"
 
 
-def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
+def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     """Run a packed job on the node that Ray chose; executed by a Ray task. Returns an archive.
 
     `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`.
@@ -42,13 +42,13 @@ def run_there(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
-    devices.cache_clear()  # Ray gives a process another GPU with the next task.
+    detect_devices.cache_clear()  # Ray gives a process another GPU with the next task.
     job = JobFolder(jobs_folder() / f"ray-{os.getpid()}" / id_)
     shutil.rmtree(job.path, ignore_errors=True)
     unpack(packed, job.path)
     try:
-        run(job, where=devices(gpu=gpu)[0])
-        return pack(job.path, but=(WHAT, SRC, LOCK))
+        run_job(job, where=detect_devices(gpu=gpu)[0])
+        return pack(job.path, but=(TASK, SRC, LOCK))
     finally:
         shutil.rmtree(job.path.parent, ignore_errors=True)
 
@@ -95,17 +95,19 @@ class RaySlot(Slot):
         kinds = {name: count for name, count in resources.items() if name.startswith(KIND)}
         self.kind = max(kinds, key=lambda name: (kinds[name], name), default="")
 
-    def do(self, job: JobFolder) -> None:
+    def run_in_slot(self, job: JobFolder) -> None:
         """Run the job as a Ray task and unpack its results."""
-        gpu, ray = job.job.needs_gpu and self._gpu, self.ray
+        gpu, ray = job.task.needs_gpu and self._gpu, self.ray
         needs = {"num_cpus": 1, "num_gpus": int(gpu), "resources": {self.kind: 0.001} if gpu and self.kind else {}}
         # No retries by Ray: the executor repeats jobs and counts the tries.
-        remote = ray.remote(run_there).options(runtime_env={"env_vars": variables()}, max_retries=0, **needs)
+        remote = ray.remote(run_on_node).options(
+            runtime_env={"env_vars": task_variables()}, max_retries=0, **needs
+        )
         job.write_runner(os.getpid())
         task = remote.remote(loop.__version__, job.id, pack(job.path, but=(LOCK,)), gpu=gpu)
         room_at, cancelled = time.monotonic(), False
         while not ray.wait([task], timeout=LOOK_S)[0]:
-            if job.cancelled and not cancelled:
+            if job.is_cancelled and not cancelled:
                 ray.cancel(task)
                 cancelled = True
             if ray.cluster_resources().get("GPU" if gpu else "CPU", 0) >= 1:
@@ -116,7 +118,7 @@ class RaySlot(Slot):
                 raise self.trouble
         try:
             unpack(ray.get(task), job.path)
-            job.check()
+            job.verify_results()
         except ray.exceptions.TaskCancelledError:
             (job.path / PID).unlink(missing_ok=True)
         except ray.exceptions.RayTaskError as error:
@@ -130,7 +132,7 @@ class RaySlot(Slot):
             raise WorkFailed(f"its node of the Ray cluster died: {type(error).__name__}") from error
 
 
-def variables() -> dict[str, str]:
+def task_variables() -> dict[str, str]:
     """Environment variables for a task, beside its node's own: where `loop` and its folders are."""
     own = {name: os.environ[name] for name in ("LOOP_CACHE", "LOOP_STATE") if name in os.environ}
     return {**own, "PYTHONPATH": python_path()}

@@ -21,7 +21,7 @@ from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import PACKAGE, private_folder, shipped
 from loop.base.processes import die_with_parent
-from loop.jobs.hosts import Listed
+from loop.jobs.hosts import ListedHost
 
 OPTIONS = (
     "BatchMode=yes",  # No prompts: no person may be present.
@@ -79,7 +79,7 @@ class Unreachable(MachineFailure):
 class Connection:
     """An ssh connection to a machine. As a context manager it ends its ssh process at exit."""
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: ListedHost) -> None:
         self.listed = listed
         self.name = listed.name
         self._master: subprocess.Popen[bytes] | None = None
@@ -97,17 +97,17 @@ class Connection:
         self._rooms.close()
 
     @property
-    def words(self) -> list[str]:
+    def ssh_arguments(self) -> list[str]:
         """Arguments with which a person calls ssh for this machine: port and address."""
         port = ["-p", self.listed.port] if self.listed.port else []
-        return [*port, self.listed.address]
+        return [*port, self.listed.ssh_address]
 
     @property
     def _ssh(self) -> list[str]:
         """Command line of ssh for this machine, without the address."""
         options = [word for option in OPTIONS for word in ("-o", option)]
         program = shlex.split(os.environ.get(SSH) or "ssh")
-        return [*program, "-T", *options, "-S", str(self._socket), *self.words[:-1]]
+        return [*program, "-T", *options, "-S", str(self._socket), *self.ssh_arguments[:-1]]
 
     def connect(self) -> None:
         """Start the ssh master unless it runs. Raises Unreachable, or UsageError with a remedy."""
@@ -115,7 +115,7 @@ class Connection:
             return
         self.hang_up()
         with tempfile.TemporaryFile() as errors:
-            self._master = _started([*self._ssh, "-M", "-N", self.listed.address], stderr=errors)
+            self._master = _started([*self._ssh, "-M", "-N", self.listed.ssh_address], stderr=errors)
             end = time.monotonic() + ANSWER_S
             while self._master.poll() is None and time.monotonic() < end:
                 if self._socket.exists():
@@ -133,13 +133,13 @@ class Connection:
             self._master = None
         self._socket.unlink(missing_ok=True)
 
-    def run(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
+    def run_script(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
         """Run a script with `sh` on the machine. Returns its output, at most 1 MiB.
 
         Raises Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails.
         """
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
-        code, out, errors = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
+        code, out, errors = self._done([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = out.partition(BEGIN)
         if not begun or code == 255:
             raise self._error(errors, is_cut=True)
@@ -157,7 +157,7 @@ class Connection:
         # `./`: rsync skips names that begin with # or ; as comments.
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", *([f"--link-dest={beside}"] if beside else [])]
-        self._rsync([*options, f"{root}/", f"{self.listed.before_colon}:{place}/"], listed)
+        self._rsync([*options, f"{root}/", f"{self.listed.rsync_address}:{place}/"], listed)
 
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
@@ -170,7 +170,7 @@ class Connection:
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in but]
         options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
-        self._rsync([*options, "--exclude=*", f"{self.listed.before_colon}:{place}/", f"{into}/"], b"")
+        self._rsync([*options, "--exclude=*", f"{self.listed.rsync_address}:{place}/", f"{into}/"], b"")
 
     def _rsync(self, words: Sequence[str], stdin: bytes) -> None:
         """Run rsync with these arguments. Raises the error of `_definition_error` if it fails."""
@@ -201,12 +201,12 @@ class Connection:
         """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed."""
         text = errors.decode(errors="replace")
         if FULL in text:
-            return self.full()
+            return self.disk_full_error()
         lines = [line.strip() for line in text.splitlines() if not line.startswith("rsync error:")]
         last = next((line[:300] for line in reversed(lines) if line), "")
         if not is_cut:
             return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._look)
-        parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
+        parts = {"words": shlex.join(self.ssh_arguments), "name": self.name, "path": self.listed.path}
         for words, (why, mend) in REFUSED.items():
             if words in text:
                 return UsageError(f"{self.name} cannot be reached: {why}", mend.format(**parts))
@@ -215,11 +215,11 @@ class Connection:
     @property
     def _look(self) -> str:
         """Hint for the user: how to check whether the machine runs."""
-        return f"look whether it runs: ssh {shlex.join(self.words)} true"
+        return f"look whether it runs: ssh {shlex.join(self.ssh_arguments)} true"
 
-    def full(self) -> MachineFailure:
+    def disk_full_error(self) -> MachineFailure:
         """The error to raise if the machine's disk is full."""
-        hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
+        hint = f"free some space there: ssh {shlex.join(self.ssh_arguments)} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
 
@@ -234,7 +234,9 @@ def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
         raise UsageError(f"{command[0]} is not installed", hint) from error
 
 
-def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
+def retry_unreachable(
+    call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
+) -> T:
     """Repeat `call` for `seconds` while the machine does not answer. `report` gets the reasons."""
     end, waits = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
@@ -280,7 +282,7 @@ say setsid "$(command -v setsid)"
 """
 
 
-def package_files() -> dict[str, Path]:
+def list_package_files() -> dict[str, Path]:
     """All files of `loop` and its data, by path relative to the package's parent folder."""
     roots = [PACKAGE, *(shipped(name) for name in DATA)]
     paths = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*"))]
@@ -288,7 +290,7 @@ def package_files() -> dict[str, Path]:
     return {path.relative_to(PACKAGE.parent).as_posix(): path for path in own}
 
 
-def package_digest(files: Mapping[str, Path]) -> str:
+def hash_package(files: Mapping[str, Path]) -> str:
     """Hash of the package; two machines with equal hashes run the same `loop`.
 
     Kernels count only by their headers, because a checkout is sent with each command.
@@ -301,10 +303,10 @@ def package_digest(files: Mapping[str, Path]) -> str:
     return whole.hexdigest()[:32]
 
 
-def ask_machine(there: Connection) -> dict[str, str]:
+def ask_facts(there: Connection) -> dict[str, str]:
     """Facts by the words after `say` in `ASK`; empty if missing. Raises as `Connection.run`."""
     script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
-    lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
+    lines = there.run_script(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
     return facts | dict(line.partition("=")[::2] for line in lines if "=" in line)
 
@@ -317,7 +319,7 @@ def _named(there: Connection) -> str:
 
 def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
     """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
-    host, ssh = there.listed, f"ssh {shlex.join(there.words)}"
+    host, ssh = there.listed, f"ssh {shlex.join(there.ssh_arguments)}"
     python, named, version = host.host.python, f"python: in {host.path}", facts["python"]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     oldest = ".".join(map(str, OLDEST_PYTHON))
@@ -343,10 +345,10 @@ def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
             raise UsageError(f"{host.name} {why}", hint=hint)
 
 
-def missing_there(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
+def list_missing_tools(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
     """Optional tools that are missing there, with the fix, a line each."""
     if not facts["gcc"]:
-        apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y g++'"
+        apt = f"ssh {shlex.join(there.ssh_arguments)} 'sudo apt-get install -y g++'"
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
     if facts["gpus"] and not facts["nvcc"]:
         yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"
@@ -390,17 +392,17 @@ def install(there: Connection, facts: Mapping[str, str]) -> None:
     except importlib.metadata.PackageNotFoundError as error:
         why = "this loop was never installed, so nobody says what it needs"
         raise UsageError(why, "pip install -e .") from error
-    files, rooms = package_files(), "jobs trees package package.new"
-    there.run(f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p {rooms}")
+    files, rooms = list_package_files(), "jobs trees package package.new"
+    there.run_script(f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p {rooms}")
     there.send(PACKAGE.parent, files, f"{HOME}/package.new", beside="../package")
     on_processor = not facts["gpus"] and not facts["torch"]
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if on_processor else ""
     needs = shlex.join(requirement for requirement in every if "extra ==" not in requirement)
     script = fill_script(
-        INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=package_digest(files), PYTHON=_named(there)
+        INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=hash_package(files), PYTHON=_named(there)
     )
     try:
-        there.run(script, limit_s=COPY_S)
+        there.run_script(script, limit_s=COPY_S)
     except WorkFailed as error:
         again = f"mend that, then: loop hosts setup {there.name}"
         raise WorkFailed(f"loop cannot be installed: {error.message}", hint=again) from error

@@ -38,11 +38,11 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` Slurm jobs of this user."""
-    listing = Listing()
+    listing = SlurmQueue()
     return [SlurmSlot(listing, f"slurm-{number}") for number in range(width)]
 
 
-class Listing:
+class SlurmQueue:
     """The latest answer of `squeue`, shared by all slots."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Listing:
         with self._lock:
             if time.monotonic() - self._asked > ASK_S:
                 with contextlib.suppress(WorkFailed):
-                    self._names = {*_said(["squeue", "--me", "--noheader", "--format=%i"]).split()}
+                    self._names = {*_run_slurm(["squeue", "--me", "--noheader", "--format=%i"]).split()}
                     self.answered = time.monotonic()
                 self._asked = time.monotonic()
             return name in self._names
@@ -66,34 +66,34 @@ class Listing:
 class SlurmSlot(Slot):
     """Runs one Slurm job at a time. `host` is unique: Slurm itself keeps jobs apart."""
 
-    def __init__(self, listing: Listing, host: str) -> None:
+    def __init__(self, listing: SlurmQueue, host: str) -> None:
         self.listing, self.host = listing, host
         self.name = ""
         """Slurm's number of the current job."""
 
-    def do(self, job: JobFolder) -> None:
+    def run_in_slot(self, job: JobFolder) -> None:
         """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it."""
         tries = job.tries
-        self.name = _said(_submission(job)).partition(";")[0].strip()
+        self.name = _run_slurm(_submission(job)).partition(";")[0].strip()
         named_at, is_told = time.monotonic(), False
         while (state := job.state) not in ENDED:
-            if job.cancelled and not is_told:  # Only a pending job: a running one sees `cancel`.
+            if job.is_cancelled and not is_told:  # Only a pending job: a running one sees `cancel`.
                 is_told = True
                 with contextlib.suppress(WorkFailed):
-                    _said(["scancel", "--state=PENDING", self.name])
+                    _run_slurm(["scancel", "--state=PENDING", self.name])
             elif self.listing.has(self.name):
                 named_at = time.monotonic()
             elif self.listing.answered - named_at > SEEN_S and state != "running":
                 never = f" and never began it: do the nodes share {job.path.parent}?" if job.tries == tries else ""
                 raise WorkFailed(f"its job of Slurm ended{never}")
             time.sleep(LOOK_S)
-        if job.rc is not None:
-            job.check()
+        if job.exit_code is not None:
+            job.verify_results()
 
 
 def _submission(job: JobFolder) -> list[str]:
     """The sbatch command line for a job."""
-    terms = job.job
+    terms = job.task
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
     options += ["--gres=gpu:1"] if terms.needs_gpu else []
     options += ["--exclusive"] if terms.alone else []
@@ -103,7 +103,7 @@ def _submission(job: JobFolder) -> list[str]:
     return ["sbatch", *options, f"--wrap={command}"]
 
 
-def _said(command: Sequence[str]) -> str:
+def _run_slurm(command: Sequence[str]) -> str:
     """Output of a Slurm command. Raises WorkFailed if the command fails."""
     try:
         completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

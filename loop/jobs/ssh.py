@@ -14,9 +14,9 @@ from loop.base.places import MANIFEST, Project
 from loop.jobs import hosts as known
 from loop.jobs.executor import LEAST_BYTES, Slot
 from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
-from loop.jobs.hosts import Listed
-from loop.jobs.remote import Connection, Unreachable, patiently
-from loop.jobs.there import There
+from loop.jobs.hosts import ListedHost
+from loop.jobs.remote import Connection, Unreachable, retry_unreachable
+from loop.jobs.there import RemoteJobs
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
@@ -33,14 +33,14 @@ LEAVES_S = 30.0
 
 def check() -> None:
     """Raise UsageError if no machine is named, or a name is unknown."""
-    _chosen()
+    _choose_hosts()
 
 
-def _chosen() -> list[Listed]:
+def _choose_hosts() -> list[ListedHost]:
     """The machines LOOP_HOSTS names, by default all of the user's. Raises UsageError if none."""
-    listed = known.hosts(None)
+    listed = known.read_hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
-    chosen = {host.name: host for word in words or listed for host in known.choose(listed, word)}
+    chosen = {host.name: host for word in words or listed for host in known.choose_hosts(listed, word)}
     if not chosen:
         raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
     return [*chosen.values()]
@@ -53,13 +53,13 @@ def slots(width: int) -> list[Slot]:
     """
     usable: list[Slot] = []
     unfit: list[MachineFailure] = []
-    for host in _chosen():
+    for host in _choose_hosts():
         if len(usable) == width:
             break
         try:
             with Connection(host) as connection:
-                if There(connection).ready().free_kb << 10 < LEAST_BYTES:
-                    raise connection.full()
+                if RemoteJobs(connection).check_ready().free_kb << 10 < LEAST_BYTES:
+                    raise connection.disk_full_error()
         except MachineFailure as error:
             unfit.append(error)
             continue
@@ -80,44 +80,44 @@ def slots(width: int) -> list[Slot]:
 class SshSlot(Slot):
     """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
-    def __init__(self, host: Listed, number: int | None = None) -> None:
+    def __init__(self, host: ListedHost, number: int | None = None) -> None:
         self.listed, self.host, self.number = host, host.name, number
         self.connection = Connection(host)
-        self.there = There(self.connection)
-        self.left: set[str] = set()
+        self.there = RemoteJobs(self.connection)
+        self.stale_jobs: set[str] = set()
         """Ids of jobs on the machine that nothing here waits for, to be removed."""
 
-    def do(self, job: JobFolder) -> None:
+    def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results."""
-        there, variables, is_asked = self.there, environment(self.listed, job), False
+        there, variables, is_asked = self.there, job_environment(self.listed, job), False
         variables |= {} if self.number is None else {VISIBLE: str(self.number)}
         try:
-            patiently(self._forget_left, AWAY_S)
-            self.left.add(job.id)
-            patiently(lambda: there.submit(job, variables), AWAY_S)
-            while (state := patiently(lambda: there.look(job.id), AWAY_S).state) in ("queued", "running"):
-                if job.cancelled and not is_asked:
-                    patiently(lambda: there.cancel(job.id), AWAY_S)
+            retry_unreachable(self._forget_left, AWAY_S)
+            self.stale_jobs.add(job.id)
+            retry_unreachable(lambda: there.submit(job, variables), AWAY_S)
+            while (state := retry_unreachable(lambda: there.poll(job.id), AWAY_S).state) in ("queued", "running"):
+                if job.is_cancelled and not is_asked:
+                    retry_unreachable(lambda: there.cancel(job.id), AWAY_S)
                     is_asked = True
                 time.sleep(LOOK_S)
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
-            patiently(lambda: there.collect(job, OUT, STDERR, RC, TRIES), AWAY_S)
+            retry_unreachable(lambda: there.fetch_results(job, OUT, STDERR, RC, TRIES), AWAY_S)
         except (MachineFailure, UsageError) as error:  # A lost connection, or something a person has to fix.
             why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
             remark_once(f"{why}: its jobs are done elsewhere")
             self.trouble = error
             raise
-        job.check()
-        self.uuid = job.where.uuid if job.where else ""
+        job.verify_results()
+        self.uuid = job.device.uuid if job.device else ""
 
     def _forget_left(self) -> None:
         """End and remove this slot's jobs that are still on the machine."""
-        if self.left:
-            self.there.forget(*self.left)
-            self.left.clear()
+        if self.stale_jobs:
+            self.there.remove(*self.stale_jobs)
+            self.stale_jobs.clear()
 
-    def mended(self) -> bool:
+    def try_recovery(self) -> bool:
         """True if the machine answers again after it was away."""
         if isinstance(self.trouble, Unreachable):
             with contextlib.suppress(LoopError):
@@ -128,12 +128,12 @@ class SshSlot(Slot):
     def close(self) -> None:
         """End and remove the jobs that are still there, then close the connection."""
         with self.connection, contextlib.suppress(LoopError):
-            patiently(self._forget_left, 0.0 if self.trouble else LEAVES_S)
+            retry_unreachable(self._forget_left, 0.0 if self.trouble else LEAVES_S)
 
 
-def environment(host: Listed, job: JobFolder) -> dict[str, str]:
+def job_environment(host: ListedHost, job: JobFolder) -> dict[str, str]:
     """Environment variables of a job: the machine's price, and the targets the user trusts."""
-    targets = [job.path / SRC / name for name in job.job.files if name.rpartition("/")[2] == MANIFEST]
+    targets = [job.path / SRC / name for name in job.task.files if name.rpartition("/")[2] == MANIFEST]
     projects = [Project(path.parent, path.parent, bundled=False) for path in targets]
     trusted = tuple(definition_hash(project) for project in projects)
     today = datetime.datetime.now(datetime.UTC).date()

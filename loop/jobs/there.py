@@ -17,8 +17,8 @@ from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import LockHeld
 from loop.jobs import folder as named
-from loop.jobs.folder import SESSIONS, JobFolder, every_job, read_text
-from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, package_digest, package_files
+from loop.jobs.folder import SESSIONS, JobFolder, list_jobs, read_text
+from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, hash_package, list_package_files
 from loop.library.hosted import read_terms
 from loop.model.base import Model
 from loop.model.jobs import State, Where
@@ -29,7 +29,7 @@ SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 """Pattern of a session folder's name."""
 
 
-class Sent(Model):
+class SentJob(Model):
     """Where a job was sent, and where its results belong here. Stored as `sent.json`."""
 
     format: int = 1
@@ -55,34 +55,34 @@ class Sent(Model):
     keep_until: float | None = None
     """Time until which the machine is needed, in seconds since 1970; None: not stated."""
 
-    def here(self, text: str, job: str) -> str:
+    def make_local(self, text: str, job: str) -> str:
         """A line printed there, with remote paths made local. `job`: id of the job."""
         home_there = f"{self.home}/{HOME}"
         text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
 
-def note_place(folder: JobFolder, sent: Sent) -> None:
+def write_sent(folder: JobFolder, sent: SentJob) -> None:
     """Record where a job goes, before it is sent."""
     write_sealed(folder.path / named.SENT, sent)
 
 
-def read_place(folder: JobFolder) -> Sent | None:
+def read_sent(folder: JobFolder) -> SentJob | None:
     """Where a job was sent; None for a job of this machine."""
     with contextlib.suppress(OSError):
-        return read_sealed(Sent, folder.path / named.SENT)
+        return read_sealed(SentJob, folder.path / named.SENT)
     return None
 
 
-def jobs_sent_away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
+def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
     """Jobs sent away and not brought back, oldest first. `host`: its jobs only; empty: all."""
-    for folder in every_job():
-        sent = read_place(folder) if folder.rc is None else None
+    for folder in list_jobs():
+        sent = read_sent(folder) if folder.exit_code is None else None
         if sent is not None and host in ("", sent.host):
             yield folder, sent
 
 
-def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
+def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     """Copy the sessions that a job made into the local sessions folder. Returns their new folders.
 
     A copy by an interrupted call stays. Raises WorkFailed if another session has that name. Only
@@ -223,28 +223,28 @@ class Ready(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class PollResult:
     """State of a job and its new output, from one poll."""
 
     state: State
     """State of the job."""
-    code: int | None
+    exit_code: int | None
     """Exit code of its command; None while it has not ended."""
-    out: bytes
+    stdout: bytes
     """New bytes of stdout since the last poll, at most 64 KiB."""
-    talk: bytes
+    stderr: bytes
     """New bytes of stderr, likewise."""
-    more: bool
+    has_more: bool
     """True if more output is waiting."""
     why: str = ""
     """Why the job did not begin; empty if it did."""
-    gone: bool = False
+    is_gone: bool = False
     """True if the job's folder no longer exists, as on a reinstalled machine."""
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the job has ended and all its output was read."""
-        return not self.more and self.state not in ("queued", "running")
+        return not self.has_more and self.state not in ("queued", "running")
 
 
 class Busy(LockHeld):
@@ -255,7 +255,7 @@ class Busy(LockHeld):
         self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
 
 
-class There:
+class RemoteJobs:
     """Operations on the jobs of one machine."""
 
     def __init__(self, connection: Connection) -> None:
@@ -264,13 +264,13 @@ class There:
 
     def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
         """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
-        text = self.connection.run(SHELL + fill_script(script, **values), limit_s=limit_s)
+        text = self.connection.run_script(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
-    def ready(self, tree: str = "-") -> Ready:
+    def check_ready(self, tree: str = "-") -> Ready:
         """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use."""
         home, loop_there, free, *running = self._run(READY, TREE=tree)
-        if loop_there != package_digest(package_files()):
+        if loop_there != hash_package(list_package_files()):
             what = "another" if loop_there else "no"
             raise UsageError(f"{self.name} has {what} loop", f"loop hosts setup {self.name}")
         if running[0]:
@@ -302,7 +302,7 @@ class There:
         python, asked = f'"$HOME/{PYTHON}"', shlex.quote(ASKED)
         self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
-    def look(self, job: str, out: int = 0, talk: int = 0) -> Seen:
+    def poll(self, job: str, out: int = 0, talk: int = 0) -> PollResult:
         """Poll a job: its state, and output after the first `out` and `talk` bytes.
 
         The machine is not trusted: raises WorkFailed if the answer does not match `LOOKED`.
@@ -315,24 +315,24 @@ class There:
         code = int(match["rc"]) if match["rc"] != "-" else None
         state: State = "lost"
         if code is not None:
-            state = "done" if code in named.TELLING else "failed"
+            state = "done" if code in named.ANSWER_EXIT_CODES else "failed"
         elif match["state"] == "running":
             state = "running"
         elif match["state"] == "queued" and int(match["age"]) <= BEGINS_S:
             state = "queued"
         more = out + len(streams[0]) < int(match["out"]) or talk + len(streams[1]) < int(match["talk"])
         gone = match["state"] == "gone"
-        return Seen(state, code, streams[0], streams[1], more, why=lines[3], gone=gone)
+        return PollResult(state, code, streams[0], streams[1], more, why=lines[3], is_gone=gone)
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{named.CANCEL} || exit 1")
 
-    def bundle(self, job: str, tree: str) -> None:
+    def bundle_branches(self, job: str, tree: str) -> None:
         """Write the session branches of a project to a git bundle next to the job's results."""
         self._run(BUNDLE, ID=job, TREE=tree)
 
-    def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
+    def fetch_results(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Fetch a job's results and the files in `more`, without the sessions in `earlier`.
 
         Also records the machine's local name and its price of an hour.
@@ -344,14 +344,14 @@ class There:
         prices = self.connection.listed.host.prices
         _, terms = read_terms(read_text(folder.path / TERMS))
         facts = {"host": self.name, "usd_per_hour": prices.usd_and_terms(terms)[0] if prices else None}
-        where = folder.where or Where(host=self.name)
+        where = folder.device or Where(host=self.name)
         write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
 
-    def forget(self, *jobs: str) -> None:
+    def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""
         self._run(FORGET, limit_s=60, JOBS=" ".join(f"jobs/{job}" for job in jobs))
 
-    def running(self) -> list[str]:
+    def list_running(self) -> list[str]:
         """Ids of all jobs that run there, including those that other users of the account sent."""
         script = 'for job in jobs/*/; do [ ! -e "$job/rc" ] && alive "$job" && basename "$job"; done; true'
         return [name for name in self._run(script) if name]

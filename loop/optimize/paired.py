@@ -90,7 +90,9 @@ def compared_by_job(
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from _jobs(context, [part])
-    return Result(CompareOutput.model_validate(output_of_job(job), strict=False), samples_of(job)), (job.ran,)
+    return Result(CompareOutput.model_validate(output_of_job(job), strict=False), samples_of(job)), (
+        job.run_record,
+    )
 
 
 def best_first(
@@ -116,7 +118,9 @@ def best_first(
                 tree.revert()
         jobs = yield from _jobs(context, [*parts.values()])
     gains = dict(zip(parts, map(_gain, jobs), strict=True))
-    return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(job.ran for job in jobs)
+    return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(
+        job.run_record for job in jobs
+    )
 
 
 def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from loop.actions import ACTIONS
 from loop.bisect import section as bisecting
-from loop.jobs.folder import devices_by_group
+from loop.jobs.folder import group_devices
 from loop.learning.prediction import prediction_table
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
@@ -162,7 +162,7 @@ def controls(view: View) -> Iterator[Section]:
 def jobs(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
     lines = []
-    for name, ran in devices_by_group(jobs_of(view.finished)).items():
+    for name, ran in group_devices(jobs_of(view.finished)).items():
         devices = say.count(len({job.uuid for job in ran}), "device")
         lines.append(f"{name}: {devices}, {say.count(len(ran), 'job')}")
     if lines:

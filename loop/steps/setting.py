@@ -8,7 +8,7 @@ from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.base.screen import Screen
-from loop.jobs.hosts import lines_of_project_hosts
+from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
@@ -75,7 +75,7 @@ def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Scr
 
 def what_runs(project: Project) -> list[str]:
     """Every command, code file and remote machine that the project's own definitions use."""
-    return [*trust.what_runs(project), *(() if project.bundled else lines_of_project_hosts(project.target))]
+    return [*trust.what_runs(project), *(() if project.bundled else describe_project_hosts(project.target))]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:

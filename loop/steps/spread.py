@@ -61,7 +61,7 @@ def spread_action(
     Raises WorkFailed if a part has no result after all its tries.
     """
     jobs = yield from ended_jobs(context, action, parts)
-    return [output_of_job(job) for job in jobs], tuple(job.ran for job in jobs)
+    return [output_of_job(job) for job in jobs], tuple(job.run_record for job in jobs)
 
 
 def ended_jobs(
@@ -72,13 +72,13 @@ def ended_jobs(
     `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs.
     """
     campaign = context.task.campaign
-    folder.forget_old(KEPT)
+    folder.remove_old_jobs(KEPT)
     jobs = [_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
     runner = executor.open_executor(campaign.executor, campaign.width)
     try:
-        yield from executor.all_trusted(runner, list({job.id: job for job in jobs}.values()), group)
+        yield from executor.run_all_comparable(runner, list({job.id: job for job in jobs}.values()), group)
     finally:
         runner.close()
     return jobs
@@ -109,7 +109,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
     hashes = folder.content_hashes(root, files)
     job = Job(
-        id=folder.job_identity(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
+        id=folder.compute_job_id(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
         words=tuple(words),
         title=part.title,
         files=hashes,
@@ -120,17 +120,17 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )
-    return folder.prepare(job, root, files)
+    return folder.create_job(job, root, files)
 
 
 def output_of_job(job: JobFolder) -> dict[str, Any]:
     """The output of a job's step. Raises WorkFailed if there is none."""
-    answer = job.answer()
+    answer = job.read_answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
     step = answer["steps"][0]
     if not step["output"]:
-        raise WorkFailed(f"job {job.id} ({job.job.title}): {step['message']}", hint=step["hint"])
+        raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
     output: dict[str, Any] = step["output"]
     return output
 

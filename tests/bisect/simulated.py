@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import Problem, SearchEnd, Try
+from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
 from loop.bisect.search import Observations, next_move
 from loop.model.bisect import Probe
 
@@ -15,10 +15,10 @@ Noises = Callable[[random.Random], float]
 """One draw of a noise with standard deviation 1."""
 Outcome = Sequence[float] | str
 """What was observed; or why the commit cannot be tried."""
-Observer = Callable[[Try], Outcome]
+Observer = Callable[[ProbeRequest], Outcome]
 
 
-def probe_of(asked: Try, outcome: Outcome, status: str = "broken") -> Probe:
+def probe_of(asked: ProbeRequest, outcome: Outcome, status: str = "broken") -> Probe:
     """What is kept of a try."""
     ends = {"commit": str(asked.commit), "against": str(asked.against), "why": asked.why, "claim": asked.claim}
     if isinstance(outcome, str):
@@ -77,13 +77,13 @@ class History:
         self._layouts: dict[int, float] = {}
         self._speed = 0.0
 
-    def observe(self, asked: Try) -> Outcome:
+    def observe(self, asked: ProbeRequest) -> Outcome:
         """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
         if asked.commit in self.unbuilt:
             return "does not build"
-        return [self.pair(asked) for _ in range(asked.batch)]
+        return [self.pair(asked) for _ in range(asked.count)]
 
-    def pair(self, asked: Try) -> float:
+    def pair(self, asked: ProbeRequest) -> float:
         """One log ratio to the reference, measured next to it."""
         return self.single(asked.commit) - self.single(asked.against)
 
@@ -109,18 +109,18 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
     rng = random.Random(seed)
     unbuilt = {commit for commit in range(1, last) if rng.random() < broken}
 
-    def observe(asked: Try) -> Outcome:
+    def observe(asked: ProbeRequest) -> Outcome:
         if asked.commit in unbuilt:
             return "does not build"
-        return [float(rng.random() >= rates[asked.commit >= culprit]) for _ in range(asked.batch)]
+        return [float(rng.random() >= rates[asked.commit >= culprit]) for _ in range(asked.count)]
 
     return observe
 
 
-def problem(last: int, **fields: object) -> Problem:
+def problem(last: int, **fields: object) -> SearchProblem:
     """Commits alike."""
     names = tuple(map(str, range(last + 1)))
-    return Problem(names, names, **fields)  # type: ignore[arg-type]
+    return SearchProblem(names, names, **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,15 @@ class Done:
     """Commits that were built."""
 
 
-def done(asked: Problem, observe: Observer, probes: Sequence[Probe] = ()) -> Done:
+def done(asked: SearchProblem, observe: Observer, probes: Sequence[Probe] = ()) -> Done:
     """Search to the end."""
     told = list(probes)
-    while isinstance(wanted := next_move(asked, told), Try):
+    while isinstance(wanted := next_move(asked, told), ProbeRequest):
         told.append(probe_of(wanted, observe(wanted)))
     each = 2 if asked.metric == "latency" else 1
     every = sum(each * len(probe.values) for probe in told)
     confirmed = sum(each * len(probe.values) for probe in told if probe.claim)
-    return Done(wanted, tuple(told), every - confirmed, confirmed, len(Observations(asked, told).built))
+    return Done(wanted, tuple(told), every - confirmed, confirmed, len(Observations(asked, told).built_positions))
 
 
 def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.bisect.candidates import merged_lines, read_line
+from loop.bisect.candidates import branches_of_merge, read_line
 from loop.model.bisect import UNCOMMITTED
 from tests.bisect.histories import make_history
 from tests.repository.test_history import commit
@@ -48,11 +48,11 @@ def test_a_line_that_begins_on_a_branch(tmp_path: Path) -> None:
     git(folder, "merge", "-q", "--no-ff", "-m", "merge", "side")
     line = read_line(folder, good, "HEAD")
     assert ["merge"] == [one.subject for one in line.candidates]
-    both = merged_lines(line, line.candidates[0], joined=False)
+    both = branches_of_merge(line, line.candidates[0], joined=False)
     assert [["main"], ["on the side, too"]] == [[one.subject for one in branch.candidates] for branch in both]
-    assert [(good,), (good,)] == [branch.known for branch in both]
-    (joined,) = merged_lines(line, line.candidates[0], joined=True)
+    assert [(good,), (good,)] == [branch.other_good for branch in both]
+    (joined,) = branches_of_merge(line, line.candidates[0], joined=True)
     assert ["main", "merge"] == [one.subject for one in joined.candidates]
-    (rest,) = merged_lines(joined, joined.candidates[-1], joined=True)
+    (rest,) = branches_of_merge(joined, joined.candidates[-1], joined=True)
     assert ["on the side, too", "merge"] == [one.subject for one in rest.candidates]
-    assert [] == merged_lines(rest, rest.candidates[-1], joined=True)
+    assert [] == branches_of_merge(rest, rest.candidates[-1], joined=True)

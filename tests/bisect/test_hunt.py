@@ -11,8 +11,8 @@ import pytest
 
 from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
-from loop.bisect.candidates import Line, Untestable, read_line
-from loop.bisect.hunt import Hunt
+from loop.bisect.candidates import CommitLine, Untestable, read_line
+from loop.bisect.hunt import Bisection
 from loop.bisect.trying import ProbeMemory, Prober, Tries
 from loop.model.bisect import BisectAnswer, Candidate, Metric
 from loop.workers.program import WorkerLost
@@ -25,7 +25,7 @@ COUNT = 32
 class Simulated(Prober):
     """A history in which some commits are slower than their parents, or fail, and some do not build."""
 
-    line: Line
+    line: CommitLine
     steps: Mapping[int, float]
     sd: float = 0.0
     broken: frozenset[int] = frozenset()
@@ -44,16 +44,16 @@ class Simulated(Prober):
 
     def level(self, commit: str) -> float:
         """Log time of a commit: the steps up to it."""
-        index = [one.commit for one in self.line.ends].index(commit)
+        index = [one.commit for one in self.line.commits].index(commit)
         return math.fsum(step for at, step in self.steps.items() if at <= index)
 
-    def tried(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
         """Pairs of a latency, or runs."""
         yield Tick("simulated")
         if self.most is not None and len(self.tried_so_far) >= self.most:
             raise KeyboardInterrupt
         self.tried_so_far.append(candidate.commit)
-        if [one.commit for one in self.line.ends].index(candidate.commit) in self.broken:
+        if [one.commit for one in self.line.commits].index(candidate.commit) in self.broken:
             raise Untestable("does not build")
         apart = self.level(candidate.commit) - self.level(against.commit)
         if self.sd:
@@ -62,17 +62,17 @@ class Simulated(Prober):
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+def line(tmp_path_factory: pytest.TempPathFactory) -> CommitLine:
     """A real repository of so many commits."""
     folder = tmp_path_factory.mktemp("history") / "r"
     commits = make_history(folder, [str(number) for number in range(COUNT)])
     return read_line(folder, commits[0], "HEAD")
 
 
-def hunted(line: Line, prober: Simulated, memory: Path) -> BisectAnswer:
+def hunted(line: CommitLine, prober: Simulated, memory: Path) -> BisectAnswer:
     """The answer of a search."""
     prober.path = memory
-    found = run_to_end(Hunt(line, prober).run())
+    found = run_to_end(Bisection(line, prober).run())
     assert isinstance(found, BisectAnswer)
     return found
 
@@ -83,14 +83,14 @@ def subjects(found: BisectAnswer) -> list[str]:
 
 
 @pytest.mark.parametrize("culprit", range(1, COUNT, 3))
-def test_a_failure_is_found_in_few_builds(line: Line, tmp_path: Path, culprit: int) -> None:
+def test_a_failure_is_found_in_few_builds(line: CommitLine, tmp_path: Path, culprit: int) -> None:
     """log2 N and the two ends, the confirmation among them."""
     found = hunted(line, Simulated(line, {culprit: 1.0}), tmp_path / "m")
     assert ("culprit", [f"commit {culprit}"]) == (found.outcome, subjects(found))
     assert found.builds <= math.ceil(math.log2(COUNT)) + 2
 
 
-def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_lost_is_asked_again(line: CommitLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that gave up begins anew with the same command."""
     prober = Simulated(line, {7: 1.0})
 
@@ -98,14 +98,14 @@ def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: p
         yield Tick("simulated")
         raise WorkerLost("hung", "no machine", "")
 
-    monkeypatch.setattr(prober, "tried", lost)
+    monkeypatch.setattr(prober, "observe", lost)
     assert "inconclusive" == hunted(line, prober, tmp_path / "m").outcome
     again = hunted(line, Simulated(line, {7: 1.0}), tmp_path / "m")
     assert ["commit 7"] == subjects(again)
 
 
 def test_a_disk_that_fills_says_nothing_of_a_commit(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: CommitLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search ends there, and remembers nothing of that probe: once there is room it finds the culprit."""
     tried = Simulated(line, {7: 1.0})
@@ -114,10 +114,10 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     def fill(candidate: Candidate, count: int, against: Candidate) -> Tries:
         if len(tried.tried_so_far) == 2:
             full[tmp_path] = errno.ENOSPC
-        return (yield from Simulated.tried(tried, candidate, count, against))
+        return (yield from Simulated.observe(tried, candidate, count, against))
 
     monkeypatch.setattr("loop.base.machine_failures.Folders.write_errors", lambda self: dict(full))
-    monkeypatch.setattr(tried, "tried", fill)
+    monkeypatch.setattr(tried, "observe", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
         hunted(line, tried, tmp_path / "m")
     assert 2 == len(ProbeMemory(tmp_path / "m").probes())

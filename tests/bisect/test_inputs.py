@@ -8,8 +8,8 @@ import pytest
 
 from loop.base.places import find_project, include_folder
 from loop.base.processes import run_to_end
-from loop.bisect.candidates import Builder, Line, Untestable, program_names, read_line, sources
-from loop.bisect.hunt import own_tree
+from loop.bisect.candidates import Builder, CommitLine, Untestable, list_sources, name_programs, read_line
+from loop.bisect.hunt import open_worktree
 from loop.library import targets
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
@@ -42,15 +42,15 @@ def groups(names: tuple[str, ...]) -> list[int]:
     return [names.index(name) for name in names]
 
 
-def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tuple[str, ...]]:
+def built(folder: Path, cache: Path, line: CommitLine, *numbers: int) -> Iterator[tuple[str, ...]]:
     """The programs' names after each of these was built."""
-    with own_tree(line) as tree:
+    with open_worktree(line) as tree:
         found: Builder = builder(folder, cache, tree)
         for number in numbers:
             with contextlib.suppress(Untestable):
-                run_to_end(found.build(line.ends[number]))
-            yield program_names(line, found)
-        assert "scale.c" in sources(line, found)
+                run_to_end(found.build(line.commits[number]))
+            yield name_programs(line, found)
+        assert "scale.c" in list_sources(line, found)
 
 
 def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path)
     commit(folder.parent, "the header", "#define FACTOR 3\n", "common/factor.h")
     (folder / "notes.md").write_text("not committed")
     line = read_line(folder, "HEAD~6", None)
-    assert "uncommitted" == line.ends[-1].commit
+    assert "uncommitted" == line.commits[-1].commit
     (names,) = built(folder, tmp_path / "cache", line, 0)
     assert [0, 0, 0, 0, 4, 0, 6, 6] == groups(names)
 
@@ -102,8 +102,8 @@ def broken(tmp_path: Path) -> Path:
 def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(broken: Path, tmp_path: Path) -> None:
     """It says nothing of the others."""
     line = read_line(broken, "HEAD~4", "HEAD")
-    with own_tree(line) as tree:
+    with open_worktree(line) as tree:
         found = builder(broken, tmp_path / "cache", tree)
         with pytest.raises(Untestable, match="gcc-of-tomorrow: no such compiler"):
-            run_to_end(found.build(line.ends[3]))
-        run_to_end(found.build(line.ends[4]))
+            run_to_end(found.build(line.commits[3]))
+        run_to_end(found.build(line.commits[4]))

@@ -9,8 +9,8 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import run_to_end
-from loop.bisect.actions import bisect, lines_to_search, regressions
-from loop.bisect.command import BisectRequest, line_of
+from loop.bisect.actions import bisect, choose_lines, find_regressions
+from loop.bisect.command import BisectRequest, choose_line
 from loop.bisect.hunt import Regression
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
@@ -128,10 +128,10 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
             right_at(commits[3], status="failed", ratios={}, right=()),
         ],
     )
-    (one,) = regressions(context)
-    assert [commits[1], commits[0]] == [line.good.commit for line in lines_to_search(context, one)[0]]
+    (one,) = find_regressions(context)
+    assert [commits[1], commits[0]] == [line.good.commit for line in choose_lines(context, one)[0]]
     dirty = now(bench, sessions=[right_at(None, base=commits[2])])
-    assert [commits[2]] == [line.good.commit for line in lines_to_search(dirty, one)[0]]
+    assert [commits[2]] == [line.good.commit for line in choose_lines(dirty, one)[0]]
 
 
 def test_a_search_begins_where_a_session_last_found_the_variant_good(
@@ -153,9 +153,9 @@ def test_a_search_begins_where_a_session_last_found_the_variant_good(
     setting = cast(Setting, SimpleNamespace(project=project, target=SimpleNamespace(name="tiny")))
     monkeypatch.setattr(index, "rows", lambda *_, **__: rows)
     found = {
-        metric: line_of(BisectRequest(good=""), setting, Regression("ours", metric)).good.commit
+        metric: choose_line(BisectRequest(good=""), setting, Regression("ours", metric)).good.commit
         for metric in METRICS
     }
     assert {"latency": good, "correctness": slower} == found
     with pytest.raises(UsageError, match="no session found gpu good at another commit"):
-        line_of(BisectRequest(good=""), setting, Regression("gpu", "correctness", emulated=True))
+        choose_line(BisectRequest(good=""), setting, Regression("gpu", "correctness", emulated=True))

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from loop.bisect.model import Problem, SearchEnd, Try
+from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
 from loop.bisect.search import LOST_MOST, next_move
 from tests.bisect.simulated import STEP, History, Outcome, done, named, probe_of, problem, runs_of
 
@@ -28,27 +28,27 @@ def test_commits_that_do_not_build_leave_a_range(metric: str) -> None:
     """The culprit among them cannot be told; the range holds it, and each was tried once at most."""
     broken, culprit = set(range(20, 26)), 23
 
-    def observe(asked: Try) -> Outcome:
+    def observe(asked: ProbeRequest) -> Outcome:
         if asked.commit in broken:
             return "no headers"
         if metric == "correctness":
-            return [float(asked.commit < culprit)] * asked.batch
+            return [float(asked.commit < culprit)] * asked.count
         apart = STEP * ((asked.commit >= culprit) - (asked.claim is not None and asked.against >= culprit))
-        return [apart + rng.gauss(0, 0.01) for _ in range(asked.batch)]
+        return [apart + rng.gauss(0, 0.01) for _ in range(asked.count)]
 
     rng = random.Random(1)
     found = done(problem(64, metric=metric), observe)
     assert ("range", (20, 26)) == (found.answer.outcome, found.answer.range)
     tried = Counter(probe.commit for probe in found.probes if probe.status == "broken")
     assert {1} == set(tried.values())
-    assert 1.0 == pytest.approx(sum(found.answer.shares[20:27]), abs=0.05)
+    assert 1.0 == pytest.approx(sum(found.answer.probabilities[20:27]), abs=0.05)
 
 
 def test_the_search_jumps_away_from_broken_commits() -> None:
     """Half of history does not build: not commit by commit through it."""
     found = done(
         problem(1000, metric="correctness"),
-        lambda asked: "no" if 300 < asked.commit < 800 else [float(asked.commit < 900)] * asked.batch,
+        lambda asked: "no" if 300 < asked.commit < 800 else [float(asked.commit < 900)] * asked.count,
     )
     assert ("culprit", (900,)) == named(found)
     assert 8 >= sum(probe.status == "broken" for probe in found.probes)
@@ -68,7 +68,7 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
     """They say nothing of a commit."""
     first = problem(9, metric="correctness")
     wanted = next_move(first, [])
-    assert isinstance(wanted, Try)
+    assert isinstance(wanted, ProbeRequest)
     lost = probe_of(wanted, "no machine", "lost")
     assert wanted == next_move(first, [lost])
     answer = next_move(first, [lost] * LOST_MOST)
@@ -80,8 +80,8 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
 def test_commits_of_one_group_are_searched_as_one() -> None:
     """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
     names = tuple(map(str, range(100)))
-    asked = Problem(names, tuple(str(index // 10) for index in range(100)), "correctness")
-    found = done(asked, lambda one: [float(one.commit < 70)] * one.batch)
+    asked = SearchProblem(names, tuple(str(index // 10) for index in range(100)), "correctness")
+    found = done(asked, lambda one: [float(one.commit < 70)] * one.count)
     assert ("culprit", (70,)) == named(found)
     assert 6 >= found.builds
     assert {0, 99} >= {int(probe.commit) for probe in found.probes if int(probe.commit) % 10}
@@ -90,7 +90,7 @@ def test_commits_of_one_group_are_searched_as_one() -> None:
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
     names = tuple(map(str, range(9)))
-    answer = next_move(Problem(names, (*names[:8], "0")), ())
+    answer = next_move(SearchProblem(names, (*names[:8], "0")), ())
     assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
 

@@ -11,13 +11,13 @@ from loop.base.errors import WorkFailed
 from loop.base.screen import Screen
 from loop.cli import on_host
 from loop.jobs import there as noted
-from loop.jobs.folder import Job, prepare
-from loop.jobs.there import Seen, Sent, There
+from loop.jobs.folder import Job, create_job
+from loop.jobs.there import PollResult, RemoteJobs, SentJob
 
 
-def make_sent(folder: Path) -> Sent:
+def make_sent(folder: Path) -> SentJob:
     """A job that was sent to l4."""
-    return Sent(
+    return SentJob(
         host="l4", project=None, sessions=f"{folder}/sessions", root=f"{folder}/code", tree="code-1",
         home="/home/me",
     )  # fmt: skip
@@ -25,58 +25,60 @@ def make_sent(folder: Path) -> Sent:
 
 def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
     """As they come, each once it is whole; what a terminal would act on is left out."""
-    folder, shown = prepare(Job(id="a", words=("status",))), []
+    folder, shown = create_job(Job(id="a", words=("status",))), []
     out, err = io.StringIO(), io.StringIO()
     looks = [
-        Seen("running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", more=True),
-        Seen("done", 0, b"1}\n", b" a line", more=False),
+        PollResult(
+            "running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", has_more=True
+        ),
+        PollResult("done", 0, b"1}\n", b" a line", has_more=False),
     ]
 
-    def look(job: str, *sizes: int) -> Seen:
+    def look(job: str, *sizes: int) -> PollResult:
         shown.append((out.getvalue(), err.getvalue(), sizes))
         return looks[len(shown) - 1]
 
-    there = cast(There, SimpleNamespace(look=look))
+    there = cast(RemoteJobs, SimpleNamespace(poll=look))
     assert looks[1] == on_host._print_output(folder, make_sent(tmp_path), there, Screen(out, err))
     assert ("", f"in {tmp_path}/code/k.c: red\n") == shown[1][:2]
     assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
-    assert [(0, 0), (5, len(looks[0].talk))] == [sizes for *_, sizes in shown]
+    assert [(0, 0), (5, len(looks[0].stderr))] == [sizes for *_, sizes in shown]
 
 
 def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
     """Save for the one that was sent to be resumed; what is no session is left where it is."""
-    folder, sent = prepare(Job(id="a", words=("status",))), make_sent(tmp_path)
+    folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
     made = folder.path / "out" / "sessions"
     for name in ("2026-11-23-120000-quick", ".hidden", "..", "no session"):
         (made / name).mkdir(parents=True, exist_ok=True)
         (made / name / "session.json").write_text("theirs")
     (made / "2026-11-23-120001-link").symlink_to("/etc")
-    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.take_in(folder, sent)]
+    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.import_sessions(folder, sent)]
     assert ["2026-11-23-120000-quick"] == [one.name for one in Path(sent.sessions).iterdir()]
     (made / "2026-11-23-120000-quick").mkdir(parents=True)
     with pytest.raises(WorkFailed, match="is there already"):
-        noted.take_in(folder, sent)
+        noted.import_sessions(folder, sent)
     resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
     (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
-    (place,) = noted.take_in(folder, resumed)
+    (place,) = noted.import_sessions(folder, resumed)
     assert "resumed" == (place / "session.json").read_text()
 
 
 def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     """What it had put there stays; a session that went on here meanwhile is never replaced."""
-    folder, sent = prepare(Job(id="a", words=("status",))), make_sent(tmp_path)
+    folder, sent = create_job(Job(id="a", words=("status",))), make_sent(tmp_path)
     made = folder.path / "out" / "sessions" / "2026-11-23-120000-quick"
     for _ in range(2):
         made.mkdir(parents=True)
         (made / "journal.jsonl").write_text("one\ntwo\n")
-        assert [made.name] == [place.name for place in noted.take_in(folder, sent)]
+        assert [made.name] == [place.name for place in noted.import_sessions(folder, sent)]
     resumed = sent.model_copy(update={"resumed": made.name})
     for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
         made.mkdir(parents=True, exist_ok=True)
         (made / "journal.jsonl").write_text(lines)
         if "three" in lines:
-            noted.take_in(folder, resumed)
+            noted.import_sessions(folder, resumed)
         else:
             with pytest.raises(WorkFailed, match="went on here meanwhile"):
-                noted.take_in(folder, resumed)
+                noted.import_sessions(folder, resumed)
     assert (Path(sent.sessions) / made.name / "journal.jsonl").read_text().endswith("three\n")

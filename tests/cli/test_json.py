@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL, app
 from loop.formats.table import as_target
-from loop.jobs.folder import Job, prepare
+from loop.jobs.folder import Job, create_job
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project
 from tests.session.test_command import make_session
@@ -98,7 +98,7 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     (command,) = [one for one in ALL if one.words == words]
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
     if "JOB" in named:
-        named = [str(prepare(Job(id="one", words=("kernels", "header", "--json"))).path)]
+        named = [str(create_job(Job(id="one", words=("kernels", "header", "--json"))).path)]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
         assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code

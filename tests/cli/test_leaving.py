@@ -12,9 +12,9 @@ from loop.base.places import Project
 from loop.base.screen import Screen
 from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import there as noted
-from loop.jobs.folder import LOCK, Job, JobFolder, prepare
-from loop.jobs.hosts import Host, Listed
-from loop.jobs.there import Busy, Seen, There
+from loop.jobs.folder import LOCK, Job, JobFolder, create_job
+from loop.jobs.hosts import Host, ListedHost
+from loop.jobs.there import Busy, PollResult, RemoteJobs
 from tests.cli.test_following import make_sent
 
 
@@ -24,28 +24,30 @@ class Idle:
     queued: tuple[str, ...] = ()
     """Jobs that begin there."""
 
-    def running(self) -> list[str]:
+    def list_running(self) -> list[str]:
         """Jobs there."""
         return []
 
-    def look(self, job: str) -> Seen:
+    def poll(self, job: str) -> PollResult:
         """Where a job stands."""
-        return Seen("queued" if job in self.queued else "lost", None, b"", b"", more=False)
+        return PollResult("queued" if job in self.queued else "lost", None, b"", b"", has_more=False)
 
-    def forget(self, *jobs: str) -> None:
+    def remove(self, *jobs: str) -> None:
         """Remove jobs."""
 
 
 def make(folder: Path, name: str) -> JobFolder:
     """A job that was sent to l4."""
-    job = prepare(Job(id=name, words=("status",)))
-    noted.note_place(job, make_sent(folder))
+    job = create_job(Job(id=name, words=("status",)))
+    noted.write_sent(job, make_sent(folder))
     return job
 
 
-def make_host(folder: Path) -> Listed:
+def make_host(folder: Path) -> ListedHost:
     """A machine that costs money until it is stopped."""
-    return Listed("l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml")
+    return ListedHost(
+        "l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml"
+    )
 
 
 def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queued: str) -> bool:
@@ -53,7 +55,7 @@ def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queu
     there = Idle()
     there.queued = queued
     sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
-    keep_or_stop_machine(job, sent, make_host(folder), cast(There, there), [], Screen(is_quiet=True))
+    keep_or_stop_machine(job, sent, make_host(folder), cast(RemoteJobs, there), [], Screen(is_quiet=True))
     return (folder / "stopped").exists()
 
 
@@ -75,13 +77,13 @@ def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path)
 def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     """As where the machine was made anew: nothing is brought back, and the machine is stopped."""
     job = make(tmp_path, "gone")
-    seen = Seen("lost", None, b"", b"", more=False, gone=True)
+    seen = PollResult("lost", None, b"", b"", has_more=False, is_gone=True)
     with pytest.raises(MachineFailure, match="its folder is not there any more"):
         _bring_back(
-            job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(is_quiet=True)
+            job, make_sent(tmp_path), make_host(tmp_path), cast(RemoteJobs, Idle()), seen, Screen(is_quiet=True)
         )
-    assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
-    assert [] == [*noted.jobs_sent_away()]
+    assert (75, True) == (job.exit_code, (tmp_path / "stopped").exists())
+    assert [] == [*noted.list_sent_jobs()]
 
 
 @pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])
@@ -97,12 +99,12 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
 
 def test_a_stop_that_fails_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Loudly, and by the exit code; the job is back all the same."""
-    job, seen = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True)
+    job, seen = make(tmp_path, "back"), PollResult("done", 0, b"", b"", has_more=False, is_gone=True)
     host = make_host(tmp_path)
-    broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
-    assert 1 == _bring_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen())
+    broken = ListedHost("l4", host.host.model_copy(update={"stop": "false"}), host.path)
+    assert 1 == _bring_back(job, make_sent(tmp_path), broken, cast(RemoteJobs, Idle()), seen, Screen())
     assert ([], True) == (
-        [*noted.jobs_sent_away()],
+        [*noted.list_sent_jobs()],
         "l4 STILL RUNS AND COSTS $1.00 an hour" in capsys.readouterr().err,
     )
 
@@ -111,12 +113,12 @@ def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> No
     """Stopping may take them away; it is said that it costs on."""
 
     class Full(Idle):
-        def bundle(self, job: str, tree: str) -> None:
+        def bundle_branches(self, job: str, tree: str) -> None:
             raise WorkFailed("too much", hint="look there")
 
-    job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
+    job, seen = make(tmp_path, "much"), PollResult("done", 0, b"", b"", has_more=False)
     with pytest.raises(WorkFailed, match="too much"):
         _bring_back(
-            job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(is_quiet=True)
+            job, make_sent(tmp_path), make_host(tmp_path), cast(RemoteJobs, Full()), seen, Screen(is_quiet=True)
         )
-    assert (None, False) == (job.rc, (tmp_path / "stopped").exists())
+    assert (None, False) == (job.exit_code, (tmp_path / "stopped").exists())

@@ -244,4 +244,4 @@ def test_a_machine_is_set_up_by_a_copy(tmp_path: Path, monkeypatch: pytest.Monke
             env={"PATH": os.environ["PATH"]},
         ).stdout
         assert str(made.home) in where
-        assert remote.package_digest(remote.package_files()) == (made.home / remote.DIGEST).read_text()
+        assert remote.hash_package(remote.list_package_files()) == (made.home / remote.DIGEST).read_text()

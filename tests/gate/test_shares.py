@@ -11,7 +11,7 @@ from loop.base.processes import run_to_end
 from loop.gate.kernel import VerifyTerms, balance_shares, verify
 from loop.gate.model import ShareOutput
 from loop.gate.verification import merge_shares
-from loop.jobs.local import core_parts
+from loop.jobs.local import split_cores
 from loop.model.campaign import Campaign
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
@@ -60,8 +60,8 @@ def test_a_share_that_judges_nothing_leaves_the_others() -> None:
 def test_each_gpu_has_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In parts of one size; where there are too few, all are shared."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(900, 909)))  # No processor has so many.
-    assert [[900, 901, 902, 903], [904, 905, 906, 907]] == core_parts(2)
-    assert [[]] * 9 == core_parts(9)
+    assert [[900, 901, 902, 903], [904, 905, 906, 907]] == split_cores(2)
+    assert [[]] * 9 == split_cores(9)
 
 
 @pytest.mark.slow

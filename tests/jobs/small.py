@@ -39,8 +39,8 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
     files = jobs.content_hashes(source)
 
     def made(word: str, **settings: object) -> JobFolder:
-        fields = {"id": jobs.job_identity([word], files), "words": (word,), "files": files, **settings}
-        return jobs.prepare(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
+        fields = {"id": jobs.compute_job_id([word], files), "words": (word,), "files": files, **settings}
+        return jobs.create_job(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
 
     return made, (sys.executable, "-S", "-P", str(command))
 

@@ -11,4 +11,4 @@ COMMAND = "LOOP_SMALL_COMMAND"
 def run_small(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     """Runs what stands for `loop`."""
     executor.COMMAND_DYING_WITH_PARENT = tuple(shlex.split(os.environ[COMMAND]))
-    return ray.run_there(version, id_, packed, gpu=gpu)
+    return ray.run_on_node(version, id_, packed, gpu=gpu)

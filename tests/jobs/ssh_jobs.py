@@ -5,26 +5,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loop.jobs.executor import Executor
-from loop.jobs.folder import Job, JobFolder, prepare
-from loop.jobs.hosts import Host, Listed
+from loop.jobs.folder import Job, JobFolder, create_job
+from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.ssh import SshSlot
 from loop.model.jobs import State
 
-HOST = Listed("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
+HOST = ListedHost("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
 QUICK = ("patterns", "schema", "pattern")
 """A command that prints a page and ends."""
 LONG = ("run", "step", "command.run", '--with={"run": "sleep 60"}')
 """One that goes on until it is ended."""
 
 
-def opened(*hosts: Listed) -> Executor:
+def opened(*hosts: ListedHost) -> Executor:
     """An executor with a slot on each machine."""
     return Executor([SshSlot(host) for host in hosts])
 
 
 def make(name: str, *words: str, **fields: float) -> JobFolder:
     """A job of these words."""
-    return prepare(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
+    return create_job(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
 
 
 def wait(executor: Executor, job: JobFolder, done: Callable[[State], bool]) -> State:

@@ -73,7 +73,7 @@ class Server:
         root = Path(loop.__file__).parents[1]
         python.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
-        (self.home / remote.DIGEST).write_text(remote.package_digest(remote.package_files()))
+        (self.home / remote.DIGEST).write_text(remote.hash_package(remote.list_package_files()))
 
     def left(self) -> list[str]:
         """Jobs that are still there."""

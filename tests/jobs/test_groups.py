@@ -23,15 +23,15 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> Non
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
     jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     with contextlib.closing(Executor(two)) as runner:
-        run_to_end(executor.all_trusted(runner, jobs, wanted := two[0].where.group))
-    assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
-    assert [] == executor.jobs_on_other_devices(jobs, wanted)
+        run_to_end(executor.run_all_comparable(runner, jobs, wanted := two[0].where.group))
+    assert {("GPU-0", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
+    assert [] == executor.find_other_devices(jobs, wanted)
     last = make("nap last", needs_gpu=True, times=True)
     with contextlib.closing(Executor(two[1:])) as runner:
-        run_to_end(executor.all_trusted(runner, [last], wanted))
+        run_to_end(executor.run_all_comparable(runner, [last], wanted))
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
-        last.answer()
+        last.read_answer()
 
 
 def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
@@ -46,6 +46,6 @@ def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
     monkeypatch.setattr("loop.jobs.executor.shutil.which", which)
     jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
     with contextlib.closing(Executor(slots(2, 0, tmp_path))) as runner:  # Each is a machine of its own.
-        run_to_end(executor.all_done(runner, jobs))
-    assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
+        run_to_end(executor.run_all(runner, jobs))
+    assert {("GPU-1", "done")} == {(job.device.uuid, job.state) for job in jobs if job.device}
     assert "is begun again: no nvcc on " in capsys.readouterr().err

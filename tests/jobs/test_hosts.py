@@ -34,14 +34,14 @@ def own(tmp_path: Path) -> Path:
 
 def test_hosts_are_named(own: Path) -> None:
     """By name and by label; with the address and port that ssh is called with, and a price for each kind."""
-    found = hosts.hosts(None)
-    assert ("me@34.1.2.3", "2222") == (found["l4"].address, found["l4"].port)
-    assert ("h100", "") == (found["h100"].address, found["h100"].port)
+    found = hosts.read_hosts(None)
+    assert ("me@34.1.2.3", "2222") == (found["l4"].ssh_address, found["l4"].port)
+    assert ("h100", "") == (found["h100"].ssh_address, found["h100"].port)
     assert (0.28, "spot") == found["l4"].host.prices.usd_and_terms("spot")  # type: ignore[union-attr]
     assert (3, "on_demand") == found["h100"].host.prices.usd_and_terms(None)  # type: ignore[union-attr]
-    assert [found["l4"]] == hosts.choose(found, "l4") == hosts.choose(found, "ada")
+    assert [found["l4"]] == hosts.choose_hosts(found, "l4") == hosts.choose_hosts(found, "ada")
     with pytest.raises(UsageError) as wrong:
-        hosts.choose(found, "h10")
+        hosts.choose_hosts(found, "h10")
     assert "did you mean 'h100'?" == wrong.value.hint
 
 
@@ -58,7 +58,7 @@ def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place
     """With file, line and column, and the word that was meant."""
     path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
     with pytest.raises(DefinitionError) as wrong:
-        hosts.hosts(None)
+        hosts.read_hosts(None)
     assert f"{path}:{place}: " in wrong.value.message
     assert says in wrong.value.message
 
@@ -67,7 +67,7 @@ def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest
     """It names commands that run as its user."""
     monkeypatch.setattr(hosts, "explain_foreign_access", lambda path: f"everybody can write {path}")
     with pytest.raises(UsageError) as wrong:
-        hosts.hosts(None)
+        hosts.read_hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint
 
 
@@ -83,5 +83,5 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
         "host l4: go",
         "host l4: halt",
-    ] == [*hosts.lines_of_project_hosts(project.parent)]
-    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in hosts.hosts(project.parent).items()}
+    ] == [*hosts.describe_project_hosts(project.parent)]
+    assert {"l4": "theirs"} == {name: listed.host.ssh for name, listed in hosts.read_hosts(project.parent).items()}

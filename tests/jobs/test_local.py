@@ -29,12 +29,12 @@ def slots(gpus: int, processors: int, locks: Path) -> list[LocalSlot]:
 def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
     """All of them done by an executor with so many slots."""
     with contextlib.closing(Executor(slots(gpus, processors, locks))) as runner:
-        run_to_end(executor.all_done(runner, jobs))
+        run_to_end(executor.run_all(runner, jobs))
 
 
 def overlaps(one: JobFolder, other: JobFolder) -> bool:
     """Whether two jobs ran at the same time."""
-    first, second = sorted((job.where for job in (one, other)), key=lambda where: where.began)
+    first, second = sorted((job.device for job in (one, other)), key=lambda where: where.began)
     return second.began < first.began + first.seconds
 
 
@@ -42,9 +42,9 @@ def test_jobs_run_side_by_side_one_a_gpu(make: Make, tmp_path: Path) -> None:
     """Each sees its own GPU only, and says which one it had."""
     jobs = [make(f"nap {n}", needs_gpu=True) for n in range(4)]
     done(jobs, 2, 0, tmp_path)
-    seen = [job.answer()["gpu"] for job in jobs]
+    seen = [job.read_answer()["gpu"] for job in jobs]
     assert ["GPU-0", "GPU-0", "GPU-1", "GPU-1"] == sorted(seen)
-    assert seen == [job.where.uuid for job in jobs]
+    assert seen == [job.device.uuid for job in jobs]
     for gpu in set(seen):
         same = [job for job, one in zip(jobs, seen, strict=True) if one == gpu]
         assert not overlaps(*same)
@@ -78,7 +78,7 @@ def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path
     assert ["failed", "done"] == [job.state for job in jobs]
     assert (MOST_TRIES, 1) == (jobs[0].tries, jobs[1].tries)
     done(jobs, 0, 1, tmp_path)
-    assert ("failed", 125) == (jobs[0].state, jobs[0].rc)
+    assert ("failed", 125) == (jobs[0].state, jobs[0].exit_code)
 
 
 def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
@@ -88,7 +88,7 @@ def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next
     job = make("go", programs=("no-such-compiler",))
     done([job], 0, 1, tmp_path)
     with pytest.raises(WorkFailed, match="no machine could do it: no no-such-compiler on "):
-        job.answer()
+        job.read_answer()
     monkeypatch.setattr("loop.jobs.executor.shutil.which", str)
     done([job], 0, 1, tmp_path)
     assert ("done", 1) == (job.state, job.tries)
@@ -99,7 +99,7 @@ def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make, tmp_path: Path)
     jobs = [make(f"dies-on GPU-0 {n}", needs_gpu=True) for n in range(4)]
     done(jobs, 2, 0, tmp_path)
     assert {"done"} == {job.state for job in jobs}
-    assert {"GPU-1"} == {job.where.uuid for job in jobs}
+    assert {"GPU-1"} == {job.device.uuid for job in jobs}
 
 
 def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None
     first.submit(job)
     while not (job.path / "out" / "sessions" / "made.txt").is_file():
         time.sleep(0.01)
-    working = executor.all_done(second, [job])
+    working = executor.run_all(second, [job])
     for _ in range(3):
         next(working)
     (job.path / "src" / "go").touch()
@@ -124,7 +124,7 @@ def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     """Ctrl-C leaves no process behind, and what waited is not begun."""
     jobs = [make("sleep"), make("go")]
     runner = Executor(slots(0, 1, tmp_path))
-    working = executor.all_done(runner, jobs)
+    working = executor.run_all(runner, jobs)
     while "running" != jobs[0].state or not (jobs[0].path / "stdout").is_file():
         next(working)
     working.close()
@@ -137,7 +137,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(
 ) -> None:
     """Also where the disk is so full that not even the reason can be noted: the next job is done."""
     jobs = [make("go"), make("nap 1")]
-    runs = local.run
+    runs = local.run_job
 
     def full(*_: object) -> int:
         raise OSError("No space left on device")
@@ -147,7 +147,7 @@ def test_a_slot_outlives_what_its_jobs_run_into(
             raise RuntimeError("no more threads")
         return runs(job, *more)
 
-    monkeypatch.setattr(local, "run", run)
+    monkeypatch.setattr(local, "run_job", run)
     monkeypatch.setattr(JobFolder, "refuse", full)
     done(jobs, 0, 1, tmp_path)
-    assert [None, 0] == [job.rc for job in jobs]
+    assert [None, 0] == [job.exit_code for job in jobs]

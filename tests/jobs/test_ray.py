@@ -28,9 +28,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(on_ray, "run_there", run_small)
-    seen = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.variables()}
-    monkeypatch.setattr(on_ray, "variables", lambda: seen)
+    monkeypatch.setattr(on_ray, "run_on_node", run_small)
+    seen = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.task_variables()}
+    monkeypatch.setattr(on_ray, "task_variables", lambda: seen)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     for _ in range(4):
         made.add_node(num_cpus=1)
@@ -47,7 +47,7 @@ def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
     runner, begun = executor.open_executor("ray", 4), time.monotonic()
     chosen = random.Random(7)
     try:
-        for _ in executor.all_done(runner, jobs):
+        for _ in executor.run_all(runner, jobs):
             if kills and time.monotonic() - begun > 2:
                 nodes = sorted(cluster.worker_nodes, key=lambda node: node.unique_id)
                 cluster.remove_node(chosen.choice(nodes), allow_graceful=False)
@@ -64,7 +64,7 @@ def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
     jobs = [make(f"nap {number}") for number in range(200)]
     work(jobs, cluster, 3)
     assert {"done"} == {job.state for job in jobs}
-    assert [f"nap {number}" for number in range(200)] == [job.answer()["said"] for job in jobs]
+    assert [f"nap {number}" for number in range(200)] == [job.read_answer()["said"] for job in jobs]
     assert 3 >= max(job.tries for job in jobs)
 
 
@@ -93,7 +93,7 @@ def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.Mon
     monkeypatch.setattr(on_ray, "ROOM_S", -1.0)
     slot = on_ray.RaySlot(cluster := Mixed())
     with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
-        slot.do(make("go", needs_gpu=True))
+        slot.run_in_slot(make("go", needs_gpu=True))
     assert {"accelerator_type:L4": 0.001} == cluster.options["resources"]
     assert slot.trouble is not None
 
@@ -108,10 +108,10 @@ def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
             runner.submit(job)
         end = time.monotonic() + 120
         while "done" != runner.state(jobs[1]) and time.monotonic() < end:
-            runner.rest(0.1)
+            runner.wait(0.1)
         runner.cancel(jobs[0])
         while "cancelled" != (state := runner.state(jobs[0])) and time.monotonic() < end:
-            runner.rest(0.1)
+            runner.wait(0.1)
         assert "cancelled" == state
     finally:
         runner.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import MachineFailure, UsageError
-from loop.jobs.hosts import Host, Listed
+from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.remote import Connection, Unreachable
 from tests.jobs.sshd import Server, missing
 
@@ -28,7 +28,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def there(machine: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """A connection to it."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
         yield connection
 
 
@@ -41,20 +41,20 @@ def test_the_users_own_configuration_does_not_take_the_master_away(
         f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
     )
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
-    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
-        assert b"ours\n" == connection.run("echo ours")
+    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        assert b"ours\n" == connection.run_script("echo ours")
         assert connection._master is not None
         assert connection._master.poll() is None
 
 
 def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> None:
     """The call after a cut succeeds, if not at once; a network that is cut while a script runs is told as such."""
-    there.run("true")
+    there.run_script("true")
     assert machine.cut()
     end = time.monotonic() + 20
     while time.monotonic() < end:
         with contextlib.suppress(Unreachable):
-            assert b"again\n" == there.run("echo again")
+            assert b"again\n" == there.run_script("echo again")
             return
     pytest.fail("it never answered again")
 
@@ -80,10 +80,10 @@ def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
         address = "no-such-name.invalid" if change == "nowhere" else "there"
         with (
-            Connection(Listed("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
+            Connection(ListedHost("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
             pytest.raises(UsageError) as wrong,
         ):
-            connection.run("true")
+            connection.run_script("true")
     assert says[change][0] in wrong.value.message
     assert says[change][1] in (wrong.value.hint or "")
 
@@ -130,8 +130,8 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
 def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The master ends with its connection."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
-    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
-        connection.run("true")
+    with Connection(ListedHost("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        connection.run_script("true")
         master = connection._master
         assert master is not None
     assert -signal.SIGKILL == master.poll()

@@ -28,15 +28,15 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
     """A gate that failed is an answer; a wrong command and a crash are none."""
     job = make(word)
     assert "queued" == job.state
-    assert code == executor.run(job)
-    assert (code, state) == (job.rc, job.state)
-    assert (word, "a") == (job.answer()["said"], job.answer()["source"])
-    job.check()
+    assert code == executor.run_job(job)
+    assert (code, state) == (job.exit_code, job.state)
+    assert (word, "a") == (job.read_answer()["said"], job.read_answer()["source"])
+    job.verify_results()
 
 
 def started(job: JobFolder) -> threading.Thread:
     """The job at work in a thread, as an executor runs it."""
-    thread = threading.Thread(target=executor.run, args=[job])
+    thread = threading.Thread(target=executor.run_job, args=[job])
     thread.start()
     end = time.monotonic() + 30
     while not jobs.read_text(job.path / "stdout"):
@@ -52,14 +52,14 @@ def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
     assert "running" == job.state
     job.cancel()
     thread.join(10)
-    assert ("cancelled", -signal.SIGTERM) == (job.state, job.rc)
+    assert ("cancelled", -signal.SIGTERM) == (job.state, job.exit_code)
 
 
 def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that ignores that it is told to."""
     monkeypatch.setattr(executor, "COMMAND_ENDS_S", 0.1)
     job = make("stubborn", ttl_s=0.2)
-    assert 124 == executor.run(job)
+    assert 124 == executor.run_job(job)
     assert "failed" == job.state
 
 
@@ -68,7 +68,7 @@ def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, t
     """Nobody says how it ended. It is begun three times; after that it is not begun again."""
     job = make("sleep")
     runs = "executor.COMMAND_DYING_WITH_PARENT = tuple(sys.argv[2:]); "
-    runs += "executor.run(executor.JobFolder(Path(sys.argv[1])))"
+    runs += "executor.run_job(executor.JobFolder(Path(sys.argv[1])))"
     code = f"import sys; from pathlib import Path; from loop.jobs import executor; {runs}"
     for _ in range(jobs.MOST_TRIES):
         (job.path / "stdout").unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, t
         runner.kill()
         runner.wait()
         assert "lost" == job.state
-    assert 125 == executor.run(job)
+    assert 125 == executor.run_job(job)
     assert "begun 3 times" in jobs.last_line(job.path / "stderr")
 
 
@@ -87,10 +87,10 @@ def test_a_source_that_differs_is_refused_before_it_runs(make: Make) -> None:
     """A torn copy, or a folder that is not the one that was written to."""
     job = make("go")
     (job.path / "src" / "a.txt").write_text("b")
-    assert 75 == executor.run(job)
+    assert 75 == executor.run_job(job)
     assert "not what was submitted" in jobs.last_line(job.path / "stderr")
     with pytest.raises(WorkFailed, match="no machine could do it"):
-        job.answer()
+        job.read_answer()
 
 
 @pytest.mark.parametrize(("age_s", "state"), [(1.0, "running"), (3600.0, "lost")])
@@ -126,24 +126,24 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
 def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
     """By the manifest, which is written before the exit code."""
     job = make("go")
-    executor.run(job)
+    executor.run_job(job)
     (job.path / "out" / "sessions" / "made.txt").write_text("other")
     with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
-        job.check()
+        job.verify_results()
 
 
 def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
     """Its result is what it was, for whoever submits the same work."""
     job = make("go")
-    executor.run(job)
+    executor.run_job(job)
     (job.path / "src" / "a.txt").write_text("b")
-    assert 0 == executor.run(make("go"))
-    assert "a" == job.answer()["source"]
+    assert 0 == executor.run_job(make("go"))
+    assert "a" == job.read_answer()["source"]
 
 
 def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is left; the exit code is that of a machine that failed."""
     monkeypatch.setattr(executor, "LEAST_BYTES", 1 << 62)
     job = make("go")
-    assert 75 == executor.run(job)
+    assert 75 == executor.run_job(job)
     assert "MiB left" in jobs.last_line(job.path / "stderr")

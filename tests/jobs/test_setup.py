@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.jobs import remote
-from loop.jobs.hosts import Host, Listed
+from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.remote import Connection
 
 FIT = {
@@ -18,7 +18,7 @@ FIT = {
 
 def connection(**fields: object) -> Connection:
     """A machine that nobody talks to."""
-    return Connection(Listed("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
+    return Connection(ListedHost("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
 
 
 def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
@@ -28,11 +28,11 @@ def test_two_machines_know_that_they_run_the_same_loop(tmp_path: Path) -> None:
     two.write_text("2")
     names = ("loop/a.py", "kernels/attention/x.h", "kernels/include/y.h")
     files = dict.fromkeys(names, one)
-    same = remote.package_digest(files)
-    assert same == remote.package_digest({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
-    assert same == remote.package_digest({**files, "kernels/attention/x.h": two})
+    same = remote.hash_package(files)
+    assert same == remote.hash_package({f"loop/_data/{n}" if n[0] == "k" else n: one for n in names})
+    assert same == remote.hash_package({**files, "kernels/attention/x.h": two})
     for name in ("loop/a.py", "kernels/include/y.h"):
-        assert same != remote.package_digest({**files, name: two})
+        assert same != remote.hash_package({**files, name: two})
 
 
 def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +44,10 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
     ours = tmp_path / remote.PYTHON
     ours.parent.mkdir(parents=True)
     ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
-    monkeypatch.setattr(Connection, "run", run)
-    assert "" == remote.ask_machine(connection(python="/no/python"))["torch"]
+    monkeypatch.setattr(Connection, "run_script", run)
+    assert "" == remote.ask_facts(connection(python="/no/python"))["torch"]
     (tmp_path / remote.MADE_BY).write_text("/no/python")
-    assert "" != remote.ask_machine(connection(python="/no/python"))["torch"]
+    assert "" != remote.ask_facts(connection(python="/no/python"))["torch"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeyp
 )
 def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
     """With what mends it; `loop` runs all the same."""
-    (line,) = remote.missing_there(connection(gpus=[0]), {**FIT, **facts})
+    (line,) = remote.list_missing_tools(connection(gpus=[0]), {**FIT, **facts})
     assert says in line
     remote.refuse_unfit(connection(), {**FIT, **facts})
 

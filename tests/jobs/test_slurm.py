@@ -29,7 +29,7 @@ def runs(command: tuple[str, ...]) -> tuple[str, ...]:
     """What a task runs before its job's folder, where a small command stands for `loop`."""
     code = "import sys; from pathlib import Path; from loop.jobs import executor; "
     code += f"executor.COMMAND_DYING_WITH_PARENT = {command!r}; "
-    return sys.executable, "-c", f"{code}executor.run(executor.JobFolder(Path(sys.argv[1])))"
+    return sys.executable, "-c", f"{code}executor.run_job(executor.JobFolder(Path(sys.argv[1])))"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def all_done(jobs: list[JobFolder]) -> None:
     """All of them done by Slurm, two at a time."""
     with contextlib.closing(executor.open_executor("slurm", 2)) as runner:
-        run_to_end(executor.all_done(runner, jobs))
+        run_to_end(executor.run_all(runner, jobs))
 
 
 @needs_slurm
@@ -58,11 +58,11 @@ def test_jobs_of_a_cluster(make: Make, cluster: None, monkeypatch: pytest.Monkey
     jobs = [make(f"nap {number}") for number in range(10)]
     all_done(jobs)
     assert [("done", f"nap {n}", 1) for n in range(10)] == [
-        (job.state, job.answer()["said"], job.tries) for job in jobs
+        (job.state, job.read_answer()["said"], job.tries) for job in jobs
     ]
     hung, dies = make("sleep", ttl_s=0.5), make("die")
     all_done([hung, dies])
-    assert [("failed", 124), ("failed", -9)] == [(job.state, job.rc) for job in (hung, dies)]
+    assert [("failed", 124), ("failed", -9)] == [(job.state, job.exit_code) for job in (hung, dies)]
     assert MOST_TRIES == hung.tries
 
 
@@ -78,11 +78,11 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
         return answer
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(slurm, "_said", said)
+    monkeypatch.setattr(slurm, "_run_slurm", said)
     for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "LOOK_S": 0.02}.items():
         monkeypatch.setattr(slurm, name, seconds)
     with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
-        slurm.slots(1)[0].do(make("go"))
+        slurm.slots(1)[0].run_in_slot(make("go"))
     assert [] == [*answers]
 
 
@@ -92,7 +92,7 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: 
     """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
     jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
     runner = executor.open_executor("slurm", 2)
-    working = executor.all_done(runner, jobs)
+    working = executor.run_all(runner, jobs)
     end = time.monotonic() + 60
     while {"running"} != {job.state for job in jobs[:2]}:
         next(working)

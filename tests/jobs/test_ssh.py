@@ -10,11 +10,11 @@ import pytest
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import run_to_end
 from loop.jobs import remote, ssh
-from loop.jobs.executor import all_done
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, content_hashes, prepare
-from loop.jobs.hosts import Host, Listed
+from loop.jobs.executor import run_all
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, content_hashes, create_job
+from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.remote import Connection
-from loop.jobs.there import There
+from loop.jobs.there import RemoteJobs
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -43,14 +43,14 @@ def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
     target = make_project(tmp_path / "project")
     words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
     files = sorted(path for path in target.iterdir())
-    job = prepare(Job(id="part", words=words, files=content_hashes(target, files)), target, files)
+    job = create_job(Job(id="part", words=words, files=content_hashes(target, files)), target, files)
     executor = opened(HOST)
     executor.submit(job)
     assert "done" == wait(executor, job, ended)
     executor.close()
-    (step,) = job.answer()["steps"]
-    assert ("passed", "l4") == (step["status"], job.ran.host)
-    assert 0.7 == job.ran.usd_per_hour
+    (step,) = job.read_answer()["steps"]
+    assert ("passed", "l4") == (step["status"], job.run_record.host)
+    assert 0.7 == job.run_record.usd_per_hour
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> No
     executor.submit(limited)
     executor.submit(cancelled)
     assert "failed" == wait(executor, limited, ended)
-    assert 124 == limited.rc
+    assert 124 == limited.exit_code
     executor.cancel(cancelled)
     assert "cancelled" == wait(executor, cancelled, ended)
     executor.close()
@@ -99,9 +99,9 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
     for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
         digest.write_text(text)
         with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
-            There(connection).ready()
+            RemoteJobs(connection).check_ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
-    digest.write_text(remote.package_digest(remote.package_files()))
+    digest.write_text(remote.hash_package(remote.list_package_files()))
 
 
 def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
@@ -111,14 +111,14 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
     (job.path / "tree").write_text("shared")
     (tmp_path / "a").write_text("a")
     with Connection(HOST) as connection:
-        there = There(connection)
+        there = RemoteJobs(connection)
         there.send_tree("shared", tmp_path, ["a"])
         job.write_runner(os.getpid())
         with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
             there.send_tree("shared", tmp_path, ["a"])
-        assert ["at-work"] == there.running()
+        assert ["at-work"] == there.list_running()
         (job.path / PID).unlink()
-        there.forget("at-work")
+        there.remove("at-work")
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         config = tmp_path / "ssh_config"
         config.write_text(machine.called("first") + second.called("second"))
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
-        hosts = [Listed(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
+        hosts = [ListedHost(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
         executor, jobs = opened(*hosts), [make(f"two{number}", *QUICK) for number in range(4)]
         both = [make("one", *LONG), make("other", *LONG)]
         for job in both:
@@ -143,10 +143,10 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
         second.stop()
         executor.cancel(ends)
         wait(executor, ends, ended)
-        run_to_end(all_done(executor, jobs))
-        assert {"first"} == {job.where.host for job in jobs if job.where}
+        run_to_end(run_all(executor, jobs))
+        assert {"first"} == {job.device.host for job in jobs if job.device}
         assert "failed" == wait(executor, stays, ended)
-        assert stays.refused
+        assert stays.is_refused
         second.start()
         wait(executor, stays, lambda state: not second.left())
         executor.close()
@@ -159,12 +159,12 @@ def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, t
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
     with Connection(HOST) as connection:
-        there = There(connection)
+        there = RemoteJobs(connection)
         there.send_tree("code", tmp_path, ["a"])
         there.send_tree("code", tmp_path, ["b"])
         assert ["b"] == [path.name for path in (trees / "code").iterdir()]
-        run = connection.run
-        connection.run = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
+        run = connection.run_script
+        connection.run_script = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
         with pytest.raises(WorkFailed):
             there.send_tree("code", tmp_path, ["a"])
         with pytest.raises(WorkFailed):

@@ -13,12 +13,12 @@ from loop.base.errors import LoopError, MachineFailure
 from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.jobs import ssh
-from loop.jobs.executor import Executor, all_done
-from loop.jobs.folder import Job, JobFolder, content_hashes, prepare
-from loop.jobs.hosts import Listed
+from loop.jobs.executor import Executor, run_all
+from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
+from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
-from loop.jobs.there import Ready, Seen, There
+from loop.jobs.there import PollResult, Ready, RemoteJobs
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
@@ -35,9 +35,9 @@ class Fails:
         def asked(*given: Any) -> Any:
             if word in self.wrong:
                 raise self.wrong[word]
-            if word == "collect":
+            if word == "fetch_results":
                 (given[0].path / "rc").write_text("0")
-            return Seen("done", 0, b"", b"", False) if word == "look" else None
+            return PollResult("done", 0, b"", b"", False) if word == "poll" else None
 
         return asked
 
@@ -49,26 +49,26 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "LOOK_S", 0.0)
     monkeypatch.setattr(ssh, "LEAVES_S", 0.0)
     monkeypatch.setattr("loop.jobs.executor.MENDS_S", 0.05)
-    monkeypatch.setattr(JobFolder, "check", lambda job: None)
+    monkeypatch.setattr(JobFolder, "verify_results", lambda job: None)
 
 
 def executor_of(*machines: Fails) -> Executor:
     """Jobs on these machines."""
     slots = [SshSlot(HOST) for _ in machines]
     for slot, machine in zip(slots, machines, strict=True):
-        slot.there = cast(There, machine)
+        slot.there = cast(RemoteJobs, machine)
     return Executor(slots)
 
 
-@pytest.mark.parametrize("word", ["submit", "look"])
+@pytest.mark.parametrize("word", ["submit", "poll"])
 def test_machines_that_stay_away_end_the_work(word: str) -> None:
     """Also where they went away while a job was on its way; nobody waits without a limit."""
-    gone = dict.fromkeys((word, "forget"), Unreachable("l4 does not answer", ""))
+    gone = dict.fromkeys((word, "remove"), Unreachable("l4 does not answer", ""))
     with (
         contextlib.closing(executor_of(Fails(**gone))) as executor,
         pytest.raises(MachineFailure, match="l4 does"),
     ):
-        run_to_end(all_done(executor, [make(word)]))
+        run_to_end(run_all(executor, [make(word)]))
 
 
 def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
@@ -76,11 +76,11 @@ def test_a_machine_that_a_person_has_to_mend_is_set_aside() -> None:
     full = Fails(submit=MachineFailure("the disk of l4 is full", ""))
     jobs = [make("one"), make("two")]
     with contextlib.closing(executor_of(full, Fails())) as executor:
-        run_to_end(all_done(executor, jobs))
+        run_to_end(run_all(executor, jobs))
     assert ["done", "done"] == [job.state for job in jobs]
     assert 2 >= sum(job.tries for job in jobs)
     with contextlib.closing(executor_of(full)) as executor, pytest.raises(MachineFailure, match="full"):
-        run_to_end(all_done(executor, [make("three")]))
+        run_to_end(run_all(executor, [make("three")]))
 
 
 def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     target = make_project(tmp_path / "source" / "today")
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
-    job = prepare(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    told = Hosted.model_validate_json(ssh.environment(HOST, job)[VARIABLE])
+    job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
+    told = Hosted.model_validate_json(ssh.job_environment(HOST, job)[VARIABLE])
     assert (definition_hash(find_project(target, target)),) == told.trusted
 
 
@@ -98,15 +98,15 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 ) -> None:
     """It does not answer, or its disk is full: the others do all. Where there is none that is the error."""
 
-    def ready(there: There) -> Ready:
+    def ready(there: RemoteJobs) -> Ready:
         if there.name == "off":
             raise Unreachable("off cannot be reached: Connection refused", "")
         return Ready("/home/me", 1000 if there.name == "full" else 10**6)
 
-    monkeypatch.setattr(There, "ready", ready)
+    monkeypatch.setattr(RemoteJobs, "check_ready", ready)
     costs = HOST.host.model_copy(update={"stop": "true"})
-    hosts = [Listed(name, costs, HOST.path) for name in ("off", "full", "on")]
-    monkeypatch.setattr(ssh, "_chosen", lambda: hosts)
+    hosts = [ListedHost(name, costs, HOST.path) for name in ("off", "full", "on")]
+    monkeypatch.setattr(ssh, "_choose_hosts", lambda: hosts)
     assert ["on", "on"] == [slot.host for slot in ssh.slots(4)]
     assert "on goes on running when all is over, and costs $0.70 an hour; then: loop" in capsys.readouterr().err
     hosts.pop()
@@ -116,7 +116,7 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 
 def test_a_job_is_brought_back_once_a_cut_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not begun again: nothing of it is lost."""
-    cut = Fails(collect=Unreachable("l4 does not answer", ""))
+    cut = Fails(fetch_results=Unreachable("l4 does not answer", ""))
     executor, job = executor_of(cut), make("away")
     monkeypatch.setattr(ssh, "AWAY_S", 60.0)
     executor.submit(job)
