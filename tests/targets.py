@@ -281,7 +281,7 @@ def open_bench(folder: Path, target: Target, cache: Path) -> Bench:
 
 def make_builds(bench: Bench, *names: str) -> dict[str, Build]:
     """The builds of these variants."""
-    variants = bench.compiled(names)
+    variants = bench.compiled_variants(names)
     return {name: build_one(bench.folder, variant, bench.cache, name) for name, variant in variants.items()}
 
 
@@ -306,4 +306,4 @@ def make_context(bench: Bench, *variants: str, finished: Sequence[Finished] = ()
 def make_sides(bench: Bench, *names: str) -> list[Side]:
     """These variants, built where they have to be."""
     builds = make_builds(bench, *names)
-    return [bench.side(name, builds.get(name)) for name in names]
+    return [bench.make_side(name, builds.get(name)) for name in names]

@@ -149,7 +149,7 @@ class Child:
     def _start(
         self, cwd: Path | None, env: Mapping[str, str] | None, stdin: int | None, pass_fds: Sequence[int]
     ) -> Any:
-        """Start the process, as `subprocess.Popen`. `loop.workers.nursery.Forked` overrides this."""
+        """Start the process, as `subprocess.Popen`. `loop.workers.nursery.ForkedChild` overrides this."""
         adopt_orphans()
         try:
             return subprocess.Popen(

@@ -159,7 +159,7 @@ class KernelProbe(Prober):
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """Build a candidate as a side named `name`. Raises Untestable if it does not build."""
         build = yield from self.builder.build(candidate)
-        return self.bench.side(self.builder.variant, build, emulated=self.builder.emulated).renamed(name)
+        return self.bench.make_side(self.builder.variant, build, emulated=self.builder.emulated).copy_as(name)
 
     def verify_side(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
         """Verify a side by today's gate, values by `seed`; `enough`: stop at the first failure."""

@@ -306,7 +306,7 @@ def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildabl
     for name in names:
         variant = bench.target.variants[name]
         if isinstance(variant, CAbiVariant):
-            chosen |= bench.compiled([name])
+            chosen |= bench.compiled_variants([name])
         elif isinstance(variant, PythonVariant) and files_of([variant.module], bench.folder):
             chosen[name] = variant
     return chosen

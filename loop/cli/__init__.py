@@ -62,7 +62,7 @@ def _run_command_line() -> None:
         if "--device=cuda" in sys.argv:  # A job needs torch: import it in parallel.
             from loop.workers.nursery import Nursery
 
-            Nursery.early()
+            Nursery.start_early()
         from loop.machine import gpus
 
         gpus.ask_early()  # The GPU driver answers while we import.

@@ -47,8 +47,8 @@ from loop.timing.theirs import (
     verdict_of,
     verdict_row,
 )
-from loop.workers.judge_process import UNTIMED
-from loop.workers.program import memory_bounds
+from loop.workers.judge_process import UNTIMED_ENVIRONMENT
+from loop.workers.program import memory_limit
 
 ROUNDS = 6
 """Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""
@@ -406,8 +406,8 @@ class Audit:
             environment = {
                 "PYTHONPATH": python_path(),
                 "PYTHONDONTWRITEBYTECODE": "1",
-                **UNTIMED,
-                **memory_bounds(self.device),
+                **UNTIMED_ENVIRONMENT,
+                **memory_limit(self.device),
             }
             limit_s = self.request.terms.limit_s * max(len(names), 1)
             completed = run_to_end(run(command, limit_s=limit_s, cwd=scratch, env=environment, note="stated rule"))

@@ -102,11 +102,11 @@ def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, di
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
-    wanted = {**to_build(context, others), **bench.emulations(emulated)}
+    wanted = {**to_build(context, others), **bench.emulated_variants(emulated)}
     built, _ = yield from compile_all(context, wanted)
     builds = {build.variant: build for build in built}
     usable = [name for name in names if name in builds or name not in wanted]
-    return {name: bench.side(name, builds.get(name), emulated=name in emulated) for name in usable}
+    return {name: bench.make_side(name, builds.get(name), emulated=name in emulated) for name in usable}
 
 
 def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
@@ -193,7 +193,7 @@ class FailureProber:
             except WorkFailed as failed:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
-            yield from self.bench.discard(workload)
+            yield from self.bench.discard_answer(workload)
         self._remember(check)
         return check
 
@@ -212,9 +212,9 @@ class FailureProber:
         self._spend()
         bench, right = self.bench, list[bool]()
         try:
-            yield from bench.expect(workload)
-            call = bench.call(workload, self.side.name)
-            request = Compute(call, inputs, hurried=True)  # Else another call may come first.
+            yield from bench.prepare_answer(workload)
+            call = bench.make_call(workload, self.side.name)
+            request = Compute(call, inputs, is_hurried=True)  # Else another call may come first.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
             paths = files_of(call, reply)
         except WorkerLost as lost:
@@ -224,9 +224,9 @@ class FailureProber:
         except (WorkFailed, Refusal):
             return False, False
         for path in paths:
-            finding = yield from bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
+            finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
             noticed = "" if self.start.wrong else complaint_about(self.side, reply, finding, "")[0]
-            right.append(not (noticed or finding.badness[0] or finding.message or finding.checker))
+            right.append(not (noticed or finding.badness[0] or finding.plain_excess or finding.checker))
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
@@ -367,7 +367,7 @@ def check_components(
         if isinstance(entered, str):
             missing.append(f"{name} of {side.name}: {entered}")
             continue
-        judged, alone = bench.part(part), entered.renamed(f"{side.name} {name}")
+        judged, alone = bench.copy_for_component(part), entered.copy_as(f"{side.name} {name}")
         workloads = expand_sets(judged.target, judged.target.workloads, dtype, context.task.seed)
         (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
         every.append(ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks))
@@ -378,12 +378,12 @@ def _side_at_component(context: Context, side: Side, part: Component) -> Generat
     """A side that calls a component's entry in the variant's library, or a sentence why not."""
     if part.flags:
         bench, name = context.bench, side.name
-        variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]
+        variant = (bench.emulated_variants if side.emulated else bench.compiled_variants)([name])[name]
         recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
         flagged = variant.model_copy(update={"build": recipe})
         built, failed = yield from compile_all(context, {name: flagged})
         if failed:
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
-        side = bench.side(name, built[0], emulated=side.emulated)
+        side = bench.make_side(name, built[0], emulated=side.emulated)
     assert isinstance(side.terms, LibraryTerms)
-    return side.renamed(side.name, terms=side.terms.replace(entry=part.entry_in(side.name)))
+    return side.copy_as(side.name, terms=side.terms.replace(entry=part.entry_in(side.name)))

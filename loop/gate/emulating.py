@@ -31,7 +31,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         message = "nothing to emulate" if there else "no variant can be emulated"
         missing = [f"{there} under the emulator: {why}"] if there else []
         return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(missing)))
-    built, failures = yield from compile_all(context, bench.emulations(meant))
+    built, failures = yield from compile_all(context, bench.emulated_variants(meant))
     ground = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
     earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
     if earlier is not None:
@@ -39,9 +39,9 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     wanted = distinct_workloads(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
     checked = [workload for workload in wanted if not too_much(bench.target, workload)]
     timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
-    jobs = [Job(bench.side(build.variant, build, emulated=True), checked) for build in built]
+    jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in built]
     on_timed = [workload for workload in checked if workload.name in timed]
-    library = Job(bench.side(BASELINE), on_timed, layouts=False)
+    library = Job(bench.make_side(BASELINE), on_timed, layouts=False)
     *every, control = yield from verify(bench, [*jobs, library])
     names = [build.variant for build in built]
     others = workloads_beyond(wanted, workloads(context, other_sets(context), device="cuda"))

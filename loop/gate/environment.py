@@ -85,7 +85,7 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
         facts |= {"cuda": f"{here.cuda[0]}.{here.cuda[1]}"} if here.cuda else {}
         if gpu := here.first:
             facts |= {"name": gpu.name, "uuid": gpu.uuid, "capability": gpu.capability, "facts": gpu.facts}
-    variants = bench.compiled(context.task.variants).values()
+    variants = bench.compiled_variants(context.task.variants).values()
     problem = next((why for variant in variants if (why := misfit(variant))), None)
     if problem:
         output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
@@ -104,15 +104,15 @@ def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutp
 
 def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
     """Run a check in the judge process, whose environment counts; returns its output's fields."""
-    examined = yield from context.bench.examine(check, EXAMINE_LIMIT_S)
-    return {**examined.facts, "ok": examined.ok, "message": examined.message}
+    examined = yield from context.bench.check_environment(check, EXAMINE_LIMIT_S)
+    return {**examined.output_fields, "ok": examined.is_ok, "message": examined.message}
 
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
     """Check that builds are up to date, load, and are right on one workload. Passes without builds."""
     loaded: list[str] = []
     bench, folder = context.bench, context.task.folder
-    for name, variant in bench.compiled(context.task.variants).items():
+    for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
             must_fit(variant)
             yield from build.scan(variant, folder, bench.include)
@@ -124,7 +124,7 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
             return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
         first = next(iter(bench.target.workloads))
         workload = expand_sets(bench.target, [first], bench.target.dtypes[bench.device])[0]
-        (checks,) = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])
+        (checks,) = yield from verify(bench, [Job(bench.make_side(name, built), [workload], layouts=False)])
         if failure := checks.first_failure:
             hint, message = f"`{context.command('kernels', 'verify', name)}`", f"{name}: {failure.message}"
             return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))

@@ -37,7 +37,7 @@ from loop.repository import changes as files_changed
 from loop.repository import export
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.spread import Part, spread_action
-from loop.workers.bench import Bench, Fitting, Side, fitting_workloads
+from loop.workers.bench import Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 MOST_ASKED, SLOW_S = 4, 0.2
@@ -61,7 +61,7 @@ class SourceLimits(Model):
 def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]:
     """Check sources before compiling: number of translation units, and no framework headers."""
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
-    for name, variant in context.bench.compiled(context.task.variants).items():
+    for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
             scanned = yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
@@ -87,7 +87,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
     """Compile the variants that are not in the cache. A failure does not stop other builds."""
     bench = context.bench
-    wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
+    wanted = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
     built, failures = yield from compile_all(context, wanted)
     parts = []
     for each in built:
@@ -116,7 +116,11 @@ def builds(context: Context) -> Generator[Tick, None, Built]:
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """The variants that need a build. Python variants need one if the session may change them."""
-    return buildable_variants(context.bench, names) if context.task.changes else context.bench.compiled(names)
+    return (
+        buildable_variants(context.bench, names)
+        if context.task.changes
+        else context.bench.compiled_variants(names)
+    )
 
 
 def compile_all(
@@ -155,17 +159,19 @@ def usable_variants(context: Context, built: Iterable[Build]) -> tuple[str, ...]
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     """A side (variant with its build) for each selected variant that needs no build or has one."""
     by_name = {build.variant: build for build in built}
-    return [context.bench.side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())]
+    return [
+        context.bench.make_side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())
+    ]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in its own process, to check its symbols and build id."""
     bench = context.bench
-    built, failures = yield from compile_all(context, bench.compiled(context.task.variants))
+    built, failures = yield from compile_all(context, bench.compiled_variants(context.task.variants))
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     for library in built:
-        with bench.open(bench.side(library.variant, library)) as worker:
+        with bench.start_worker(bench.make_side(library.variant, library)) as worker:
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
             except (Refusal, WorkerLost) as error:
@@ -305,7 +311,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         missing=(*missing, *no_room, *notes, *spots),
         untaken={side.name: untaken_workloads(side, workloads_beyond(left_out, chosen.every)) for side in sides},
     )
-    update: dict[str, object] = {"message": Fitting((), no_room).said_after(output.message), "jobs": jobs}
+    update: dict[str, object] = {"message": Fitting((), no_room).extend_message(output.message), "jobs": jobs}
     if edited := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
         update |= {"ok": False, "right": (), "verdicts": ()}
         update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
@@ -342,7 +348,7 @@ def _share(
     """Verify these variants and the control on the share's workloads."""
     bench, before = context.bench, _ground_hashes(context)
     sides = [replace(side, threads=arguments.threads) for side in variants]
-    room = fitting_workloads(bench, chosen.every, [*sides, bench.side(BASELINE)], apart=True)
+    room = fit_workloads(bench, chosen.every, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
     shapes = [same[0].name for same in of_one_shape(chosen.every)]
     only = frozenset(shapes[place] for place in arguments.only) if arguments.only else None
     allowance = TimeAllowance(arguments.others_s, chosen.others)
@@ -352,7 +358,7 @@ def _share(
     if bench.device == "cpu" and threads and arguments.threads is None:
         again = [replace(side, threads=threads) for side in sides]
         jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
-    library = Job(bench.side(BASELINE), timed, layouts=False, control=True, only=only)
+    library = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, only=only)
     *checked, control = yield from verify_sides(bench, [*jobs, library], allowance)
     looked = yield from look_at_values(bench, room.workloads, ask=arguments.first)
     now = _ground_hashes(context)
@@ -362,10 +368,10 @@ def _share(
         sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
-        no_room=room.left_out if arguments.first else (),
+        no_room=room.exclusions if arguments.first else (),
         notes=(*(text for checks in checked for text in hung_out(checks)), *bench.notes),
         looked=looked,
-        zeros=tuple(bench.zeros_pass),
+        zeros=tuple(bench.workloads_passing_zeros),
         edited=tuple(str(path.resolve()) for path, content in before.items() if now.get(path) != content),
     )
 
@@ -387,7 +393,7 @@ def _parts(
     layouts = {workload.name for side in sides for workload in Job(side, every).laid_out.values()}
     costs = []
     for same in shapes:
-        call = bench.call(same[0], "judge")
+        call = bench.make_call(same[0], "judge")
         size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
         costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
     shares = balance_shares(costs, min(context.task.campaign.width, len(shapes)))
@@ -418,7 +424,7 @@ def look_at_values(
     It is asked only on workloads with no more work than one that the judge finished quickly.
     """
     work = functools.partial(count_operations, bench.target)
-    quick_work = max((work(w) for w in workloads if bench.took.get(w.name, SLOW_S) < SLOW_S), default=0.0)
+    quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, SLOW_S) < SLOW_S), default=0.0)
     quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
     # Choose the smallest workload for each kind of values and set of attributes, if possible without size 1.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
@@ -432,7 +438,7 @@ def look_at_values(
         asked.append(largest)
     looked: list[InputWeaknesses] = []
     for small in asked or (None,):
-        looked.append((yield from bench.look(small)))
+        looked.append((yield from bench.find_blind_spots(small)))
         if not any(getattr(looked[-1], name) for name in UNREAD):
             break
     unread = dict[str, tuple[str, ...]]()

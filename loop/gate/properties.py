@@ -17,7 +17,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, dependency_hash, take_over
 from loop.workers.bench import Bench, KeptWorker, Side
-from loop.workers.judge_messages import Relate
+from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
@@ -42,8 +42,8 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
         sides = usable_sides(context, (yield from builds(context))[0])
     else:
         device = "cuda"
-        built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
-        sides = [bench.side(build.variant, build, emulated=True) for build in built]
+        built, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
+        sides = [bench.make_side(build.variant, build, emulated=True) for build in built]
     ground = dependency_hash(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
     earlier = take_over(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
@@ -115,7 +115,7 @@ def try_properties(
     worker = KeptWorker(bench, side)
     try:
         for workload in (workload for workload in workloads if is_supported(side, workload)):
-            yield from bench.expect(workload)
+            yield from bench.prepare_answer(workload)
             for name in properties:
                 try:
                     status, message = yield from _try_property(worker, name, workload)
@@ -133,9 +133,9 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
-    step = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
+    step = AdvanceProperty(bench.make_call(workload, side.name), name, workload.seed % 2**31)
     for _ in range(MOST_CALLS + 1):
-        call = yield from bench.judge(step, CALL_LIMIT_S, note)
+        call = yield from bench.ask_judge(step, CALL_LIMIT_S, note)
         if not isinstance(call, Call):
             finding = call
             break
@@ -144,15 +144,15 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
             return "inapplicable", f"asks for {asked.name}, which is not supported"
         request, most = Compute(call), bench.first_call_s
         computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        step = step.replace(output=files_of(call, computed)[0])
+        step = step.replace(output_file=files_of(call, computed)[0])
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     if finding is None:
         return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:
-        return "holds", f"off by {finding.largest:.1e} at most"
-    wrong = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest:.2g}"
-    return "failed", f"{name} does not hold on {workload.name}: {wrong} (allowed {finding.allowed:.1e})"
+        return "holds", f"off by {finding.largest_error:.1e} at most"
+    wrong = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest_error:.2g}"
+    return "failed", f"{name} does not hold on {workload.name}: {wrong} (allowed {finding.allowed_error:.1e})"
 
 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:

@@ -154,15 +154,15 @@ def examine(
         command = [PROGRAM, "--tool", tool, "--log-file", str(log), "--error-exitcode", str(FOUND)]
         command += ["--target-processes", "all", "--show-backtrace", "device", *OPTIONS.get(tool, ())]
         try:
-            with bench.open(side, under=command) as worker:
+            with bench.start_worker(side, tool=command) as worker:
                 yield from worker.receive(START_LIMIT_S, note)
                 for workload in workloads:
-                    once = Observe(bench.call(workload, side.name), "once")
+                    once = Observe(bench.make_call(workload, side.name), "once")
                     try:
                         yield from worker.ask(once, limit_s=limit_s, note=note)
                     except Refusal as refusal:
                         examination.refused[workload.name] = str(refusal)
-                examination.code = yield from worker.end(limit_s, note)
+                examination.code = yield from worker.wait_for_end(limit_s, note)
         except (WorkerLost, Refusal, LoopError) as error:
             examination.lost = str(error)
         if log.is_file():
@@ -228,7 +228,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     if earlier is not None:
         return Result(earlier)
     for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
-        yield from context.bench.expect(workload)
+        yield from context.bench.prepare_answer(workload)
     jobs = [(tool, name) for tool in TOOLS for name in chosen]
     tries = (_run(context, tool, chosen[name], calls[name], begun) for tool, name in jobs)
     runs = yield from run_side_by_side(tries, min(AT_ONCE, cores()))
@@ -285,7 +285,7 @@ def _run(
     )
     if time.monotonic() - begun > context.budget_s:
         return blank.model_copy(update={"why": f"the step's {context.budget_s:g} s were over", "workloads": ()})
-    side, limit_s = context.bench.side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
+    side, limit_s = context.bench.make_side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(context.bench, side, tool, own, limit_s)
     is_bad, reports, why = examination.found, examination.reports, examination.why_unknown
     blamed = next(iter(examination.refused), "") if tool == "memcheck" and is_bad else ""

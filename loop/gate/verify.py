@@ -21,7 +21,7 @@ from loop.model.workloads import count_operations, is_supported, reason_unsuppor
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, KeptWorker, Side
 from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
-from loop.workers.messages import Compute, Computed, Turn
+from loop.workers.messages import CallRange, Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
@@ -155,7 +155,7 @@ def verify(
                 continue
             for workload in filter(concerned, same):
                 try:
-                    yield from bench.expect(workload, twice=workload is first)
+                    yield from bench.prepare_answer(workload, is_run_twice=workload is first)
                     judged_some = True
                 except Unjudged as why:
                     unjudged.append(why)
@@ -183,7 +183,7 @@ def _check_all(
 
     The worker is closed afterwards if its tensors are large, or if no `later` workload concerns its side.
     """
-    call = bench.call(same[0], "judge")
+    call = bench.make_call(same[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     crowded = size > LARGE and size * COPIES * len(checkers) > ROOM * bench.free_bytes
     ahead = [checker for checker in checkers if any(map(checker.concerns, same))]
@@ -198,7 +198,7 @@ def _check_all(
             checker.worker.close()
     if size > LARGE:
         for workload in same:
-            yield from bench.discard(workload)
+            yield from bench.discard_answer(workload)
 
 
 def values_key(workload: Workload) -> tuple[str, int]:
@@ -332,13 +332,13 @@ class SideChecker:
         chosen, bench = self.laid_out.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
-        call = bench.call(workload, self.side.name)
+        call = bench.make_call(workload, self.side.name)
         if call.structure or call.updates:
             text = f"{', '.join(LAYOUTS[1:])} inputs: tensors lie as the target's own generator makes them"
             bench.notes[text] = None
             return LAYOUTS[:1]
-        transposed = bench.call(workload, self.side.name, layout="transposed").inputs
-        broadcast = bench.call(workload, self.side.name, layout="broadcast").inputs
+        transposed = bench.make_call(workload, self.side.name, layout="transposed").inputs
+        broadcast = bench.make_call(workload, self.side.name, layout="broadcast").inputs
         left_out = set[Layout]()
         if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
             left_out.add("transposed")
@@ -355,12 +355,15 @@ class SideChecker:
 
         Then the values also fail in contiguous memory, or the baseline also fails.
         """
-        call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
-        job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
+        call, note = (
+            self.bench.make_call(workload, self.side.name, layout="broadcast"),
+            f"{self.side.name} once more",
+        )
+        job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
             outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
-            finding = yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
+            finding = yield from self.bench.ask_judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
             control = yield from baseline.look(workload, "broadcast")
@@ -395,7 +398,7 @@ class SideChecker:
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """Check one workload in one layout, even if the job does not list it."""
-        yield from self.bench.expect(workload)
+        yield from self.bench.prepare_answer(workload)
         return (yield from self._check(workload, layout))
 
     def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
@@ -413,10 +416,10 @@ class SideChecker:
             self.worker.close()  # Only a clock showed it; a delay of the machine rarely comes twice.
             return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
-            status, cause, fault = lost.kind, lost.cause, Fault(text=lost.how)
+            status, cause, fault = lost.kind, lost.cause, Fault(text=lost.reason)
         except Refusal as refusal:
             cause = refusal.cause
-            fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
+            fault = Fault(text=refusal.reply.message, code=refusal.reply.code, seed=refusal.reply.seed)
             status = "refused"  # A variant may decline only other layouts, by the code for that.
             if cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
                 status = "unsupported" if layout == "broadcast" else "crashed"
@@ -427,15 +430,15 @@ class SideChecker:
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         """Make the call in the worker and have the judge compare its outputs with the reference."""
-        yield from self.bench.expect(workload, layout=layout)
-        call = self.bench.call(workload, self.side.name, layout=layout)
+        yield from self.bench.prepare_answer(workload, layout=layout)
+        call = self.bench.make_call(workload, self.side.name, layout=layout)
         note = f"{self.side.name} on {_place(workload, layout)}"
         yield from self.worker.load()
-        fresh = self.worker.fresh
+        fresh = self.worker.is_new_process
         reply = yield from self.ask(workload, call, layout, note, once=once)
         outputs = files_of(call, reply)
         request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
-        finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
+        finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
         check = check_of(self.side, workload, layout, reply, finding)
         if self.job.layouts and check.cause in VALUE_CAUSES:
             which = yield from self._wrong_turns(request, reply)
@@ -451,17 +454,19 @@ class SideChecker:
 
     def _wrong_turns(self, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
         """Compare each output of a check with the reference; which calls gave wrong outputs."""
-        wrong, right = list[Turn](), list[Turn]()
-        for path, turn in zip(request.outputs, reply.turns, strict=False):
-            alone = Compare(request.call, (path,), before=request.before)
+        wrong, right = list[CallRange](), list[CallRange]()
+        for path, turn in zip(request.output_files, reply.call_ranges, strict=False):
+            alone = Compare(request.call, (path,), earlier_key=request.earlier_key)
             note = f"outputs of {request.call.key}, one by one"
-            finding = yield from self.bench.judge(alone, JUDGE_LIMIT_S, note)
+            finding = yield from self.bench.ask_judge(alone, JUDGE_LIMIT_S, note)
             (wrong if _is_wrong(finding) else right).append(turn)
         if not wrong or not right:
             return "all" if wrong else "none"
-        if max(turn.last for turn in wrong) < min(turn.first for turn in right):
+        if max(turn.last_call for turn in wrong) < min(turn.first_call for turn in right):
             return "first"
-        return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
+        return (
+            "later" if max(turn.last_call for turn in right) < min(turn.first_call for turn in wrong) else "mixed"
+        )
 
     def blame_earlier_calls(self) -> Generator[Tick, None, None]:
         """Repeat the first failure in a fresh process, to see if it depends on earlier calls."""
@@ -493,12 +498,12 @@ class SideChecker:
     ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call. The time limit grows with the reference's time."""
         yield from self.worker.load()
-        fresh, first_call_s = self.worker.fresh, 0.0
+        fresh, first_call_s = self.worker.is_new_process, 0.0
         if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
             limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
             first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
         begun = time.monotonic()
-        request = Compute(call, layout, hurried=self.side.emulated, once=once or self.job.control)
+        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_call_s)
         if fresh:
             self.first_call_s = time.monotonic() - begun
@@ -508,14 +513,14 @@ class SideChecker:
 def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
     """Seconds after which a call counts as hung; grows with the time of inputs and reference."""
     least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
-    return max(least_s, min(PATIENCE * bench.took.get(workload.name, 0.0), LONGEST_S))
+    return max(least_s, min(PATIENCE * bench.reference_s.get(workload.name, 0.0), LONGEST_S))
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
-    own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
+    own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.output_files)))
     whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in own)
-    if not own or reply.outputs != own or not whole:
+    if not own or reply.output_files != own or not whole:
         raise WorkerLost("tampered", FORGED, "")
     return own
 
@@ -526,17 +531,17 @@ def _place(workload: Workload, layout: Layout) -> str:
 
 def _is_wrong(finding: Finding) -> bool:
     """Whether an output is outside the tolerance."""
-    return finding.worst is not None or bool(finding.checker or finding.message)
+    return finding.worst is not None or bool(finding.checker or finding.plain_excess)
 
 
 def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """Combine the worker's reply and the judge's finding into one check."""
     place = _place(workload, layout)
     cause, message = complaint_about(side, reply, finding, place)
-    if finding.unjudged and cause in OF_ELEMENTS:
-        message = f"{finding.unjudged} on {place}"
+    if finding.unjudged_reason and cause in OF_ELEMENTS:
+        message = f"{finding.unjudged_reason} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    in_cause = ("loose", "unmoved", "unjudged", "tied")
+    in_cause = ("plain_excess", "passes_only_as_stated", "answer_distance", "unjudged_reason", "has_only_ties")
     fields = {
         "workload": workload,
         "inputs": layout,
@@ -552,37 +557,43 @@ def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -
     """The most telling fault of an output, as a cause and a sentence; empty when it is right."""
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
-    if reply.broken:
-        return "replaced", f"replaced {', '.join(reply.broken[:3])}, which it is judged with, on {place}"
-    if reply.changed:
-        return "changed input", f"changed its input {', '.join(reply.changed)} on {place}"
-    if reply.writes:
-        return "outside", f"{'; '.join(reply.writes)} on {place}"
-    if reply.reads:
+    if reply.replaced_functions:
+        return (
+            "replaced",
+            f"replaced {', '.join(reply.replaced_functions[:3])}, which it is judged with, on {place}",
+        )
+    if reply.changed_inputs:
+        return "changed input", f"changed its input {', '.join(reply.changed_inputs)} on {place}"
+    if reply.stray_writes:
+        return "outside", f"{'; '.join(reply.stray_writes)} on {place}"
+    if reply.stray_reads:
         outputs = f"; {wrong}" if finding.wrong else ""
-        return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
+        return (
+            "outside",
+            f"reads outside {reply.stray_reads}: other bytes there change the output on {place}{outputs}",
+        )
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
-        worst += "; by the stated tolerance zeros would be right" if finding.loose else ""
-        if finding.tied:
+        worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
+        if finding.has_only_ties:
             worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
         # All NaN but the reference is finite: `loop` overwrites earlier results by NaN once read.
         stale = is_nan and finding.worst.expected is not None and finding.wrong == finding.total
         if side.kind == "python" and stale:
             worst += "; results of earlier calls are NaN by now: is it one of those?"
-        elif reply.flaky:
+        elif reply.is_nondeterministic:
             worst += "; a second run gave another output: flaky"
-        cause: Cause = "NaN" if is_nan else "loose tolerance" if finding.loose else "elements"
+        cause: Cause = "NaN" if is_nan else "loose tolerance" if finding.passes_only_as_stated else "elements"
         return cause, f"{wrong} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
-    if finding.unmoved > UNMOVED:
-        apart = f"the right ones are {finding.unmoved:,.0f} times what rounding loses apart"
+    if finding.answer_distance > UNMOVED:
+        apart = f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
         return "one output", f"gave for other values the very output that it gave on {place}; {apart}"
-    if finding.message:
-        return "plain error", f"{finding.message} on {place}"
-    if reply.unwritten:
+    if finding.plain_excess:
+        return "plain error", f"{finding.plain_excess} on {place}"
+    if reply.depends_on_prefill:
         return "not written", f"what stood in its output before a call shows in the output on {place}"
-    if side.deterministic and reply.flaky:
+    if side.deterministic and reply.is_nondeterministic:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""

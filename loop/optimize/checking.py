@@ -119,7 +119,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
     chosen = in_turn(context, note)
     allowance = TimeAllowance(arguments.verify_s, chosen[LEAST:])
-    jobs = [Job(bench.side(build.variant, build), chosen) for build in builds]
+    jobs = [Job(bench.make_side(build.variant, build), chosen) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
     missing = kernel.unverified_sets(context, fields["built"], allowance.left_out)
@@ -165,12 +165,12 @@ def _speed(
 
     On the variant's worst workload if known, else the plan's last. Empty without enough rounds.
     """
-    bench, name, side = context.bench, right.variant, context.bench.side(right.variant, right)
+    bench, name, side = context.bench, right.variant, context.bench.make_side(right.variant, right)
     known = note.incumbents.get(name) if note else None
     incumbent = build.find_build_by_id(name, known, Path(note.builds)) if note and known else None
-    rival, against = bench.side(BASELINE), BASELINE
+    rival, against = bench.make_side(BASELINE), BASELINE
     if incumbent is not None:
-        rival, against = bench.side(name, incumbent).renamed("incumbent"), "the incumbent"
+        rival, against = bench.make_side(name, incumbent).copy_as("incumbent"), "the incumbent"
     every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
     accepted = [workload for workload in every if is_supported(side, workload)]
     worst = [workload for workload in accepted if note and workload.name == note.workload]

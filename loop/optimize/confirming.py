@@ -26,7 +26,7 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms, Timings
-from loop.workers.bench import fitting_workloads
+from loop.workers.bench import fit_workloads
 
 IN_ROUNDS = 0.9
 """Share of the step's time for rounds."""
@@ -85,7 +85,7 @@ def _one(
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
     """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
     bench, name, seed = context.bench, new.variant, fresh_seed(context)
-    sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
+    sides = [bench.make_side(name, old).copy_as("start"), bench.make_side(name, new).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     unseen = held_out(context, timed)
     accepted = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
@@ -95,7 +95,7 @@ def _one(
     terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least_rounds=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
-        room = fitting_workloads(bench, accepted, sides, wide=True)
+        room = fit_workloads(bench, accepted, sides, with_windows=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
     every = {w.name: samples.log_ratios(timings.segments_of(w.name), "start", "now") for w in (*timed, *unseen)}
     logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}

@@ -54,7 +54,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     bench, task = context.bench, context.task
     builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
     place = bench.folder.parent / arguments.beside
-    with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
+    with bench.copy_for_folder(place, read_file(place / MANIFEST, Target).value) as inner:
         beside = replace(context, bench=inner, task=replace(task, folder=place))
         old, failed = yield from kernel.compile_all(beside, buildable_variants(inner, task.variants))
     for first in (*failures, *failed):
@@ -64,7 +64,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     timed = kernel.workloads(context, task.plan.workloads)
     jobs = []
     for name, build in builds.items():
-        side = bench.side(name, build)
+        side = bench.make_side(name, build)
         accepted = tuple(workload for workload in timed if is_supported(side, workload))
         jobs.append(Job(side, accepted, layouts=False, enough=True))
     for checks in (yield from verify(bench, jobs)):

@@ -214,7 +214,7 @@ def candidate(context: Context) -> Iterator[Context]:
     # Before its build, the change may affect any variant.
     variants = built.touched if built else tuple(buildable_variants(context.bench, context.task.variants))
     task = replace(context.task, plan=plan, folder=at_hand.tree.target, variants=variants, emulated=())
-    with context.bench.at(at_hand.tree.target, target) as bench:
+    with context.bench.copy_for_folder(at_hand.tree.target, target) as bench:
         yield replace(
             context,
             bench=bench,

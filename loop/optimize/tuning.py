@@ -138,7 +138,7 @@ class PointSearch:
             if isinstance(result, BuildFailed):
                 self.drop(values, "refused", result.message)
             else:
-                self.sides[label] = (values, bench.side(tuning.variant, result).renamed(label))
+                self.sides[label] = (values, bench.make_side(tuning.variant, result).copy_as(label))
 
     def _recipe(self, values: Values) -> Any:
         """The build recipe of the variant with these values."""
@@ -247,7 +247,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
     tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
     edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
-    with context.bench.at(tree.target, edited) as bench:
+    with context.bench.copy_for_folder(tree.target, edited) as bench:
         search = PointSearch(context, bench, name, edited.tuning[name], device_name)
         yield from search.compile()
         yield from search.verify()

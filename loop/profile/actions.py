@@ -200,7 +200,7 @@ def _look(
         places = {"units": filling.units, "slots": filling.units * filling.resident}
         source = "told by the host code" if filling.kernel else "declared in the manifest"
         notes.tell({"work_items": filling.items, **places}, f"the launch {source}, on {filling.on}")
-    variant = bench.compiled([measured.variant]).get(measured.variant)
+    variant = bench.compiled_variants([measured.variant]).get(measured.variant)
     if variant is None or build is None:
         notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
     else:
@@ -209,7 +209,7 @@ def _look(
         notes.tell(report, "the compiler's report")
         notes.silent(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
-        side = bench.side(measured.variant, build)
+        side = bench.make_side(measured.variant, build)
         notes.watched, why = yield from profile_call(context, side, measured.workload, variants)
         if notes.watched is not None:
             notes.tell(facts(notes.watched), source_of(notes.watched))

@@ -27,7 +27,7 @@ from loop.model.workloads import expand_sets, is_supported
 from loop.profile.launch_limits import Placed, blocks_held
 from loop.steps.context import Context
 from loop.workers.bench import Bench
-from loop.workers.messages import Launches
+from loop.workers.messages import ListLaunches
 from loop.workers.program import Refusal, Worker, WorkerLost
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
@@ -251,12 +251,12 @@ def ask_launches(
     After a crash or hang the result ends with that workload, as `lost`.
     """
     calls: list[WorkloadLaunches] = []
-    terms = bench.side(build.variant, build).terms
+    terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"
     path.unlink(missing_ok=True)
     with Worker(1) as worker:
         for workload in workloads:
-            request = Launches(terms, str(path), bench.call(workload, "dry"))
+            request = ListLaunches(terms, str(path), bench.make_call(workload, "dry"))
             try:
                 reply = yield from worker.ask(request, limit_s=LIMIT_S, note=f"launches of {workload.name}")
                 launches = []
@@ -269,8 +269,8 @@ def ask_launches(
                     why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
                 calls.append(WorkloadLaunches(workload=workload, status="lost", why=why))
                 break
-            status: Literal["declined", "told"] = "declined" if reply.declined else "told"
-            facts = {"workload": workload, "status": status, "why": reply.declined}
+            status: Literal["declined", "told"] = "declined" if reply.entry_error else "told"
+            facts = {"workload": workload, "status": status, "why": reply.entry_error}
             calls.append(WorkloadLaunches(**facts, launches=tuple(launches)))
     return tuple(calls)
 

@@ -20,7 +20,7 @@ from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import How, Kernel, Observe
+from loop.workers.messages import Kernel, Observe, ObserveMode
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 REPORT_LIMIT_S = 20.0
@@ -74,7 +74,7 @@ Watched = tuple[tuple[KernelRun, ...], str]
 
 
 def profiled_call(
-    bench: Bench, worker: Worker, side: Side, workload: Workload, how: How, limit_s: float
+    bench: Bench, worker: Worker, side: Side, workload: Workload, how: ObserveMode, limit_s: float
 ) -> Generator[Tick, None, tuple[Kernel, ...]]:
     """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`.
 
@@ -82,20 +82,20 @@ def profiled_call(
     """
     note = f"watching {side.name} on {workload.name}"
     yield from worker.receive(START_LIMIT_S, note)
-    request = Observe(bench.call(workload, side.name, wide=True), how)
+    request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
     return (yield from worker.ask(request, limit_s=limit_s, note=note))
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
     try:
-        yield from bench.expect(workload, wide=True)
-        with bench.open(side) as worker:
+        yield from bench.prepare_answer(workload, with_windows=True)
+        with bench.start_worker(side) as worker:
             kernels = yield from profiled_call(bench, worker, side, workload, "trace", limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
         return (), f"torch's profiler: {error}"
     runs = [
-        KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers) for kernel in kernels
+        KernelRun(kernel=short_name(kernel.name), us=kernel.us, registers=kernel.registers) for kernel in kernels
     ]
     return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
 
@@ -165,10 +165,10 @@ def count_on_device(
         under += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
         under += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
         try:
-            yield from bench.expect(workload, wide=True)
-            with bench.open(side, under=under) as worker:
+            yield from bench.prepare_answer(workload, with_windows=True)
+            with bench.start_worker(side, tool=under) as worker:
                 yield from profiled_call(bench, worker, side, workload, "mark", limit_s)
-                code = yield from worker.end(limit_s, f"waiting for {NCU}")
+                code = yield from worker.wait_for_end(limit_s, f"waiting for {NCU}")
                 failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:
             failed = str(error)

@@ -28,7 +28,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
     """
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
-    for name, variant in context.bench.compiled(variant_names(context)).items():
+    for name, variant in context.bench.compiled_variants(variant_names(context)).items():
         compiler, emulation = variant.build.compiler, variant.emulation
         lacks = f"{what} of {name}: {compiler}: no such compiler on the PATH"
         if not getattr(variant, field):

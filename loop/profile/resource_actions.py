@@ -49,7 +49,7 @@ class ResourceTerms(Lasting):
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
-    findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
+    findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
     if findings.device is None and chosen:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     built = yield from compiled_variants(context, chosen, findings)

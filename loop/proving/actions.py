@@ -37,7 +37,7 @@ class ProofTerms(Lasting):
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     """Mutation-test the gate: it must reject all controls of the variants and pass honest ones."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
-    in_python = arguments.python or not bench.compiled(variants)
+    in_python = arguments.python or not bench.compiled_variants(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
     ground = dependency_hash(context, "kernel.prove_gate", sources)
     earlier = take_over(context, GateOutput, ground, arguments)
@@ -54,7 +54,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
         if names and monotonic() - begun > context.budget_s:
             break
         names.append(name)
-        side = bench.side(name, by_name.get(name))
+        side = bench.make_side(name, by_name.get(name))
         every = expand_sets(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in every if workload.name not in unjudged]
         if why_none := _why_none(target, side, workloads):

@@ -204,10 +204,10 @@ def applicable_controls(
                 pairs[control.name] = control, shows_on[:WORKLOADS]
     for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
         try:
-            yield from bench.expect(workload)
+            yield from bench.prepare_answer(workload)
         except Unjudged:
             continue
-        call = bench.call(workload, "judge")
+        call = bench.make_call(workload, "judge")
         inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATING]
         outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATING]
         for control, shows in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
@@ -255,7 +255,7 @@ class ControlTrial(SideChecker):
         side = worker.side
         if control.make:
             mistake = control.mistake(worker.bench.target, workloads[0].dtype)
-            side = side.renamed(f"{side.name} {control.name}", mistake=mistake)
+            side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
         super().__init__(Job(side, workloads, layouts=False, enough=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.digests = control, digests
         self.idle = True
@@ -267,7 +267,7 @@ class ControlTrial(SideChecker):
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call with the mistake injected."""
-        request = Compute(call, layout, once=once, mistake=self.side.mistake)
+        request = Compute(call, layout, may_run_once=once, mistake=self.side.mistake)
         most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         self.idle &= reply.digests == self.digests.setdefault(call.key, reply.digests)
@@ -345,7 +345,7 @@ def _check_all(
         concerned = [trial for trial in trials if trial.concerns(workload)]
         try:
             if concerned:
-                yield from bench.expect(workload)
+                yield from bench.prepare_answer(workload)
         except Unjudged:
             for trial in concerned:
                 trial.keys.discard(values_key(workload))

@@ -318,7 +318,7 @@ class Walk:
 
         def limit_s() -> float:
             """The step's time limit in seconds, plus the time of slow first calls, made and expected."""
-            first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
+            first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
         finished, action = tuple(self.finished), ACTIONS[step.action]

@@ -28,7 +28,7 @@ from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
 from loop.starting.source import BUILDS, Named, Start, function_at, identifier, of_source
-from loop.workers.judge_process import UNTIMED
+from loop.workers.judge_process import UNTIMED_ENVIRONMENT
 
 Likes = dict[str, list[dict[str, Any]]]
 """Path of a tensor to its shapes, each with `dims`, `dtype` and `high` from a `--like` option."""
@@ -143,7 +143,12 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
                 shape["dtype"] = shape["dtype"] or dtype
     terms |= {"folder": str(right.folder), "module": right.module, "name": right.name}
     terms |= {"given": _parse_set(request.values), "compiled": start is not None}
-    env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", "TORCH_COMPILE_DISABLE": "1", **UNTIMED}
+    env = {
+        "PYTHONPATH": python_path(),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCH_COMPILE_DISABLE": "1",
+        **UNTIMED_ENVIRONMENT,
+    }
     with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(json.dumps(terms))

@@ -116,7 +116,9 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         needs_gpu=bench.device == "cuda",
         alone=part.times and bench.device == "cpu",
         times=part.times,
-        programs=tuple(sorted({variant.build.compiler for variant in bench.compiled(part.variants).values()})),
+        programs=tuple(
+            sorted({variant.build.compiler for variant in bench.compiled_variants(part.variants).values()})
+        ),
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )

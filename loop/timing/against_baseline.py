@@ -22,7 +22,7 @@ from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready_variants, warnings, with_warnings
 from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms, log_ratios
 from loop.timing.verdicts import by_interval, confidence, measurements, noise_between_rounds, tally_words
-from loop.workers.bench import fitting_workloads
+from loop.workers.bench import fit_workloads
 
 
 def call_lines(output: MeasureOutput) -> Iterator[str]:
@@ -91,13 +91,15 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         message = f"nothing to measure: {state.why_not}"
         return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=unmeasured))
     bench = context.bench
-    sides = [bench.side(name, state.builds.get(name)) for name in state.right]
-    rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.side(BASELINE)
+    sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
+    rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
     terms = Terms(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
     with ExitStack() as stack:
         shared = yield from hold_device(bench, stack)
         all_sides = [baseline, *sides]
-        fitting = fitting_workloads(bench, workloads(context, context.task.plan.workloads), all_sides, wide=True)
+        fitting = fit_workloads(
+            bench, workloads(context, context.task.plan.workloads), all_sides, with_windows=True
+        )
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         timings = yield from schedule.measure(bench, all_sides, fitting.workloads, terms)
         warning_texts = warnings(bench, shared, timings)
@@ -111,14 +113,14 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         measurement for measurement in all_measurements if not doubted_variants & {measurement.variant, BASELINE}
     ]
     verdicts: tuple[Verdict, ...] = (*doubt_verdicts, *map(by_interval, trusted_measurements))
-    floors = timings.floors.call_s if timings.floors else {}
+    floors = timings.floors.call_s_by_way if timings.floors else {}
     output = MeasureOutput(
         ok=bool(fitting.workloads) and not doubt_verdicts,
-        message=with_warnings(fitting.said_after(_describe(verdicts)), warning_texts),
+        message=with_warnings(fitting.extend_message(_describe(verdicts)), warning_texts),
         verdicts=verdicts,
         not_exercised=(
             *unmeasured,
-            *(f"speed on {text}" for text in fitting.left_out),
+            *(f"speed on {text}" for text in fitting.exclusions),
             *(
                 f"speed of {side.name} on {text}"
                 for side in sides

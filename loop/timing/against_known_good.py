@@ -28,7 +28,7 @@ from loop.timing.doubts import doubts
 from loop.timing.readiness import ReadyVariants, hold_device, ready_variants, warnings, with_warnings
 from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
-from loop.workers.bench import Side, fitting_workloads
+from loop.workers.bench import Side, fit_workloads
 
 
 class CompareOutput(Output):
@@ -70,12 +70,12 @@ class Rival:
 
 def null_rival(candidate: Side, workloads: Sequence[Workload]) -> Rival:
     """The null control: the same binary under another name."""
-    return Rival(candidate.renamed(f"{candidate.name} again"), workloads)
+    return Rival(candidate.copy_as(f"{candidate.name} again"), workloads)
 
 
 def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -> Rival:
     """The positive control: the same binary, slowed by a share of its time (0.05 is 5 %)."""
-    return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
+    return Rival(candidate.copy_as(f"{candidate.name} slowed by {share:.0%}", slowdown_share=share), workloads)
 
 
 def is_hopeful(
@@ -133,7 +133,7 @@ class Contest:
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
         """Names of reference and candidate; a slowed copy is the candidate, any other rival not."""
         names = (rival.side.name, self.candidate.name)
-        return (names[1], names[0]) if rival.side.slow else names
+        return (names[1], names[0]) if rival.side.slowdown_share else names
 
     def log_ratios(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
         """Log ratios of the blocks, one a block."""
@@ -180,7 +180,7 @@ class Contest:
         return PositiveControl(
             variant=self.candidate.name,
             workload=workload.name,
-            slowdown=rival.side.slow,
+            slowdown=rival.side.slowdown_share,
             verdict=decision.verdict,
             e_value=decision.e_value,
             blocks=len(self.log_ratios(timings, workload, rival)),
@@ -266,12 +266,14 @@ def _contests(
     """
     bench, chosen = context.bench, workloads(context, context.task.plan.workloads)
     types = {workload.dtype for workload in chosen}
-    candidates = [bench.side(b.variant, b) for b in right if types & set(bench.target.variants[b.variant].dtypes)]
+    candidates = [
+        bench.make_side(b.variant, b) for b in right if types & set(bench.target.variants[b.variant].dtypes)
+    ]
     controlled = candidates if bench.device == "cpu" else candidates[:1]
     timed = [side for side in candidates for _ in range(4 if side in controlled else 2)]
-    room = fitting_workloads(bench, chosen, timed, wide=True)
+    room = fit_workloads(bench, chosen, timed, with_windows=True)
     names = ", ".join(side.name for side in candidates)
-    missing += [f"{names} against itself and its known good on {text}" for text in room.left_out]
+    missing += [f"{names} against itself and its known good on {text}" for text in room.exclusions]
     if len(candidates) > len(controlled):
         others = ", ".join(side.name for side in candidates[len(controlled) :])
         missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
@@ -284,7 +286,7 @@ def _contests(
         rivals, controls = list[Rival](), list[Rival]()
         try:
             earlier = yield from known_good_build(context, name, builds[name])
-            good = bench.side(name, earlier).renamed(f"{name} known good")
+            good = bench.make_side(name, earlier).copy_as(f"{name} known good")
             (checks,) = yield from verify(bench, [Job(good, accepted, layouts=False, enough=True)])
             if checks.first_failure:
                 raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")

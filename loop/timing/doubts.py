@@ -16,7 +16,7 @@ from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
 from loop.timing.verdicts import invalid_verdict
 from loop.workers.bench import Bench
-from loop.workers.judge_process import Way
+from loop.workers.judge_process import CallWay
 
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 """An empty call may be this much faster than measured, if the clock has risen (CPU, GPU). An H200
@@ -53,8 +53,8 @@ TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. 
 float32 is TF32. float64 allows for products emulated with integers."""
 TRIES = 5
 """Times that an empty call is measured again before a timing is called impossible."""
-WAYS: dict[str, Way] = {"c_abi": "c_abi", "python": "python"}
-SAID: dict[Way, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
+WAYS: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
+SAID: dict[CallWay, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
 
 
 class Ceiling(NamedTuple):
@@ -123,11 +123,11 @@ def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generat
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
     if kind in WAYS:  # Programs have no measured empty call.
-        way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
+        way: CallWay = "kernel" if bench.device == "cuda" else WAYS[kind]
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
         for number in range(1 + TRIES):
-            floors = yield from bench.floors(again=number > 0)
-            objection = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
+            floors = yield from bench.measure_floors(is_repeated=number > 0)
+            objection = below_empty_call(seconds, floors.call_s_by_way.get(way, 0.0), SAID[way], slack)
             if not objection:
                 break
     gpu = gpus().first if bench.device == "cuda" else None
@@ -169,7 +169,7 @@ def every_doubt(
     """A verdict for each doubt: wrong output, cached result, clock, impossible speed, throttling."""
     lying: dict[str, str] = {}
     if any(map(clock_lies, timings.clock_pairs.values())):  # Measure this GPU's own lag before accusing.
-        usual_s = yield from bench.lag()
+        usual_s = yield from bench.measure_gpu_lag_s()
         lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clock_pairs.items()}
     against, names = pairs[0].against, {pair.candidate.name: pair.variant for pair in pairs}
     verdicts = [

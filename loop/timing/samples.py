@@ -23,9 +23,9 @@ from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Check, Segment
 from loop.model.verdict import Against
 from loop.workers.bench import Side
-from loop.workers.judge_process import Floors, Way
+from loop.workers.judge_process import CallWay, Floors
 
-EMPTY_CALL_NAMES: dict[Way, str] = {
+EMPTY_CALL_NAMES: dict[CallWay, str] = {
     "c_abi": "C",
     "python": "Python",
     "torch": "PyTorch that only allocates",

@@ -109,7 +109,9 @@ class ProcessSet:
     """Sides and workloads tested for cached results: once a process."""
 
     def __post_init__(self) -> None:
-        self.workers = {n: self.stack.enter_context(self.bench.open(side)) for n, side in self.sides.items()}
+        self.workers = {
+            n: self.stack.enter_context(self.bench.start_worker(side)) for n, side in self.sides.items()
+        }
 
     def close(self) -> None:
         """End all processes at the same time, because each takes a while."""
@@ -134,7 +136,7 @@ class ProcessSet:
         more = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
         fresh = [workload.model_copy(update={"seed": workload.seed + more}) for workload in workloads]
         for workload in fresh:
-            yield from self.bench.expect(workload, wide=True)
+            yield from self.bench.prepare_answer(workload, with_windows=True)
         rounds = len(self.round_numbers)
         for place, workload in enumerate(fresh):
             names = open_[workload.name]
@@ -145,7 +147,7 @@ class ProcessSet:
                     yield from self.calls.pop(name).forget(LONGEST_S, self._progress_note(workload))
         yield from self._judge_outputs(timings)
         for workload in fresh:
-            yield from self.bench.discard(workload)
+            yield from self.bench.discard_answer(workload)
         return rounds
 
     def _stage_workload(
@@ -157,11 +159,11 @@ class ProcessSet:
         cores.
         """
         self.round_number = self.round_numbers[0]
-        timings.floors = yield from self.bench.floors()
-        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
+        timings.floors = yield from self.bench.measure_floors()
+        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s_by_way:
             with self._running_alone(BASELINE, workload):  # The baseline has already imported torch.
-                timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        tensors = self.bench.call(workload, "", wide=True).inputs
+                timings.floors = yield from self.bench.add_torch_floor(self.workers[BASELINE])
+        tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         values = [InputValues(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
         together = self.bench.device == "cuda"
@@ -183,7 +185,7 @@ class ProcessSet:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
         calls = [segment.calls for segment in timings.segments_of(workload.name)]
         timed = self.calls[name] = TimedCall(
-            self.workers[name], self.bench.call(workload, name, wide=True), values, self.sides[name],
+            self.workers[name], self.bench.make_call(workload, name, with_windows=True), values, self.sides[name],
             self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
             most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
         )  # fmt: skip
@@ -222,7 +224,7 @@ class ProcessSet:
         """
         turn = 1 if self.bench.device == "cuda" else 2
         """Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more."""
-        rounds, begun, self.latest_reading = len(self.round_numbers), time.monotonic(), self.bench.sense()
+        rounds, begun, self.latest_reading = len(self.round_numbers), time.monotonic(), self.bench.read_sensors()
         judged = {name: SECRET.randrange(turn * rounds) for name in names}
         for done, number in enumerate(self.round_numbers):
             self.round_number = number
@@ -260,7 +262,7 @@ class ProcessSet:
         with self._running_alone(name, workload):
             timed = self.calls[name]
             sampled = yield from timed.segment(self.terms.segment_s, judged=judged)
-        after = self.latest_reading = self.bench.sense()
+        after = self.latest_reading = self.bench.read_sensors()
         if sampled.own:
             timings.self_timed_sides.add(name)
         captured = bool(self.workers[name].arena.control_words[CAPTURED])
@@ -290,15 +292,15 @@ class ProcessSet:
             same = [each.samples for each in self.evidence if (each.side, each.workload) == (side, workload)]
             path = Path(f"{call.output.path}.timed")
             path.write_bytes(sampled.output)
-            finding = yield from self.bench.judge(
+            finding = yield from self.bench.ask_judge(
                 Compare(call, (str(path),)), JUDGE_LIMIT_S, self._progress_note(workload)
             )
             noticed = Computed(
-                outputs=(str(path),),
-                changed=tuple(sorted({name for sampled in same for name in sampled.changed})),
-                broken=tuple(sorted({name for sampled in same for name in sampled.broken})),
-                unwritten=any(sampled.unwritten for sampled in same),
-                writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
+                output_files=(str(path),),
+                changed_inputs=tuple(sorted({name for sampled in same for name in sampled.changed})),
+                replaced_functions=tuple(sorted({name for sampled in same for name in sampled.broken})),
+                depends_on_prefill=any(sampled.unwritten for sampled in same),
+                stray_writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
             )
             check = check_of(self.sides[side], workload, "contiguous", noticed, finding)
             timings.checked_outputs += 1

@@ -211,11 +211,11 @@ class TimedCall:
         self._write(turns)
         request = StageCall(
             call=self.call if self.is_program else self.call.at_first_windows().replace(key=""),
-            size=self.arena.size,
-            inputs=tuple(pool.offset for pool in self.arena.pools),
-            slots=tuple(self.arena.output_offsets),
-            window=window,
-            turns=tuple(self.arena.control_words[ROTATIONS : ROTATIONS + len(turns)]),
+            shared_bytes=self.arena.size,
+            input_offsets=tuple(pool.offset for pool in self.arena.pools),
+            output_offsets=tuple(self.arena.output_offsets),
+            window_starts=window,
+            rotations=tuple(self.arena.control_words[ROTATIONS : ROTATIONS + len(turns)]),
         )
         self._begun = time.monotonic()
         self.worker.send(request)
@@ -240,9 +240,9 @@ class TimedCall:
         """
         sampled, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
-        self.orders.begin()
+        self.orders.enter()
         try:
-            with self.orders.aside():
+            with self.orders.keep_off_worker_cores():
                 if self.is_program:
                     yield from self._run_program(sampled, waits)
                 else:
@@ -252,7 +252,7 @@ class TimedCall:
                     yield from self._fill(sampled, waits, seconds, once, judged=judged)
         finally:
             waits.close()
-        sampled.broken = list((yield from self.orders.end()))
+        sampled.broken = list((yield from self.orders.leave()))
         return sampled
 
     def _fill(
@@ -293,7 +293,7 @@ class TimedCall:
         self.arena.control_words[COUNT] = self._passes() if self.replays else calls
         before = waits.read()
         self.arena.restore_elements()
-        whole = yield from self.orders.give(RUN)
+        whole = yield from self.orders.give_order(RUN)
         if self._places:
             self._glimpse = self.arena.read_output_bytes(calls - 1, self._places)
         after = waits.read()
@@ -315,7 +315,7 @@ class TimedCall:
             windows = self._windows(calls)
             yield from self._ready(windows, self.grid.turns(None))
             yield from self._timed(waits, calls)
-            yield from self.orders.give(GIVE)
+            yield from self.orders.give_order(GIVE)
             begins = [self.arena.read_output(number)[:COMPARED_BYTES] for number in range(calls)]
             samples.append((windows, begins))
         (windows, begins), (_, others) = samples
@@ -353,14 +353,14 @@ class TimedCall:
         if self.replays and bring:
             self.arena.poison_outputs(calls)
         if self.returns:  # Other kernels wrote into a given output.
-            handed_s = yield from self.orders.give(SETTLE if self.replays else GIVE)
+            handed_s = yield from self.orders.give_order(SETTLE if self.replays else GIVE)
             usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
             sampled.handed.append(max(0.0, handed_s - usual_s) / calls)
         if self.replays and bring:  # Our own copy to the host: not charged.
-            handed_s += yield from self.orders.give(GIVE)
+            handed_s += yield from self.orders.give_order(GIVE)
         if chosen is None:
             return handed_s
-        with self.worker.stopped():
+        with self.worker.while_stopped():
             sampled.output, sampled.known = self.arena.read_output(chosen), len(sampled.seconds) - 1
             sampled.changed = self.arena.changed_inputs()
             sampled.unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
@@ -419,7 +419,7 @@ class TimedCall:
             sampled.seconds.append(self.arena.control_words[WORKER_NS] / 1e9 or whole)
             sampled.own = sampled.own or self.arena.control_words[WORKER_NS] > 0
             if number == MIN_SAMPLES - 1:
-                yield from self.orders.give(GIVE)
+                yield from self.orders.give_order(GIVE)
                 sampled.output = self.arena.read_output(0)
 
     def probe(self) -> Generator[Tick, None, MemoryProbe | None]:
@@ -432,9 +432,9 @@ class TimedCall:
         if self.is_program:
             return None
         waits, drawn = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()
-        self.orders.begin()
+        self.orders.enter()
         try:
-            with self.orders.aside():
+            with self.orders.keep_off_worker_cores():
                 with self.grid.only(0):
                     once = yield from self._warm_up(waits, WARM_UP_S / 5)
                 calls = self._calls_at_once(once, single=self.grid.is_few, replayed_s=GPU_PROBED_S)
@@ -452,7 +452,7 @@ class TimedCall:
                         drawn.append(MemoryProbe(fresh_s, again_s, first and second))
         finally:
             waits.close()
-        yield from self.orders.end()
+        yield from self.orders.leave()
         some = [probe for probe in drawn[1:] if probe.is_undisturbed] or drawn[1:]
         return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
@@ -493,7 +493,7 @@ class TimedCall:
         self._standing = len(windows)
         if not self.replays:
             self._spoil(windows)
-        return (yield from self.orders.give(READY))
+        return (yield from self.orders.give_order(READY))
 
     def _spoil(self, windows: Windows) -> None:
         """Withhold one element of each call's inputs until the order, so none is computed earlier.

@@ -28,75 +28,77 @@ from loop.calls.callee import (
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.signature import Fill
-from loop.workers.judge_messages import Begin, Expect
+from loop.workers.judge_messages import PrepareAnswer, SetTarget
 from loop.workers.messages import describe_error
 
-MOST_DRAWN = 256 << 20
+MAX_DRAWN_BYTES = 256 << 20
 """Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
-BLOCK = 1 << 16
+NUMBERS_PER_BLOCK = 1 << 16
 """Random numbers drawn in one step."""
-ALIGNED = 256
+DRAW_ALIGNMENT_BYTES = 256
 """Alignment in bytes of each draw in the input's file."""
-ROOM = 64
+REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
-OF_ONE_CALL = ("reference", "plain", "generator")
+MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
 """Functions that may fail for one size only. Other sizes are still judged."""
-OFFERED = ("seed", "dtype", "device")
+GENERATOR_KEYWORDS = ("seed", "dtype", "device")
 """Keywords that `loop` passes to a generator only if its signature has them."""
 
 
-def make_values(
-    fill: Fill, stream: numpy.random.RandomState, tensor: TensorFile, axis: int | None
+def draw_values(
+    fill: Fill, stream: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
 ) -> numpy.ndarray:
     """Draw the values of one input tensor and of its room: float32, flat, [elements + room].
     `axis`: set one random index along it to NaN; None: no NaN. NEP 19 freezes RandomState: a seed
     gives the same values in every release."""
-    shape = tensor.shape
+    shape = file.shape
     values = numpy.full(shape, fill.scale, dtype=numpy.float32)
     if fill.kind == "normal":
-        values = numpy.empty(tensor.elements + tensor.extra_elements, dtype=numpy.float32)
-        for first in range(0, len(values), BLOCK):  # Blocks stay in the cache: three times as fast.
-            part = values[first : first + BLOCK]
+        values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
+        for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache: three times as fast.
+            part = values[first : first + NUMBERS_PER_BLOCK]
             part[:] = stream.standard_normal(len(part)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
         places = stream.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(fill.scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
         values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
-    if axis is not None and values.size:
+    if nan_axis is not None and values.size:
         values = values.reshape(shape)
         index_of_nan = [slice(None)] * len(shape)
-        index_of_nan[axis] = slice(place := int(stream.randint(shape[axis])), place + 1)
+        index_of_nan[nan_axis] = slice(place := int(stream.randint(shape[nan_axis])), place + 1)
         values[tuple(index_of_nan)] = numpy.nan
     return values.reshape(-1)
 
 
-def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int | None = None) -> Tensor:
+def make_tensor(
+    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
+) -> Tensor:
     """Draw one input tensor, flat and in its own element type: the content of its file. `index`:
     position of the input in the signature. For odd seeds the extreme values of each axis go to its
     ends, so a loop that stops early leaves them out and fails."""
-    stream, shape = numpy.random.RandomState((seed * 64 + index) % 2**32), tensor.shape
-    values = make_values(fill, stream, tensor, axis)
-    if seed % 2 and fill.kind == "normal" and not tensor.extra_elements:
+    stream, shape = numpy.random.RandomState((seed * 64 + input_position) % 2**32), file.shape
+    values = draw_values(fill, stream, file, nan_axis)
+    if seed % 2 and fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
         for turned in stream.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
             lines = numpy.moveaxis(values, turned, -1)
             if lines.size:
-                exchange_extreme(lines, greatest=True, place=-1)
-                exchange_extreme(lines, greatest=False, place=0)
-    if tensor.constant_axis >= 0 and values.size:
-        first_of_axis = values.reshape(shape).take([0], axis=tensor.constant_axis)
+                move_extremes(lines, greatest=True, position=-1)
+                move_extremes(lines, greatest=False, position=0)
+    if file.constant_axis >= 0 and values.size:
+        first_of_axis = values.reshape(shape).take([0], axis=file.constant_axis)
         values = numpy.broadcast_to(first_of_axis, shape)
-    return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[tensor.dtype])
+    return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[file.dtype])
 
 
-def exchange_extreme(lines: numpy.ndarray, *, greatest: bool, place: int) -> None:
+def move_extremes(lines: numpy.ndarray, *, greatest: bool, position: int) -> None:
     """In each line along the last axis, swap the value at `place` with the first extreme value.
     `greatest`: swap the maximum; otherwise the minimum."""
-    where = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
-    extreme = numpy.take_along_axis(lines, where, -1)[..., 0]
-    numpy.put_along_axis(lines, where, lines[..., place, None].copy(), -1)
-    lines[..., place] = extreme
+    extreme_positions = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
+    extremes = numpy.take_along_axis(lines, extreme_positions, -1)[..., 0]
+    numpy.put_along_axis(lines, extreme_positions, lines[..., position, None].copy(), -1)
+    lines[..., position] = extremes
 
 
 @dataclass
@@ -109,41 +111,50 @@ class Inputs:
     """The inputs, in their own element types."""
     notes: tuple[str, ...] = ()
 
-    def on(self, device: str) -> "Inputs":
+    def copy_to(self, device: str) -> "Inputs":
         """Return the same inputs on a device."""
         return replace(self, tensors=[tensor.to(device) for tensor in self.tensors])
 
 
-def place_of(request: Expect, inputs: Inputs) -> str:
+def choose_reference_device(request: PrepareAnswer, inputs: Inputs) -> str:
     """Where the reference runs: `cuda` if half of the free GPU memory is enough, else `cpu`."""
     if request.device == "cpu":
         return "cpu"
     free, _ = torch.cuda.mem_get_info()
-    needed = max(request.needed, ROOM * sum(tensor.numel() for tensor in inputs.tensors))
+    needed = max(
+        request.reference_bytes, REFERENCE_BYTES_PER_ELEMENT * sum(tensor.numel() for tensor in inputs.tensors)
+    )
     return "cuda" if needed < free / 2 else "cpu"
 
 
-class Asking:
+class TargetFunctions:
     """The functions of a target, and how each is called."""
 
-    def __init__(self, terms: Begin) -> None:
+    def __init__(self, terms: SetTarget) -> None:
         self.terms, self.signature = terms, terms.signature
-        self.is_class = terms.modules is not None
+        self.are_classes = terms.modules is not None
         """Whether the target's functions are classes that have to be instantiated."""
-        self.passes = terms.generator.passes if terms.generator else "positional"
+        self.input_passing = terms.generator.passes if terms.generator else "positional"
         """How the function receives its inputs: `positional`, `keywords` or `one`."""
         arguments = terms.modules.arguments if terms.modules else None
         self.reference = torch_side.find_function(terms.reference.python)
-        self.plain, self.form, self.maker, self.generator, self.checker, self.arguments = (
+        self.plain, self.canonical_form, self.maker, self.generator, self.checker, self.arguments = (
             torch_side.find_function(function.python) if function else None
-            for function in (terms.plain, terms.form, terms.inputs, terms.generator, terms.checker, arguments)
+            for function in (
+                terms.plain,
+                terms.canonical_form,
+                terms.input_maker,
+                terms.generator,
+                terms.checker,
+                arguments,
+            )
         )
 
-    def is_plain(self, call: Call) -> bool:
+    def has_plain_signature(self, call: Call) -> bool:
         """Whether the function takes its tensors one by one and returns a single tensor."""
-        return not (call.structure or call.parts or self.is_class)
+        return not (call.structure or call.parts or self.are_classes)
 
-    def sizes(self, call: Call) -> dict[str, int]:
+    def dimension_sizes(self, call: Call) -> dict[str, int]:
         """Map dimension names to sizes, for the dimensions that the signature names."""
         texts = (*self.signature.inputs.values(), *self.signature.outputs.values())
         sizes: dict[str, int] = {}
@@ -153,18 +164,18 @@ class Asking:
                 sizes |= zip(names, tensor.shape, strict=True)
         return sizes
 
-    def inputs(self, request: Expect) -> Inputs:
+    def make_inputs(self, request: PrepareAnswer) -> Inputs:
         """Make the inputs of a call and write them to their files."""
         if self.generator is not None:
-            return self._generated(request)
+            return self._generate_inputs(request)
         call, tensors = request.call, []
-        for flat, tensor in zip(self._values(request), call.inputs, strict=True):
+        for flat, tensor in zip(self._make_input_contents(request), call.inputs, strict=True):
             torch_side.write_tensor(tensor.path, flat)
             window = flat[tensor.offset : tensor.offset + tensor.elements]  # The window with a known answer.
             tensors.append(window.reshape(tensor.shape))
         return Inputs(call, tensors)
 
-    def _values(self, request: Expect) -> list[Tensor]:
+    def _make_input_contents(self, request: PrepareAnswer) -> list[Tensor]:
         """Make the flat contents of all input files, from the workload's fills or from a
         component's own maker of inputs."""
         call, seed, values = request.call, request.seed, []
@@ -172,13 +183,15 @@ class Asking:
             texts = self.signature.inputs.values()
             axes = [
                 text.split().index(fill.nan_along) if fill.nan_along else None
-                for fill, text in zip(request.values, texts, strict=True)
+                for fill, text in zip(request.fills, texts, strict=True)
             ]
             with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
-                terms = (request.values, repeat(seed), range(len(axes)), call.inputs, axes)
+                terms = (request.fills, repeat(seed), range(len(axes)), call.inputs, axes)
                 return list(threads.map(make_tensor, *terms))
-        maker = partial(self.maker, sizes=self.sizes(call), seed=seed)
-        for value, tensor in zip(self.ask("maker of inputs", maker, [], call), call.inputs, strict=True):
+        input_maker = partial(self.maker, sizes=self.dimension_sizes(call), seed=seed)
+        for value, tensor in zip(
+            self.call_function("maker of inputs", input_maker, [], call), call.inputs, strict=True
+        ):
             if type(value) is not Tensor or list(value.shape) != list(tensor.shape):
                 got = list(value.shape) if type(value) is Tensor else type(value).__name__
                 shape = list(tensor.shape)
@@ -186,76 +199,93 @@ class Asking:
             values.append(value.reshape(-1).to(TORCH_DTYPES[tensor.dtype]))
         return values
 
-    def _generated(self, request: Expect) -> Inputs:
+    def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
         """Make the inputs with the target's own generator. Timed calls need several draws. The draw
         of the workload's seed stands at position `request.draw` among them."""
-        first = self._drawn(request, request.seed)
-        if request.twice and not _alike(first, self._drawn(request, request.seed)):
+        first = self._draw(request, request.seed)
+        if request.is_run_twice and not _are_bitwise_equal(first, self._draw(request, request.seed)):
             raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
-        others, note = self._others(request, first) if request.draws > 1 else ([], "")
-        draws = [*others[: request.draw], first, *others[request.draw :]] if others else [first]
+        others, note = self._draw_other_seeds(request, first) if request.draws > 1 else ([], "")
+        draws = [*others[: request.draw_position], first, *others[request.draw_position :]] if others else [first]
         names = list(self.signature.inputs)
         if len(names) != len(first.names):  # Name inputs by their paths in the structure.
-            depth = 2 if self.passes == "one" else 1
+            depth = 2 if self.input_passing == "one" else 1
             names = [name.split(".", depth)[-1] for name in first.names]
         files = []
         for n, name in enumerate(names):
             path = f"{request.call.structure}-{n}.bin"
-            files.append(_write(name, path, [draw.tensors[n] for draw in draws], request.draw if others else 0))
+            files.append(
+                _write_draws(
+                    name, path, [draw.tensors[n] for draw in draws], request.draw_position if others else 0
+                )
+            )
         Path(request.call.structure).write_bytes(first.skeleton)
         digest = structure_digest(first.skeleton)
         call = request.call.replace(inputs=tuple(files), draws=len(draws), structure_digest=digest)
-        self._check_declared(call, request)
+        self._check_against_signature(call, request)
         return Inputs(call, list(first.tensors), (note,) if note else ())
 
-    def _others(self, request: Expect, first: SplitStructure) -> tuple[list[SplitStructure], str]:
+    def _draw_other_seeds(self, request: PrepareAnswer, first: SplitStructure) -> tuple[list[SplitStructure], str]:
         """Inputs of other seeds than that of `first`, and a note on what stays untested.
 
         No inputs if they need too much memory, differ in shape, or do not depend on the seed.
         """
         what = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         size = sum(tensor.nbytes for tensor in first.tensors)
-        if size * request.draws > MOST_DRAWN:
+        if size * request.draws > MAX_DRAWN_BYTES:
             return [], f"{what}: inputs of {size / 2**20:.0f} MiB are drawn once a round"
-        others = [self._drawn(request, request.seed + 104_729 * n) for n in range(1, request.draws)]
-        if any(not _same_form(first, draw) for draw in others):
+        others = [self._draw(request, request.seed + 104_729 * n) for n in range(1, request.draws)]
+        if any(not _have_same_structure(first, draw) for draw in others):
             return [], f"{what}: other seeds give inputs of another form"
-        if first.tensors and _alike(first, others[0]):
+        if first.tensors and _are_bitwise_equal(first, others[0]):
             return [], f"{what}: the generator gives the same inputs for every seed"
         most = request.draws - 1
         return others, f"whether a variant remembers more than {most} answers: a generator draws no more"
 
-    def _drawn(self, request: Expect, seed: int) -> SplitStructure:
+    def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
         """Call the generator with one seed and split the result into tensors and structure."""
         draw = partial(
-            draw_inputs, self.generator, request.parameters, seed, self.passes, "cpu", request.call.dtype
+            draw_inputs,
+            self.generator,
+            request.generator_arguments,
+            seed,
+            self.input_passing,
+            "cpu",
+            request.call.dtype,
         )
-        apart: SplitStructure = self._asked("generator", draw, request.call)
+        apart: SplitStructure = self._call_or_refuse("generator", draw, request.call)
         return apart
 
-    def _check_declared(self, call: Call, request: Expect) -> None:
+    def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
         """Raise Refused if the generator's tensors do not match the signature."""
         declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
             raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
         for tensor, text in zip(call.inputs, declared.values(), strict=False):
-            name, shape = tensor.name, [request.parameters.get(size) for size in text.split()]
+            name, shape = tensor.name, [request.generator_arguments.get(size) for size in text.split()]
             if text != "..." and shape != list(tensor.shape):
                 raise Refused(f"the generator: expected {name} of shape {shape}, got {list(tensor.shape)}")
             dtype = self.signature.types.get(name, tensor.dtype)
             if dtype != tensor.dtype:
                 raise Refused(f"the generator: expected {name} of {dtype}, got {tensor.dtype}")
 
-    def ask(self, what: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
+    def call_function(self, what: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
         """Call a target's function with the tensors by position and the call's attributes. `what`:
         name of the function in error messages. Raises Refused if the function raises."""
         bound = function.keywords if isinstance(function, partial) else {}
-        asks = "sizes" in _parameters(function) and "sizes" not in bound  # Inputs lack some dimensions.
-        more = {"sizes": self.sizes(call)} if asks else {}
-        return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
+        asks = "sizes" in _parameter_names(function) and "sizes" not in bound  # Inputs lack some dimensions.
+        more = {"sizes": self.dimension_sizes(call)} if asks else {}
+        return self._call_or_refuse(what, partial(function, *inputs, **call.attributes, **more), call)
 
-    def outputs(
-        self, what: str, function: Any, inputs: Sequence[Tensor], call: Call, *, exact: bool, later: bool = False
+    def compute_outputs(
+        self,
+        what: str,
+        function: Any,
+        inputs: Sequence[Tensor],
+        call: Call,
+        *,
+        exact: bool,
+        advances_random: bool = False,
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference or the plain implementation; return outputs by name and the raw result.
 
@@ -274,13 +304,15 @@ class Asking:
                 tensors.append(tensor.clone() if n in call.updated_inputs else tensor)
         # torch counts in-place changes of a tensor in `_version`.
         before = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        result = self._outputs(what, function, tensors, call, exact, later)
+        result = self._outputs_by_name(what, function, tensors, call, exact, advances_random)
         for n, (tensor, version) in enumerate(zip(tensors, before, strict=True)):
             if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
                 continue
             name = call.inputs[n].name
             if name.isdigit():  # An error names the parameter, not its position.
-                names = [each for each in _parameters(getattr(function, "forward", function)) if each != "self"]
+                names = [
+                    each for each in _parameter_names(getattr(function, "forward", function)) if each != "self"
+                ]
                 name = names[int(name)] if int(name) < len(names) else name
             raise Refused(
                 f"the {what} itself changes its input `{name}`, so nothing is judged: let it change a copy "
@@ -290,27 +322,27 @@ class Asking:
             )
         return result
 
-    def _outputs(
-        self, what: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, later: bool
+    def _outputs_by_name(
+        self, what: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, advances_random: bool
     ) -> tuple[dict[str, Tensor], Any]:
         """`outputs`, without the test for changed inputs."""
-        if self.is_plain(call):
-            result = self.ask(what, function, tensors, call)
+        if self.has_plain_signature(call):
+            result = self.call_function(what, function, tensors, call)
             if isinstance(result, Tensor) or self.signature.outputs:
                 return {call.output.name: result}, result
         place = tensors[0].device if tensors else torch.device("cpu")
 
         def bind() -> Any:
-            terms = FunctionTerms("", is_class=self.is_class)
+            terms = FunctionTerms("", is_class=self.are_classes)
             callee = Callee(function, self.arguments, terms, call, str(place), watches_state=False)
             if exact and callee.module is not None:
                 callee.module.double()
             return callee.bind(tensors)
 
-        bound = self._asked(what, bind, call)
-        if later:
+        bound = self._call_or_refuse(what, bind, call)
+        if advances_random:
             random.random(), numpy.random.random(), torch.rand(1)
-        result = self._asked(what, bound, call)
+        result = self._call_or_refuse(what, bound, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):  # Updates are not returned.
@@ -324,7 +356,7 @@ class Asking:
         placed = [tensor.detach().to(place) for tensor in outputs.values()]
         return dict(zip(names, placed, strict=True)), result
 
-    def check(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
+    def run_checker(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """Run the task's own checker and return its complaint; empty if it accepts the outputs.
         `expected`: the reference's raw result. Raises Refused if the checker raises."""
         assert self.checker is not None
@@ -336,37 +368,42 @@ class Asking:
         placed = [output.to(like.device) for output, like in zip(outputs, apart.tensors, strict=True)]
         tensors: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            tensors = rebuild_inputs(structure_of(call), tensors, self.passes)
+            tensors = rebuild_inputs(structure_of(call), tensors, self.input_passing)
         values = {"inputs": tensors, "expected": expected, "outputs": rebuild_structure(apart.skeleton, placed)}
         check = partial(self.checker, *(values[name] for name in self.terms.checker.given))
-        complaint: str = self._asked("checker", partial(complaint_of, check), call)
+        complaint: str = self._call_or_refuse("checker", partial(checker_complaint, check), call)
         return complaint
 
-    def _asked(self, what: str, function: Callable[[], Any], call: Call) -> Any:
+    def _call_or_refuse(self, what: str, function: Callable[[], Any], call: Call) -> Any:
         """Call a target's function. Raises Refused with its name and source line if it raises."""
         try:
             return function()
         except (Refused, torch.OutOfMemoryError):  # On OutOfMemoryError the caller tries again on the CPU.
             raise
         except Exception as error:
-            cause: Cause = "raised" if what in OF_ONE_CALL else "unusable"
+            cause: Cause = "raised" if what in MAY_FAIL_FOR_ONE_SIZE else "unusable"
             raise Refused(f"the {what} on {call.key}: {describe_error(error)}", cause) from error
 
 
 def draw_inputs(
-    generator: Any, parameters: Mapping[str, Any], seed: int, passes: str, device: str, dtype: str = "float32"
+    generator: Any,
+    parameters: Mapping[str, Any],
+    seed: int,
+    input_passing: str,
+    device: str,
+    dtype: str = "float32",
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
     structure. `passes` says how the function receives the result. The structure is a pair
     (positional arguments, keywords). Raises Refused if the result does not fit `passes`."""
     offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
-    known = _parameters(generator)
+    known = _parameter_names(generator)
     seed_all(seed)
-    value = generator(**{name: offered[name] for name in OFFERED if name in known} | dict(parameters))
+    value = generator(**{name: offered[name] for name in GENERATOR_KEYWORDS if name in known} | dict(parameters))
     kind = type(value).__name__
-    if passes == "one":
+    if input_passing == "one":
         return split_structure(((value,), {}))
-    if passes == "keywords":
+    if input_passing == "keywords":
         if not isinstance(value, dict):
             raise Refused(f"the generator gives a {kind}: expected a dict of keywords")
         return split_structure(((), value))
@@ -375,15 +412,15 @@ def draw_inputs(
     return split_structure((tuple(value), {}))
 
 
-def rebuild_inputs(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
+def rebuild_inputs(rest: bytes, tensors: Sequence[Tensor], input_passing: str) -> Any:
     """Rebuild the generator's original result around these tensors."""
     positional, keywords = rebuild_structure(rest, tensors)
-    if passes == "one":
+    if input_passing == "one":
         return positional[0]
-    return keywords if passes == "keywords" else list(positional)
+    return keywords if input_passing == "keywords" else list(positional)
 
 
-def complaint_of(check: Callable[[], Any]) -> str:
+def checker_complaint(check: Callable[[], Any]) -> str:
     """Return a checker's complaint; empty if the checker accepts. A checker may return a bool, a
     message, or a pair of both, or raise AssertionError."""
     try:
@@ -398,7 +435,7 @@ def complaint_of(check: Callable[[], Any]) -> str:
     return "" if verdict is None or bool(verdict) else "the task's checker says no"
 
 
-def _parameters(function: Any) -> Sequence[str]:
+def _parameter_names(function: Any) -> Sequence[str]:
     """Names of a function's parameters; empty if Python cannot inspect the function."""
     try:
         return list(inspect.signature(function).parameters)
@@ -406,23 +443,23 @@ def _parameters(function: Any) -> Sequence[str]:
         return ()
 
 
-def _same_form(draw: SplitStructure, other: SplitStructure) -> bool:
+def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
     """Whether two draws have the same structure, shapes and element types."""
     forms = [[(tensor.shape, tensor.dtype) for tensor in apart.tensors] for apart in (draw, other)]
     return draw.skeleton == other.skeleton and forms[0] == forms[1]
 
 
-def _alike(draw: SplitStructure, other: SplitStructure) -> bool:
+def _are_bitwise_equal(draw: SplitStructure, other: SplitStructure) -> bool:
     """Whether two draws are bitwise equal."""
-    return _same_form(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
+    return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
 
-def _write(name: str, path: str, draws: Sequence[Tensor], place: int) -> TensorFile:
+def _write_draws(name: str, path: str, draws: Sequence[Tensor], place: int) -> TensorFile:
     """Write all draws of one input to one file. The TensorFile's window is draw number `place`."""
     first = draws[0]
     if first.dtype not in DTYPE_NAMES:
         raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
-    step = -(-first.nbytes // ALIGNED) * ALIGNED if len(draws) > 1 else first.nbytes
+    step = -(-first.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES if len(draws) > 1 else first.nbytes
     data = [bytes_of(draw.detach().cpu().contiguous()).ljust(step, b"\0") for draw in draws]
     Path(path).write_bytes(b"".join(data))
     file = TensorFile(name, path, tuple(first.shape), DTYPE_NAMES[first.dtype])

@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from loop.workers.relations import Property
 
 
-def visible(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
+def causal_mask(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
     """Causal mask [Sq, Sk]: True where a query may see a key. `top_left`: key j is visible to query
     i if j <= i, as in SDPA's `is_causal`. `bottom_right`: if j <= i + Sk - Sq, as in FlashAttention
     2.1 and later."""
@@ -19,7 +19,7 @@ def visible(queries: int, keys: int, alignment: str, device: torch.device) -> Te
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=shift)
 
 
-def for_queries(shared: Tensor, q: Tensor) -> Tensor:
+def repeat_for_query_heads(shared: Tensor, q: Tensor) -> Tensor:
     """Repeat k or v [B, Hk, Sk, D] to [B, Hq, Sk, D]: query head h uses key head h // (Hq / Hk)."""
     heads, kept = q.shape[-3], shared.shape[-3]
     return shared if heads == kept else shared.repeat_interleave(heads // kept, dim=-3)
@@ -31,11 +31,11 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
     q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], Hq a multiple of Hk; returns [B, Hq, Sq, D].
     `scale` None is 1/sqrt(D).
     """
-    k, v = for_queries(k, q), for_queries(v, q)
+    k, v = repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)
     scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if not causal:
         return torch.softmax(scores, dim=-1) @ v
-    mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
+    mask = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
     weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
     weights = weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
     return weights @ v
@@ -50,7 +50,7 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
     grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
     if not causal or alignment == "top_left":
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
-    mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
+    mask = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
     output = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
     if q.shape[-2] <= k.shape[-2]:  # Every row sees a key. Else a GPU leaves anything there (torch 2.11, float16).
         return output
@@ -75,19 +75,19 @@ def attention_split_partial(
     logits = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     shown = torch.ones(logits.shape[-2:], dtype=torch.bool)
     if causal:
-        shown = visible(q.shape[-2], k.shape[-2], alignment, q.device)
-    return _partials(logits / math.log(2), shown.expand(logits.shape), v, sizes["P"])
+        shown = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
+    return _split_partials(logits / math.log(2), shown.expand(logits.shape), v, sizes["P"])
 
 
-def _partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
+def _split_partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
     """Partials of logits [B, H, Sq, Sk] (log2, valid where `shown`) and values [B, H, Sk, D]."""
     keys = logits.shape[-1]
     length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
     ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
-    return torch.stack([_partial(logits[..., r], shown[..., r], v[..., r, :]) for r in ranges])
+    return torch.stack([_range_partial(logits[..., r], shown[..., r], v[..., r, :]) for r in ranges])
 
 
-def _partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
+def _range_partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
     """One partial: the weighted sums, the maximum, the sum of weights and PADDING zeros."""
     nothing = logits.new_full((*logits.shape[:-1], 1), -math.inf)
     masked = logits.masked_fill(~shown, -math.inf)
@@ -126,7 +126,7 @@ def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
     values = torch.from_numpy(stream.standard_normal((*rows[:2], keys, sizes["D"])))
     counts = torch.from_numpy(stream.randint(keys + 1, size=(*rows, 1)))
     counts = counts.masked_fill(torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0, 0)
-    return (_partials(logits, torch.arange(keys) < counts, values, sizes["P"]),)
+    return (_split_partials(logits, torch.arange(keys) < counts, values, sizes["P"]),)
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -140,9 +140,9 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
         return None
     row = v[..., :1, :].expand_as(v)
     output = yield [q, k, row], attributes
-    mask = visible(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
+    mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
     sees = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # Whether a query sees any key: [Sq, 1].
-    return output, torch.where(sees, for_queries(row[..., :1, :], q), 0.0).expand_as(output)
+    return output, torch.where(sees, repeat_for_query_heads(row[..., :1, :], q), 0.0).expand_as(output)
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -199,7 +199,7 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     whole = yield [q, k, v], attributes
     left = yield [q, k[..., :part, :], v[..., :part, :]], attributes
     right = yield [q, k[..., part:, :], v[..., part:, :]], attributes
-    logits = q @ for_queries(k, q).transpose(-1, -2) * _scale(q, attributes["scale"])
+    logits = q @ repeat_for_query_heads(k, q).transpose(-1, -2) * _scale(q, attributes["scale"])
     share = torch.sigmoid(logits[..., :part].logsumexp(-1) - logits[..., part:].logsumexp(-1)).unsqueeze(-1)
     return share * left + (1 - share) * right, whole
 
@@ -209,7 +209,7 @@ def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     if q.shape[1] == k.shape[1]:
         return None
     shared = yield [q, k, v], attributes
-    own = yield [q, for_queries(k, q), for_queries(v, q)], attributes
+    own = yield [q, repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)], attributes
     return shared, own
 
 

@@ -26,29 +26,43 @@ from loop.model.profile import DeviceFacts, facts_of_present_gpu
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import input_fills, is_supported
 from loop.workers import program
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Expect, Look
-from loop.workers.judge_process import Floors, JudgeProcess, Unjudged, empty_call, lag_of, measure_floors
+from loop.workers.judge_messages import (
+    CheckEnvironment,
+    DiscardAnswer,
+    EnvironmentFinding,
+    FindBlindSpots,
+    PrepareAnswer,
+    SetTarget,
+)
+from loop.workers.judge_process import (
+    Floors,
+    JudgeProcess,
+    Unjudged,
+    measure_lag_s,
+    measure_worker_floors,
+    time_empty_call,
+)
 from loop.workers.messages import Load, Mistake, Request
-from loop.workers.nursery import EARLY, Nursery
+from loop.workers.nursery import EARLY_NURSERY, Nursery
 from loop.workers.program import (
     START_LIMIT_S,
     Refusal,
     Worker,
     WorkerLost,
-    memory_bounds,
-    passed_on,
+    choose_cores,
+    inherited_environment,
+    memory_limit,
     thread_environment,
-    timed_cores,
 )
 from loop.workers.workload_call import (
-    expectation,
-    file_name,
-    finds_outputs,
-    function_terms,
+    add_windows,
+    file_stem,
+    has_unknown_outputs,
+    make_answer_request,
     make_call,
-    terms_of_judge,
-    under_two_seeds,
-    widen_call,
+    make_function_terms,
+    make_target_request,
+    reseed_twice,
 )
 
 JUDGE_LIMIT_S = 120.0
@@ -56,8 +70,8 @@ FIRST_CALL_S = 120.0
 """Default time limit in seconds for a process's first call, which may autotune."""
 AFTER_HANG_S = 60.0
 """Limit for first calls of later processes after one first call has hung."""
-TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
-MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+FIRST_CALL_HUNG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
+JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant
 gets its own new folders, so `loop` never runs kernels that an earlier build or a proposer left in
 the user's cache."""
@@ -65,7 +79,7 @@ UNDER_COMPILE = "loop.workers.compiled:baseline"
 """Function that a worker loads if the baseline runs under `torch.compile`. Compiled code is cached
 next to the finished builds."""
 SCRATCH = "loop-bench-"
-VALUED: tuple[Layout, ...] = ("contiguous", "broadcast")
+LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts with input values of their own. All other layouts use the values of `contiguous`."""
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
@@ -84,7 +98,7 @@ class Side:
     build_id: str | None
     takes: str | None = None
     """The manifest's condition on the calls this variant supports; None: all calls."""
-    slow: float = 0.0
+    slowdown_share: float = 0.0
     """Slow each call down by this share of its time (positive control); 0.0: not at all."""
     mistake: Mistake | None = None
     """A mistake or cheat to inject (negative control); None for an honest side."""
@@ -95,7 +109,7 @@ class Side:
     """CPU threads of its workers; None: the bench's number, or every core under the emulator."""
 
     @property
-    def compiled(self) -> bool:
+    def is_library(self) -> bool:
         """Whether it is a shared library, whose worker starts in milliseconds, without torch."""
         return isinstance(self.terms, LibraryTerms)
 
@@ -104,9 +118,9 @@ class Side:
         """The kind of variant: `c_abi`, `python` or `command`."""
         if isinstance(self.terms, FunctionTerms):
             return "python"
-        return "c_abi" if self.compiled else "command"
+        return "c_abi" if self.is_library else "command"
 
-    def renamed(self, name: str, **changes: Any) -> "Side":
+    def copy_as(self, name: str, **changes: Any) -> "Side":
         """Copy the side under another name, with other fields changed."""
         return replace(self, name=name, **changes)
 
@@ -126,17 +140,17 @@ class Bench:
     threads: int
     sanitize: bool = False
     """Whether emulated variants are built and run with the sanitizers."""
-    scratch: Path = field(default_factory=lambda: new_scratch())
+    scratch: Path = field(default_factory=lambda: make_scratch_folder())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """Notes on what the workloads so far could not test."""
-    zeros_pass: dict[str, None] = field(default_factory=dict)
+    workloads_passing_zeros: dict[str, None] = field(default_factory=dict)
     """Workloads for which an all-zero output would pass."""
-    took: dict[str, float] = field(default_factory=dict)
+    reference_s: dict[str, float] = field(default_factory=dict)
     """Workload name to the seconds that the judge needed for its inputs and reference."""
-    slowest_first_s: float = field(init=False, default=0.0)
+    slowest_first_call_s: float = field(init=False, default=0.0)
     """Seconds of the slowest first request so far: other processes may need as long."""
     first_calls_s: float = field(init=False, default=0.0)
     """Seconds of the first requests of all processes so far."""
@@ -145,7 +159,7 @@ class Bench:
     """Process that forks torch workers. Only the bench that started it closes it."""
     _floors: Floors | None = None
     """Measured once, when first needed."""
-    _part: Component | None = None
+    _component: Component | None = None
     """The component under judgement; None: the whole target."""
 
     def __post_init__(self) -> None:
@@ -153,27 +167,27 @@ class Bench:
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         """Time limit in seconds for the first call of a process."""
         self._judge.device = self.device
-        if self.forks and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
+        if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
 
     def __enter__(self) -> "Bench":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._judge.dismiss()
+        self._judge.end()
         if self._nursery is not None and self._owns_nursery:
             self._nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def at(self, folder: Path, target: Target) -> "Bench":
+    def copy_for_folder(self, folder: Path, target: Target) -> "Bench":
         """Make a bench for the target in another folder, with the same device and nursery."""
         rest = (self.cache, self.include, self.device, self.threads, self.sanitize)
         return Bench(target, folder, *rest, _nursery=self.nursery)
 
-    def part(self, component: Component) -> "Bench":
+    def copy_for_component(self, component: Component) -> "Bench":
         """Make a bench for one component. It shares this bench's judge."""
         return replace(
-            self, target=self.target.component_target(component), _part=component, _nursery=self.nursery
+            self, target=self.target.component_target(component), _component=component, _nursery=self.nursery
         )
 
     def warm_up(self) -> None:
@@ -181,7 +195,7 @@ class Bench:
         self._judge.warm_up()
 
     @property
-    def forks(self) -> bool:
+    def can_fork_torch(self) -> bool:
         """Whether the nursery forks torch workers: on a GPU, or with one thread. With several
         threads on a CPU, OpenMP binds them to cores when torch is imported, and each process needs
         other cores."""
@@ -190,84 +204,90 @@ class Bench:
     @property
     def nursery(self) -> Nursery:
         """The process that forks workers with torch already imported."""
-        if self._nursery is None and EARLY and self.device == "cuda":
-            self._nursery = EARLY[0]
+        if self._nursery is None and EARLY_NURSERY and self.device == "cuda":
+            self._nursery = EARLY_NURSERY[0]
         if self._nursery is None:
-            cores = timed_cores(self.threads) if self.device == "cpu" else ""
-            self._nursery = Nursery({**passed_on(), **thread_environment(self.threads, cores)})
+            cores = choose_cores(self.threads) if self.device == "cpu" else ""
+            self._nursery = Nursery({**inherited_environment(), **thread_environment(self.threads, cores)})
         return self._nursery
 
-    def examine(self, check: str, limit_s: float) -> Generator[Tick, None, Examined]:
+    def check_environment(self, check: str, limit_s: float) -> Generator[Tick, None, EnvironmentFinding]:
         """Run one environment check in the judge's process. Raises LoopError if it dies."""
-        request = Examine(check, cores(), self.device)
+        request = CheckEnvironment(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
-    def judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
+    def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
         """Send a request to the judge and return its reply. Starts the judge if necessary."""
-        return (yield from self._judge.judge(self._begin, request, limit_s, note))
+        return (yield from self._judge.ask_about(self._target_request, request, limit_s, note))
 
     @property
-    def _begin(self) -> Begin:
+    def _target_request(self) -> SetTarget:
         """The request that makes the judge learn this target or component."""
-        return terms_of_judge(self.target, self._part, self.folder)
+        return make_target_request(self.target, self._component, self.folder)
 
-    def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
+    def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
         """Measure the times of empty calls, once. `again`: measure again and keep the minimum."""
-        if self._floors is None or again:
+        if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
-                floors = yield from measure_floors(worker, self.device, START_LIMIT_S)
-            self._floors = self._floors.at_most(floors) if self._floors else floors
+                floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
+            self._floors = self._floors.minimum_with(floors) if self._floors else floors
         return self._floors
 
-    def lag(self) -> Generator[Tick, None, float]:
+    def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
         """Seconds by which the judge's clock exceeds the GPU's for a sample now; 0.0 without
         GPU."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
-            return (yield from lag_of(worker, START_LIMIT_S))
+            return (yield from measure_lag_s(worker, START_LIMIT_S))
         return 0.0
 
-    def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
+    def add_torch_floor(self, worker: Worker) -> Generator[Tick, None, Floors]:
         """Add the floor of an empty PyTorch call, measured in a worker that has imported torch."""
-        floors = yield from self.floors()
-        torch_s = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
-        self._floors = floors.at_most(Floors(floors.order_s, {"torch": torch_s}))
+        floors = yield from self.measure_floors()
+        torch_s = yield from time_empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
+        self._floors = floors.minimum_with(Floors(floors.order_s, {"torch": torch_s}))
         return self._floors
 
-    def call(self, workload: Workload, reader: str, *, wide: bool = False, layout: Layout = "contiguous") -> Call:
+    def make_call(
+        self, workload: Workload, output_owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
+    ) -> Call:
         """Make the call of a workload. Its files lie in the scratch folder. `reader`: name of the
         side, used for its output file. `wide`: give input files room for more windows, so that each
         timed call reads other values."""
-        owner = "".join(c if c.isalnum() else "_" for c in reader)
+        owner = "".join(c if c.isalnum() else "_" for c in output_owner)
         call = make_call(self.target, workload, str(self.scratch), owner, layout)
-        if self.target.generator is not None or finds_outputs(self.target.signature):
-            known = self._judge.knows(self._begin, call.key)
+        if self.target.generator is not None or has_unknown_outputs(self.target.signature):
+            known = self._judge.find_answered(self._target_request, call.key)
             if known is None:
                 return call
             path = call.output.path
             parts = tuple(part.replace(path=path) for part in known[1].parts)
             return known[1].replace(output=known[1].output.replace(path=path), parts=parts)
-        if not wide:
+        if not with_windows:
             return call
-        return widen_call(call, input_fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
+        return add_windows(
+            call, input_fills(self.target, workload), f"{self._secret} {workload.seed}", self.device
+        )
 
-    def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
+    def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline."""
         if name == BASELINE:
             return self._baseline()
-        variant = self.emulations([name])[name] if emulated else self.target.variants[name]
+        variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
         terms: Terms
         environment = {}
         if isinstance(variant, PythonVariant):
-            terms = function_terms(self.target, f"{variant.module}:{variant.function}")
+            terms = make_function_terms(self.target, f"{variant.module}:{variant.function}")
             terms = terms.replace(passes_outputs=variant.passing == "passed")
             if build:
                 terms = terms.replace(folder=build.library)
-                environment = {folder: str(self.scratch / build.build_id / folder) for folder in MADE_AT_RUN}
+                environment = {
+                    folder: str(self.scratch / build.build_id / folder) for folder in JIT_CACHE_VARIABLES
+                }
         elif isinstance(variant, CAbiVariant):
             built = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *built)
             if emulated and self.sanitize:
-                environment = program.environment(variant.build.compiler)
+                environment = program.sanitizer_environment(variant.build.compiler)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
@@ -286,71 +306,80 @@ class Bench:
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
             }
             python = UNDER_COMPILE
-        terms = function_terms(self.target, python)
+        terms = make_function_terms(self.target, python)
         return Side(BASELINE, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
 
-    def open(self, side: Side, under: Sequence[str] = ()) -> Worker:
+    def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
-        `under`: command line of a tool that starts the worker, such as a profiler."""
+        `tool`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
-        environment = {**({} if side.emulated else memory_bounds(self.device)), **side.environment}
-        forked = self.forks and isinstance(side.terms, FunctionTerms) and not under
+        environment = {**({} if side.emulated else memory_limit(self.device)), **side.environment}
+        forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
         nursery = self.nursery if forked else None
-        worker = Worker(threads, environment=environment, under=under, nursery=nursery)
-        worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slow, side.mistake))
+        worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
+        worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slowdown_share, side.mistake))
         return worker
 
-    def expect(
-        self, workload: Workload, *, wide: bool = False, twice: bool = False, layout: Layout = "contiguous"
+    def prepare_answer(
+        self,
+        workload: Workload,
+        *,
+        with_windows: bool = False,
+        is_run_twice: bool = False,
+        layout: Layout = "contiguous",
     ) -> Generator[Tick, None, None]:
         """Have the judge write the workload's inputs and compute the reference, unless both exist.
         `twice`: compute the reference twice and compare, to detect randomness. Raises LoopError if
         the reference cannot be trusted, or at once if memory is too small."""
-        request = self._expectation(workload, wide=wide, layout=layout)
-        known = self._judge.knows(self._begin, request.call.key)
+        request = self._answer_request(workload, with_windows=with_windows, layout=layout)
+        known = self._judge.find_answered(self._target_request, request.call.key)
         if known is not None and known[0] == request:
             return
-        more = {"twice": twice, "needed": check_memory(self.target, workload)}
+        more = {"is_run_twice": is_run_twice, "reference_bytes": require_memory(self.target, workload)}
         begun = time.monotonic()
-        reply = yield from self.judge(request.replace(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
-        self.took[workload.name] = time.monotonic() - begun
-        if reply.unjudged:
-            raise Unjudged(f"{reply.unjudged} on {workload.name}", UNJUDGED_HINT)
+        reply = yield from self.ask_judge(request.replace(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
+        self.reference_s[workload.name] = time.monotonic() - begun
+        if reply.unjudged_reason:
+            raise Unjudged(f"{reply.unjudged_reason} on {workload.name}", UNJUDGED_HINT)
         if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
         self.notes |= dict.fromkeys(reply.notes)
-        if reply.zeros_pass and layout == "contiguous":  # Other layouts have other input values.
-            self.zeros_pass[workload.name] = None
-        self._judge.known[request.call.key] = request, reply.call or request.call
+        if reply.passes_zeros and layout == "contiguous":  # Other layouts have other input values.
+            self.workloads_passing_zeros[workload.name] = None
+        self._judge.answered_calls[request.call.key] = request, reply.call or request.call
 
-    def _expectation(self, workload: Workload, *, wide: bool, layout: Layout = "contiguous") -> Expect:
+    def _answer_request(
+        self, workload: Workload, *, with_windows: bool, layout: Layout = "contiguous"
+    ) -> PrepareAnswer:
         """Build the judge's request for a workload's inputs and reference."""
         call = make_call(self.target, workload, str(self.scratch), "judge", layout)
-        return expectation(self.target, workload, call, self._secret, self.device, wide=wide)
+        return make_answer_request(
+            self.target, workload, call, self._secret, self.device, with_windows=with_windows
+        )
 
-    def look(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
+    def find_blind_spots(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge what the inputs so far could not show. `small`: workload on which the judge
         also tests which inputs the reference reads; None: skip that."""
-        pair = under_two_seeds(small) if small else ()
-        calls = tuple(self._expectation(workload, wide=False) for workload in pair)
-        looked = yield from self.judge(Look(calls), JUDGE_LIMIT_S, "what the inputs can show")
+        pair = reseed_twice(small) if small else ()
+        calls = tuple(self._answer_request(workload, with_windows=False) for workload in pair)
+        looked = yield from self.ask_judge(FindBlindSpots(calls), JUDGE_LIMIT_S, "what the inputs can show")
         for workload in pair:
             self._remove_files(workload)
         return looked
 
     def _remove_files(self, workload: Workload) -> None:
         """Delete the files of a workload's tensors."""
-        for path in self.scratch.glob(f"{file_name(workload)}-*"):
+        for path in self.scratch.glob(f"{file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
-    def discard(self, workload: Workload) -> Generator[Tick, None, None]:
+    def discard_answer(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make the judge forget a workload's answer, and delete the workload's files."""
-        for layout in VALUED:
-            key = self.call(workload, "judge", layout=layout).key
-            if self._judge.knows(self._begin, key):
-                del self._judge.known[key]
-                yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
+        for layout in LAYOUTS_WITH_OWN_VALUES:
+            key = self.make_call(workload, "judge", layout=layout).key
+            if self._judge.find_answered(self._target_request, key):
+                del self._judge.answered_calls[key]
+                yield from self.ask_judge(DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)
 
     @property
@@ -369,11 +398,11 @@ class Bench:
         memory = self.sensors.memory() if self.sensors else None
         return memory[0] if memory else 0
 
-    def sense(self) -> DeviceReading | None:
+    def read_sensors(self) -> DeviceReading | None:
         """Read the GPU's sensors now; None on a CPU or without NVML."""
         return self.sensors.read() if self.sensors else None
 
-    def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
+    def compiled_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that a compiler has to build, for this machine's GPU."""
         return {
             name: self.target.compiled_variant(name, self.architecture)
@@ -381,13 +410,13 @@ class Bench:
             if isinstance(self.target.variants[name], CAbiVariant)
         }
 
-    def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
+    def emulated_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that the emulator can run, with their emulator build."""
         variants = {
             name: self.target.emulated_variant(name) for name in names if name in self.target.emulated_variants
         }
         if self.sanitize:
-            return {name: program.sanitized_build(variant) for name, variant in variants.items()}
+            return {name: program.add_sanitizer_flags(variant) for name, variant in variants.items()}
         return variants
 
     @property
@@ -398,7 +427,7 @@ class Bench:
             facts_of_present_gpu(self.target.devices, first.capability, first.name, first.facts) if first else None
         )
 
-    def gpu_for(self, architecture: str) -> DeviceFacts | None:
+    def gpu_of_architecture(self, architecture: str) -> DeviceFacts | None:
         """Facts of a GPU of this architecture, here or in the manifest; None if unknown."""
         first = gpus().first
         here = first is not None and first.architecture == architecture
@@ -411,7 +440,7 @@ class Bench:
         return f"sm_{capability.replace('.', '')}" if capability else next(iter(self.target.devices), "sm_89")
 
 
-def new_scratch() -> Path:
+def make_scratch_folder() -> Path:
     """Make a folder for tensors, named by our process id. Removes folders of dead processes."""
     root = Path(tempfile.gettempdir())
     for left in root.glob(f"{SCRATCH}*-*"):
@@ -421,7 +450,7 @@ def new_scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
 
 
-def check_memory(target: Target, workload: Workload) -> float:
+def require_memory(target: Target, workload: Workload) -> float:
     """Bytes that the reference of a workload needs; 0 if the manifest gives no formula. Raises
     LoopError if less memory is free."""
     if target.memory is None:
@@ -446,30 +475,30 @@ class KeptWorker:
         alone = bench.device == "cuda" or side.threads is not None
         self.bench, self.side = bench, side if alone else replace(side, threads=cores())
         self._worker: Worker | None = None
-        self._loaded = False
-        self.fresh = True
+        self._is_loaded = False
+        self.is_new_process = True
         """True until its process has answered a request."""
-        self._no_use: Refusal | None = None
+        self._load_refusal: Refusal | None = None
 
     def start(self) -> Worker:
         """Start the worker if none runs. It loads the side in the background."""
         if self._worker is None:
-            self._worker, self._loaded, self.fresh = self.bench.open(self.side), False, True
+            self._worker, self._is_loaded, self.is_new_process = self.bench.start_worker(self.side), False, True
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
         """Return the worker with its side loaded. Raises WorkerLost or Refusal."""
-        if self._no_use is not None:
-            raise self._no_use
+        if self._load_refusal is not None:
+            raise self._load_refusal
         worker = self.start()
-        if not self._loaded:
+        if not self._is_loaded:
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
             except (Refusal, WorkerLost) as error:
-                self._no_use = error if isinstance(error, Refusal) else None
+                self._load_refusal = error if isinstance(error, Refusal) else None
                 self.close()
                 raise
-            self._loaded = True
+            self._is_loaded = True
         return worker
 
     def ask(
@@ -478,7 +507,7 @@ class KeptWorker:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
-        begun, fresh = time.monotonic(), self.fresh
+        begun, fresh = time.monotonic(), self.is_new_process
         limit_s = max(limit_s, first_call_s) if fresh else limit_s
         try:
             reply = yield from worker.ask(request, limit_s=limit_s, note=note)
@@ -486,11 +515,11 @@ class KeptWorker:
             self.close()
             if lost.kind == "hung" and fresh and first_call_s:
                 self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
-                raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
+                raise WorkerLost("hung", FIRST_CALL_HUNG.format(limit_s), lost.errors, lost.cause) from lost
             raise
         if fresh:
-            seconds, self.fresh = time.monotonic() - begun, False
-            self.bench.slowest_first_s = max(self.bench.slowest_first_s, seconds)
+            seconds, self.is_new_process = time.monotonic() - begun, False
+            self.bench.slowest_first_call_s = max(self.bench.slowest_first_call_s, seconds)
             self.bench.first_calls_s += seconds
         return reply
 
@@ -508,7 +537,7 @@ class KeptWorker:
 
 CONTEXT_BYTES = 512 * 2**20
 """GPU memory of a process without tensors: code, stacks and libraries."""
-COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
+TENSOR_COPIES = {"c_abi": (3, 1), "python": (2, 2), "command": (0, 0)}
 """Kind of variant to (copies of inputs, copies of outputs) in device memory. Rotated inputs need
 their originals, and a graph needs outputs of its own. A command manages its own memory."""
 
@@ -517,19 +546,24 @@ class Fitting(NamedTuple):
     """Workloads that fit into memory, and a sentence for each that does not."""
 
     workloads: tuple[Workload, ...]
-    left_out: tuple[str, ...]
+    exclusions: tuple[str, ...]
     """One sentence for each workload without room."""
 
-    def said_after(self, message: str) -> str:
+    def extend_message(self, message: str) -> str:
         """A step's message, extended by the workloads that were left out."""
-        if not self.left_out:
+        if not self.exclusions:
             return message
-        more = f", and {len(self.left_out) - 1} more" if len(self.left_out) > 1 else ""
-        return f"{message or 'nothing has room'}; left out: {self.left_out[0]}{more}"
+        more = f", and {len(self.exclusions) - 1} more" if len(self.exclusions) > 1 else ""
+        return f"{message or 'nothing has room'}; left out: {self.exclusions[0]}{more}"
 
 
-def fitting_workloads(
-    bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
+def fit_workloads(
+    bench: Bench,
+    workloads: Sequence[Workload],
+    sides: Sequence[Side],
+    *,
+    with_windows: bool = False,
+    one_at_a_time: bool = False,
 ) -> Fitting:
     """Select the workloads whose tensors fit into free device memory for all sides (lower bound).
     Returns all workloads if the free memory is unknown. `wide`: inputs have room for other windows,
@@ -541,12 +575,12 @@ def fitting_workloads(
     often = Counter(side.name for side in sides).items()
     names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
     for workload in workloads:
-        call, sizes = bench.call(workload, "x", wide=wide), []
+        call, sizes = bench.make_call(workload, "x", with_windows=with_windows), []
         inputs = sum(tensor.pool_nbytes for tensor in call.inputs)
-        for copies, results in (COPIES[side.kind] for side in sides if is_supported(side, workload)):
+        for copies, results in (TENSOR_COPIES[side.kind] for side in sides if is_supported(side, workload)):
             context = CONTEXT_BYTES if copies else 0
             sizes.append(copies * inputs + results * call.output.nbytes + context)
-        size = max(sizes, default=0) if apart else sum(sizes)
+        size = max(sizes, default=0) if one_at_a_time else sum(sizes)
         if size <= free:
             room.append(workload)
             continue

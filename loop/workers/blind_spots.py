@@ -11,11 +11,11 @@ from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import Function, bytes_of, make_instance, same_bits
 from loop.model.measurement import InputWeaknesses, Shown
 from loop.model.signature import Attribute
-from loop.workers.asking import Asking, Inputs
-from loop.workers.judge_messages import Look
+from loop.workers.asking import Inputs, TargetFunctions
+from loop.workers.judge_messages import FindBlindSpots
 
-AS_WITH = " (as with "
-SAMPLE = 1 << 16
+EXAMPLE_PREFIX = " (as with "
+SAMPLED_ELEMENTS = 1 << 16
 """Elements of an input to examine first; the rest only if the sample shows no negative value."""
 
 
@@ -23,61 +23,67 @@ class DrawnInputs:
     """Statistics of all inputs drawn so far, over all workloads and seeds."""
 
     def __init__(self) -> None:
-        self.samples: dict[tuple[str, str], dict[str, bytes]] = {}
+        self.sample_digests: dict[tuple[str, str], dict[str, bytes]] = {}
         """(input, workload) to a digest of sampled elements for each call key."""
-        self.varied: set[str] = set()
+        self.varied_inputs: set[str] = set()
         """Inputs with at least two different values in one call."""
-        self.negative: set[str] = set()
+        self.negative_inputs: set[str] = set()
         """Inputs with a negative value. Integer inputs count too, because they need none."""
-        self.finite = True
+        self.all_finite = True
 
-    def note(self, inputs: Inputs) -> None:
+    def record(self, inputs: Inputs) -> None:
         """Record the inputs of one call."""
         for file, tensor in zip(inputs.call.inputs, inputs.tensors, strict=True):
             if not tensor.numel():
                 continue
             flat = tensor.detach().reshape(-1)
-            sample = flat[:: -(-flat.numel() // SAMPLE)]
+            sample = flat[:: -(-flat.numel() // SAMPLED_ELEMENTS)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
-            self.samples.setdefault((file.name, inputs.call.key.rpartition(" #")[0]), {})[inputs.call.key] = digest
-            self.finite = self.finite and bool(sample.float().isfinite().all())
+            self.sample_digests.setdefault((file.name, inputs.call.key.rpartition(" #")[0]), {})[
+                inputs.call.key
+            ] = digest
+            self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
             for part in (sample, flat):
-                if file.name not in self.varied and _varies(part):
-                    self.varied.add(file.name)
-                if file.name not in self.negative and (not part.is_floating_point() or (part.float() < 0).any()):
-                    self.negative.add(file.name)
+                if file.name not in self.varied_inputs and _has_two_values(part):
+                    self.varied_inputs.add(file.name)
+                if file.name not in self.negative_inputs and (
+                    not part.is_floating_point() or (part.float() < 0).any()
+                ):
+                    self.negative_inputs.add(file.name)
 
-    def looked(self) -> InputWeaknesses:
+    def summarise(self) -> InputWeaknesses:
         """Summarise which inputs vary, change with the seed, or become negative."""
-        shown: dict[str, set[Shown]] = {name: set() for name, _ in self.samples}
-        for (name, _), digests in self.samples.items():
+        shown: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
+        for (name, _), digests in self.sample_digests.items():
             if len(digests) > 1:
                 shown[name].add("fixed" if len(set(digests.values())) == 1 else "moves")
         for name, words in shown.items():
-            words |= {"varies"} if name in self.varied else set()
-            words |= {"negative"} if name in self.negative else set()
+            words |= {"varies"} if name in self.varied_inputs else set()
+            words |= {"negative"} if name in self.negative_inputs else set()
         return InputWeaknesses(
-            shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.finite
+            shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.all_finite
         )
 
 
-def _varies(tensor: Tensor) -> bool:
+def _has_two_values(tensor: Tensor) -> bool:
     """Whether a flat tensor has two different values."""
     return bool((tensor != tensor[0]).any())
 
 
-def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> InputWeaknesses:
+def find_blind_spots(
+    asking: TargetFunctions, reference: Function, drawn: DrawnInputs, request: FindBlindSpots
+) -> InputWeaknesses:
     """Report what inputs cannot show; if `request` has calls, also unread inputs."""
-    looked = drawn.looked()
+    looked = drawn.summarise()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
-        if request.calls:
-            inputs, other = (asking.inputs(call) for call in request.calls)
-            return _with_reads(looked, asking, reference, inputs, other.tensors)
+        if request.pair:
+            inputs, other = (asking.make_inputs(call) for call in request.pair)
+            return _add_unread_inputs(looked, asking, reference, inputs, other.tensors)
     return looked
 
 
-def _with_reads(
-    looked: InputWeaknesses, asking: Asking, reference: Function, inputs: Inputs, others: Sequence[Tensor]
+def _add_unread_inputs(
+    looked: InputWeaknesses, asking: TargetFunctions, reference: Function, inputs: Inputs, others: Sequence[Tensor]
 ) -> InputWeaknesses:
     """Change one input or attribute at a time; report those that change no output of the reference.
     Also reports outputs that nothing changes, and weights that are still all 0 or all 1. `others`:
@@ -85,7 +91,7 @@ def _with_reads(
     call, tensors, moved = inputs.call, inputs.tensors, set[str]()
 
     def outputs(values: list[Tensor], changed: Call, *, exact: bool) -> dict[str, Tensor]:
-        results, _ = asking.outputs("reference", reference, values, changed, exact=exact)
+        results, _ = asking.compute_outputs("reference", reference, values, changed, exact=exact)
         return {name: output.clone() for name, output in results.items()}
 
     try:
@@ -105,19 +111,19 @@ def _with_reads(
 
     read: dict[str, bool | None] = {}
     for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
-        if (changed := _changed(tensor, others[n])) is not None:
+        if (changed := _change_input(tensor, others[n])) is not None:
             read[file.name] = reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
     ignored = []  # Attributes whose other values change no output.
     for name in call.attributes:
-        values = other_values(call.attributes[name], asking.signature.attributes[name])
+        values = alternative_values(call.attributes[name], asking.signature.attributes[name])
         calls = [call.replace(attributes={**call.attributes, name: value}) for _, value in values]
         answers = [reads(tensors, changed) for changed in calls]
         ignored += [name] if False in answers and True not in answers else []
     initial = []  # Weights that are all 1 or all 0.
-    module = make_instance(reference, asking.arguments, call.seed) if asking.is_class else None
+    module = make_instance(reference, asking.arguments, call.seed) if asking.are_classes else None
     for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
         flat = weight.reshape(-1)
-        if flat.is_floating_point() and len(flat) and not _varies(flat) and float(flat[0]) in (0.0, 1.0):
+        if flat.is_floating_point() and len(flat) and not _has_two_values(flat) and float(flat[0]) in (0.0, 1.0):
             initial.append(name)
     tried = any(answer is not None for answer in read.values())
     unmoved = [name for name in right if tried and name not in moved]
@@ -127,7 +133,7 @@ def _with_reads(
     return looked.model_copy(update=changes)
 
 
-def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
+def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
     """New values for an input: the other seed's, or modified ones; None if there are none."""
     if not tensor.numel() or tensor.shape != other.shape:
         return None
@@ -141,7 +147,7 @@ def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
     return None if same_bits(rolled, tensor) else rolled
 
 
-def other_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
+def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
     """Yield (words, value) of an attribute's alternatives: choices, default, neutral values."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
@@ -152,4 +158,4 @@ def other_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Valu
     for number in dict.fromkeys((default, 0, 1, -1, 1 << 30, None)):
         other = number if number is None or isinstance(value, int) else float(number)
         if other != value:
-            yield f"were ignored{AS_WITH}{'none' if other is None else f'{other:.3g}'})", other
+            yield f"were ignored{EXAMPLE_PREFIX}{'none' if other is None else f'{other:.3g}'})", other

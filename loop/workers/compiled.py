@@ -10,22 +10,22 @@ import torch._dynamo
 
 from loop.calls import torch_side
 
-LIMIT = 256
+MAX_COMPILED_SHAPES = 256
 """Shapes for which one function is compiled. Beyond it this raises, where torch would run eager."""
-NAMES = ("cache_size_limit", "recompile_limit"), ("fail_on_cache_limit_hit", "fail_on_recompile_limit_hit")
+SETTING_NAMES = ("cache_size_limit", "recompile_limit"), ("fail_on_cache_limit_hit", "fail_on_recompile_limit_hit")
 """Names of the two settings, old and new, in torch._dynamo.config."""
-for names, value in zip(NAMES, (LIMIT, True), strict=True):
+for names, value in zip(SETTING_NAMES, (MAX_COMPILED_SHAPES, True), strict=True):
     for name in names:
         if hasattr(torch._dynamo.config, name):
             setattr(torch._dynamo.config, name, value)
 
 
-def under_compile(target: Any) -> Any:
+def compile_function(function: Any) -> Any:
     """Wrap a function in `torch.compile`; for a class, wrap the `forward` of its instances."""
-    if not inspect.isclass(target):
-        return torch.compile(target, dynamic=False)
+    if not inspect.isclass(function):
+        return torch.compile(function, dynamic=False)
 
-    class UnderCompile(target):  # type: ignore[misc]
+    class UnderCompile(function):  # type: ignore[misc]
         @functools.cached_property
         def compiled_forward(self) -> Any:
             return torch.compile(super().forward, dynamic=False)
@@ -36,4 +36,4 @@ def under_compile(target: Any) -> Any:
     return UnderCompile
 
 
-baseline = under_compile(torch_side.find_function(os.environ["LOOP_COMPILES"]))
+baseline = compile_function(torch_side.find_function(os.environ["LOOP_COMPILES"]))

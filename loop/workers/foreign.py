@@ -13,9 +13,9 @@ from loop.calls import torch_side
 from loop.calls.call import Refused
 
 Function = Callable[..., Any]
-WHOLE = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
+INTEGER_RANGES = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 """Range of random integers for each type; other types get -1024 to 1023."""
-NARROW = ("float8_e4m3fn", "float8_e5m2")
+FLOAT8_TYPES = ("float8_e4m3fn", "float8_e5m2")
 
 
 class ForeignBuffer(NamedTuple):
@@ -24,39 +24,39 @@ class ForeignBuffer(NamedTuple):
     shape: tuple[int, ...]
     dtype: torch.dtype
 
-    def filled(self, device: Any, *, exact: bool) -> Tensor:
+    def allocate(self, device: Any, *, exact: bool) -> Tensor:
         """Allocate the buffer; `exact`: a floating-point buffer becomes float64."""
         dtype = torch.float64 if exact and self.dtype.is_floating_point else self.dtype
         return torch.empty(self.shape, dtype=dtype, device=device)
 
 
-def without_buffers(generate: Function, places: Sequence[int]) -> Function:
+def replace_buffers(generate: Function, positions: Sequence[int]) -> Function:
     """Wrap a generator: tensors at these places of its tuple become placeholders."""
 
     @functools.wraps(generate)
     def generated(**keywords: Any) -> Any:
         data = generate(**keywords)
-        if not places:
+        if not positions:
             return data  # `tuple` would split a single tensor.
-        return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data))
+        return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in positions else t for n, t in enumerate(data))
 
     return generated
 
 
-def within_seeds(generate: Function, end: int) -> Function:
+def limit_seeds(generate: Function, seed_limit: int) -> Function:
     """Wrap a generator: reduce the seed modulo `end`, as the task's own seeds are small. Some
     generators draw values around the seed. Near 1e9, all float32 values are equal within any
     tolerance."""
 
     @functools.wraps(generate)
     def generated(**keywords: Any) -> Any:
-        seed = {"seed": keywords["seed"] % end} if "seed" in keywords else {}
+        seed = {"seed": keywords["seed"] % seed_limit} if "seed" in keywords else {}
         return generate(**keywords | seed)
 
     return generated
 
 
-def with_buffers(function: Function) -> Function:
+def allocate_buffers(function: Function) -> Function:
     """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs
     are float64.
 
@@ -72,7 +72,7 @@ def with_buffers(function: Function) -> Function:
             return function(data, *more)
         tensors = [item for item in items if isinstance(item, Tensor)]
         exact, device = any(t.dtype == torch.float64 for t in tensors), tensors[0].device if tensors else "cpu"
-        filled = (t.filled(device, exact=exact) if isinstance(t, ForeignBuffer) else t for t in items)
+        filled = (t.allocate(device, exact=exact) if isinstance(t, ForeignBuffer) else t for t in items)
         result = function(tuple(filled), *more)
         if exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result
@@ -82,7 +82,7 @@ def with_buffers(function: Function) -> Function:
     return called
 
 
-def of_axes(generate: Function, order: Sequence[str]) -> Function:
+def adapt_axes_generator(generate: Function, order: Sequence[str]) -> Function:
     """Wrap a SOL-ExecBench generator (axes and scalars in one dict); returns inputs in `order`."""
 
     def generated(device: Any, **axes_and_scalars: Any) -> Any:
@@ -92,28 +92,30 @@ def of_axes(generate: Function, order: Sequence[str]) -> Function:
     return generated
 
 
-def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]) -> Function:
+def make_random_generator(
+    specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]
+) -> Function:
     """Make a generator of random inputs. `specs`: name to (axes, element type), axes None for a
     scalar. `sizes`: sizes of axes that are not keywords."""
 
     def generated(device: Any, **keywords: Any) -> dict[str, Any]:
-        known, values = _sizes(sizes, keywords), dict[str, Any]()
+        known, values = _resolve_sizes(sizes, keywords), dict[str, Any]()
         for name, (axes, dtype) in specs.items():
             kind: torch.dtype = getattr(torch, dtype)
             if axes is None:
                 values[name] = keywords[name]
             elif kind.is_floating_point:
                 drawn = torch.randn([known[axis] for axis in axes], device=device)
-                values[name] = (drawn.clamp(-2, 2) if dtype in NARROW else drawn).to(kind)
+                values[name] = (drawn.clamp(-2, 2) if dtype in FLOAT8_TYPES else drawn).to(kind)
             else:
-                low, high = WHOLE.get(dtype, (-1024, 1024))
+                low, high = INTEGER_RANGES.get(dtype, (-1024, 1024))
                 values[name] = torch.randint(low, high, [known[axis] for axis in axes], device=device).to(kind)
         return values
 
     return generated
 
 
-def _sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
+def _resolve_sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
     """Resolve the size of every axis: a keyword, a constant, or a formula of earlier axes."""
     known = {name: value for name, value in keywords.items() if isinstance(value, int)}
     known |= {name: size for name, size in sizes.items() if isinstance(size, int)}
@@ -123,7 +125,7 @@ def _sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[
     return known
 
 
-def as_returning(
+def return_outputs(
     function: Function,
     inputs: Mapping[str, Sequence[str] | None],
     outputs: Mapping[str, tuple[Sequence[str], str]],
@@ -137,7 +139,7 @@ def as_returning(
         for name, axes in inputs.items():
             if axes is not None:
                 shapes |= zip(axes, arguments[name].shape, strict=True)
-        known = _sizes(sizes, {**arguments, **shapes})
+        known = _resolve_sizes(sizes, {**arguments, **shapes})
         device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
         allocated = [
             torch.empty([known[axis] for axis in axes], dtype=getattr(torch, dtype), device=device)
@@ -149,7 +151,7 @@ def as_returning(
     return called
 
 
-def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
+def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
     """Wrap a function so that it takes inputs by position, whatever its parameter names are.
     `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
     wrapper returns tensors in the order of `outputs`."""
@@ -172,7 +174,7 @@ def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str,
     return called
 
 
-def from_file(path: Path, name: str) -> Function:
+def import_function(path: Path, name: str) -> Function:
     """Import a function from a file; its folder is searched for modules. Refused if missing."""
     module = torch_side.import_file(str(path))
     if not hasattr(module, name):

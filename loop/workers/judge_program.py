@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loop.base.processes import keep_freed_memory
 from loop.calls.own_modules import search_folder
 from loop.workers import judge_messages
-from loop.workers.messages import Request, answer, serve
+from loop.workers.messages import Request, answer_request, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
@@ -23,23 +23,27 @@ def main(arguments: Sequence[str]) -> None:
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
 
-    def begin(request: judge_messages.Begin) -> None:
+    def begin(request: judge_messages.SetTarget) -> None:
         nonlocal judge
         from loop.workers.judge import Judge
 
         search_folder(request.folder)
         judge = Judge(request)
 
-    def examine(request: judge_messages.Examine) -> object:
+    def examine(request: judge_messages.CheckEnvironment) -> object:
         from loop.workers import environment
 
-        return environment.check(request)
+        return environment.run_check(request)
 
     def ask(request: Request[Any]) -> object:
-        return judge.answer(request)
+        return judge.reply_to(request)
 
-    asked = dict.fromkeys(judge_messages.OF_A_TARGET, ask)
-    serve({judge_messages.Begin: begin, judge_messages.Examine: examine, **asked}, int(arguments[0]), answer)
+    asked = dict.fromkeys(judge_messages.TARGET_REQUESTS, ask)
+    serve(
+        {judge_messages.SetTarget: begin, judge_messages.CheckEnvironment: examine, **asked},
+        int(arguments[0]),
+        answer_request,
+    )
 
 
 if __name__ == "__main__":

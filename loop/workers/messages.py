@@ -17,7 +17,7 @@ from loop.calls.own_modules import FOLDERS
 from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout
 
-LONGEST = 1000
+MAX_ERROR_CHARACTERS = 1000
 """Longest error message in characters: an exception may print a whole tensor."""
 R = TypeVar("R")
 
@@ -31,7 +31,7 @@ class Request(Plain, Generic[R]):
         return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
-class No(Plain):
+class RefusalReply(Plain):
     """A reply that refuses the request."""
 
     message: str
@@ -64,15 +64,15 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
             replies.flush()
 
 
-def answer(answers: Answers, request: Request[Any]) -> object:
+def answer_request(answers: Answers, request: Request[Any]) -> object:
     """Answer one request; a refusal or an exception becomes a `No`."""
     try:
         return answers[type(request)](request)
     except Refused as error:
-        return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
+        return RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
     except Exception as error:
         declined = isinstance(error, NotImplementedError)  # Equivalent to the error number of a C kernel.
-        return No(describe_error(error), "declined" if declined else "raised", type(error).__name__)
+        return RefusalReply(describe_error(error), "declined" if declined else "raised", type(error).__name__)
 
 
 def describe_error(error: Exception) -> str:
@@ -80,7 +80,7 @@ def describe_error(error: Exception) -> str:
     folders = FOLDERS or [sys.path[0] or os.curdir]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
-    text = str(error)[:LONGEST].strip().splitlines()
+    text = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
     place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
     return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
 
@@ -97,7 +97,7 @@ def request_line(request: Request[Any]) -> str:
 
 def reply_line(reply: object) -> str:
     """Encode a reply as one JSON line. The writer replaces invalid Unicode."""
-    refused = isinstance(reply, No)
+    refused = isinstance(reply, RefusalReply)
     fields = {"status": "refused" if refused else "ok", **(vars(reply) if refused else {"reply": reply})}
     return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
 
@@ -113,7 +113,7 @@ def read_reply(line: bytes, kind: Any) -> Any:
     message = json.loads(line)
     status = message.pop("status", None) if isinstance(message, dict) else None
     if status == "refused":
-        return read_typed(No, message)
+        return read_typed(RefusalReply, message)
     if status != "ok" or message.keys() != {"reply"}:
         raise ValueError(f"unknown status {status!r:.100}")
     return read_typed(kind, message["reply"])
@@ -151,7 +151,7 @@ def read_typed(kind: Any, value: Any) -> Any:
 
 Mistake = dict[str, Any]
 """The mistake that a negative control makes, as terms of `loop.proving.prove`."""
-How = Literal["mark", "trace", "once"]
+ObserveMode = Literal["mark", "trace", "once"]
 """How to observe a call: `Observe` explains the words."""
 
 
@@ -162,39 +162,39 @@ class Load(Request[None]):
     folder: str
     threads: int
     device: Device
-    slow: float = 0.0
+    slowdown_share: float = 0.0
     """Slow each call down by this share of its time (positive control)."""
     mistake: Mistake | None = None
 
 
-class Turn(Plain):
+class CallRange(Plain):
     """Numbers of the first and last call of a check that gave one output."""
 
-    first: int
-    last: int
+    first_call: int
+    last_call: int
 
 
 class Computed(Plain):
     """Result of the calls of one check."""
 
-    outputs: tuple[str, ...]
+    output_files: tuple[str, ...]
     """Files of the distinct outputs."""
-    changed: tuple[str, ...]
+    changed_inputs: tuple[str, ...]
     """Inputs that the variant wrote to."""
-    writes: tuple[str, ...]
+    stray_writes: tuple[str, ...]
     """Out-of-bounds writes, a sentence each."""
-    broken: tuple[str, ...]
+    replaced_functions: tuple[str, ...]
     """Functions of the worker that the variant replaced."""
     digests: tuple[str, ...] = ()
-    reads: str = ""
+    stray_reads: str = ""
     """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
-    unwritten: bool = False
+    depends_on_prefill: bool = False
     """Whether the output depends on its memory's contents before the call."""
-    turns: tuple[Turn, ...] = ()
+    call_ranges: tuple[CallRange, ...] = ()
     """First and last call of each output."""
 
     @property
-    def flaky(self) -> bool:
+    def is_nondeterministic(self) -> bool:
         """Whether equal inputs gave different outputs."""
         return len(self.digests) > 1
 
@@ -204,8 +204,8 @@ class Compute(Request[Computed]):
 
     call: Call
     layout: Layout = "contiguous"
-    hurried: bool = False
-    once: bool = False
+    is_hurried: bool = False
+    may_run_once: bool = False
     """Whether one call is enough if it is slow."""
     mistake: Mistake | None = None
     """A mistake to inject into this check only; None for none."""
@@ -216,24 +216,24 @@ class StageCall(Request[int | None]):
     None if the system does not report it."""
 
     call: Call
-    size: int
+    shared_bytes: int
     """Bytes of shared memory."""
-    inputs: tuple[int, ...]
+    input_offsets: tuple[int, ...]
     """Byte offset of each input's values in shared memory."""
-    slots: tuple[int, ...]
+    output_offsets: tuple[int, ...]
     """Byte offset of the output of each call."""
-    window: tuple[int, ...]
+    window_starts: tuple[int, ...]
     """First element of the window in each input."""
-    turns: tuple[int, ...]
+    rotations: tuple[int, ...]
     """Bytes by which each input is rotated."""
 
 
-class Obey(Request[tuple[str, ...]]):
+class ObeyOrders(Request[tuple[str, ...]]):
     """Carry out the judge's orders until LEAVE. Reply: functions that the variant replaced."""
 
-    last: int
+    last_order: int
     """Number of the previous order."""
-    empty: str | None = None
+    empty_way: str | None = None
     """How to make empty calls; an empty string: orders without calls; None: use the staged call."""
 
 
@@ -244,7 +244,7 @@ class Unstage(Request[None]):
 class Kernel(Plain):
     """One kernel launch as torch's profiler recorded it."""
 
-    kernel: str
+    name: str
     us: float | None
     registers: int | None
 
@@ -255,19 +255,19 @@ class Observe(Request[tuple[Kernel, ...]]):
     `once`: a single call without guard zones."""
 
     call: Call
-    how: How
+    how: ObserveMode
 
 
-class Launched(Plain):
+class DryLaunches(Plain):
     """Kernel launches of a call, from a dry run."""
 
     launches: tuple[dict[str, Any], ...]
     """Records of the emulator: launches, and remarks on their configuration between them."""
-    declined: str
+    entry_error: str
     """Error message that the entry returned; empty for none."""
 
 
-class Launches(Request[Launched]):
+class ListLaunches(Request[DryLaunches]):
     """List the kernels that a call would launch, by a dry run of an emulated library. The process
     must load nothing else."""
 

@@ -22,14 +22,14 @@ from typing import IO, Any
 
 from loop.base.processes import Child, adopt_orphans, child_environment, die_with_parent, python_path
 
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
+PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
 """The judge uses every core between timings; its idle threads must not spin during one."""
 FORK_LIMIT_S = 60.0
 """Limit in seconds for a fork. The first one waits for torch's import."""
-REAPED_S = 1e-3
-LONGEST, MOST_HANDLES = 1 << 16, 16
-PAGE_BYTES, MOST_PAGES = 4096, 1 << 16
-ADOPTED_S = 10.0
+POLL_S = 1e-3
+MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
+PAGE_BYTES, MAX_PAGES = 4096, 1 << 16
+ADOPTION_LIMIT_S = 10.0
 
 
 class ForkedProcess:
@@ -57,13 +57,13 @@ class ForkedProcess:
         while (code := self.poll()) is None:
             if end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(REAPED_S)
+            time.sleep(POLL_S)
         return code
 
 
 THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables that limit the thread count of each runtime."""
-EARLY: list["Nursery"] = []
+EARLY_NURSERY: list["Nursery"] = []
 """At most one nursery, started before the target is known. A bench on a GPU uses it."""
 
 
@@ -74,27 +74,27 @@ class Nursery:
         self.environment = dict(environment)
         self._child: Child | None = None
         self._control: socket.socket | None = None
-        self._lost = sys.platform != "linux"
+        self._is_unusable = sys.platform != "linux"
 
     @classmethod
-    def early(cls) -> "Nursery":
+    def start_early(cls) -> "Nursery":
         """Start the shared nursery before the target is known, to import torch meanwhile."""
-        if not EARLY:
+        if not EARLY_NURSERY:
             threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
-            EARLY.append(cls(dict.fromkeys(THREADS, threads)))
-            EARLY[0].warm_up()
-        return EARLY[0]
+            EARLY_NURSERY.append(cls(dict.fromkeys(THREADS, threads)))
+            EARLY_NURSERY[0].warm_up()
+        return EARLY_NURSERY[0]
 
     def warm_up(self) -> None:
         """Start the process if it does not run; it imports torch in the background."""
-        if self._child is not None or self._lost:
+        if self._child is not None or self._is_unusable:
             return
         adopt_orphans()
         self._control, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far_end:
             self._child = Child(
                 [sys.executable, "-P", "-m", "loop.workers.nursery", str(far_end.fileno())],
-                env={"PYTHONPATH": python_path(), **PATIENT, **self.environment},
+                env={"PYTHONPATH": python_path(), **PASSIVE_WAITING, **self.environment},
                 pass_fds=[far_end.fileno()],
             )
 
@@ -111,7 +111,7 @@ class Nursery:
             socket.send_fds(self._control, [whole.encode()], list(handles))
             pid = int(self._control.recv(64) or b"0")
         if not pid:
-            self._lost = True
+            self._is_unusable = True
             self.close()
             raise ConnectionError("the nursery is lost")
         return pid
@@ -125,7 +125,7 @@ class Nursery:
         self._control = self._child = None
 
 
-class Forked(Child):
+class ForkedChild(Child):
     """A child forked by a nursery instead of started as a new interpreter."""
 
     def __init__(
@@ -155,9 +155,9 @@ class Forked(Child):
         return ForkedProcess(pid, output, errors)
 
 
-def number_descriptors(words: Sequence[str], handles: Sequence[int]) -> list[str]:
+def insert_descriptors(arguments: Sequence[str], handles: Sequence[int]) -> list[str]:
     """Replace each argument `@N` by the number of descriptor N."""
-    return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in words]
+    return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in arguments]
 
 
 def main() -> None:
@@ -172,7 +172,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     while True:
-        data, handles, _, _ = socket.recv_fds(control, LONGEST, MOST_HANDLES)
+        data, handles, _, _ = socket.recv_fds(control, MAX_ORDER_BYTES, MAX_HANDLES)
         if not data:
             return
         if os.fork() == 0:
@@ -184,7 +184,7 @@ def main() -> None:
         os._exit(0)
     order: dict[str, Any] = json.loads(data)
     try:  # From here on, share only the imported modules with the nursery.
-        end = time.monotonic() + ADOPTED_S
+        end = time.monotonic() + ADOPTION_LIMIT_S
         while os.getppid() != order["owner"]:
             if time.monotonic() > end:
                 raise TimeoutError("the session did not adopt it")
@@ -206,10 +206,10 @@ def main() -> None:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     private_anonymous = 0x22
-    libc.mmap(None, random.SystemRandom().randrange(1, MOST_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
+    libc.mmap(None, random.SystemRandom().randrange(1, MAX_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
-    programs[order["module"]](number_descriptors(order["arguments"], handles[3:]))
+    programs[order["module"]](insert_descriptors(order["arguments"], handles[3:]))
 
 
 if __name__ == "__main__":

@@ -29,44 +29,49 @@ from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
-from loop.workers.messages import No, Request, read_reply, request_line
-from loop.workers.nursery import THREADS, Forked, Nursery, number_descriptors
+from loop.workers.messages import RefusalReply, Request, read_reply, request_line
+from loop.workers.nursery import THREADS, ForkedChild, Nursery, insert_descriptors
 
-FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1")
-LIBRARIES = ("libasan.so", "libubsan.so")
+SANITIZER_FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-fno-omit-frame-pointer",
+    "-g1",
+)
+SANITIZER_LIBRARIES = ("libasan.so", "libubsan.so")
 """Sanitizer runtimes, to be preloaded before Python's own libraries."""
-LAST_WORDS = re.compile(
+FAULT_MESSAGE = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
 )
-CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
+FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
 """Cause for each group of LAST_WORDS."""
-PLACE = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
+SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
-STILL_S = 0.05
+STOP_LIMIT_S = 0.05
 """Seconds to wait for a process to stop after SIGSTOP."""
 PADDING_BYTES = 4096
 """The environment lies above the stack, so padding of random size moves the stack. Each worker
 measures another memory layout."""
-MOST_BYTES = 4 << 20
+MAX_REPLY_BYTES = 4 << 20
 """Longest reply in bytes. It bounds our memory against an endless stream."""
 FORGED = "something else than its worker wrote to the worker's replies"
-PASSED_ON = ("LOOP_EMULATOR_SEED",)
+INHERITED_VARIABLES = ("LOOP_EMULATOR_SEED",)
 """Variables that children inherit from the user: the emulator's schedule to replay."""
-LEAST_MEMORY = 1 << 30
+MIN_MEMORY_BYTES = 1 << 30
 """Minimum memory limit of a program in bytes."""
 R = TypeVar("R")
 
 
-def sanitized_build(variant: CAbiVariant) -> CAbiVariant:
+def add_sanitizer_flags(variant: CAbiVariant) -> CAbiVariant:
     """Add the sanitizer flags to a variant's build recipe."""
-    recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *FLAGS)})
+    recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *SANITIZER_FLAGS)})
     return variant.model_copy(update={"build": recipe})
 
 
-def environment(compiler: str) -> dict[str, str]:
+def sanitizer_environment(compiler: str) -> dict[str, str]:
     """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
-    for name in LIBRARIES:
+    for name in SANITIZER_LIBRARIES:
         answer = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
         paths.append(answer.output.strip())
         if "/" not in paths[-1]:
@@ -74,14 +79,14 @@ def environment(compiler: str) -> dict[str, str]:
     return {"LD_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
-def last_words(errors: str) -> tuple[Cause, str]:
+def parse_fault(errors: str) -> tuple[Cause, str]:
     """Cause and message of a sanitizer or our fault handler in stderr; both empty if none."""
-    match = LAST_WORDS.search(errors)
+    match = FAULT_MESSAGE.search(errors)
     if match is None:
         return "", ""
-    place = PLACE.search(match[0])
+    place = SOURCE_LOCATION.search(match[0])
     where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
-    return CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"
+    return FAULT_CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"
 
 
 class WorkerLost(Exception):
@@ -90,15 +95,15 @@ class WorkerLost(Exception):
 
     def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
         super().__init__(how)
-        self.kind, self.how, self.errors, self.cause = kind, how, errors, cause
+        self.kind, self.reason, self.errors, self.cause = kind, how, errors, cause
 
 
 class Refusal(Exception):
     """The child refused a request; `no` has the reason."""
 
-    def __init__(self, no: No) -> None:
+    def __init__(self, no: RefusalReply) -> None:
         super().__init__(no.message)
-        self.no, self.cause = no, no.cause
+        self.reply, self.cause = no, no.cause
 
 
 class Program:
@@ -110,7 +115,7 @@ class Program:
         *arguments: str,
         environment: Mapping[str, str],
         handles: Sequence[int] = (),
-        under: Sequence[str] = (),
+        tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
         """`handles`: descriptors the child inherits; argument `@N` becomes the number of the Nth.
@@ -127,10 +132,10 @@ class Program:
             child: Child | None = None
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    child = Forked(nursery, [module, *words], environment, request_read, inherited)
+                    child = ForkedChild(nursery, [module, *words], environment, request_read, inherited)
             self.child = child or Child(
-                [*under, sys.executable, "-P", "-m", module, *number_descriptors(words, inherited)],
-                env={"PYTHONPATH": python_path(), **passed_on(), **environment},
+                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(words, inherited)],
+                env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
                 stdin=request_read,
                 pass_fds=inherited,
             )
@@ -155,22 +160,22 @@ class Program:
         begun = self.child.seconds
         while b"\n" not in self._pending:
             if self.child.seconds - begun > limit_s:
-                raise self.lost("hung", f"no answer for {limit_s:g} s: killed")
+                raise self.kill_as_lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
-            if not self._take() and self.child.code is not None:
+            if not self._read_available() and self.child.code is not None:
                 alone = "ended by itself, " if self.child.code >= 0 else ""
-                raise self.lost("crashed", f"{alone}{describe_exit(self.child.code)}")
+                raise self.kill_as_lost("crashed", f"{alone}{describe_exit(self.child.code)}")
             yield Tick(note)
-            if len(self._pending) > MOST_BYTES:
-                raise self.lost("tampered", FORGED)
+            if len(self._pending) > MAX_REPLY_BYTES:
+                raise self.kill_as_lost("tampered", FORGED)
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
         except (ValueError, RecursionError, IndexError) as error:  # An invalid reply, or one without a request.
-            raise self.lost("tampered", FORGED) from error
+            raise self.kill_as_lost("tampered", FORGED) from error
         if self._pending and not self._unanswered:
-            raise self.lost("tampered", FORGED)
-        if isinstance(reply, No):
+            raise self.kill_as_lost("tampered", FORGED)
+        if isinstance(reply, RefusalReply):
             raise Refusal(reply)
         return reply
 
@@ -181,12 +186,12 @@ class Program:
         return reply
 
     @property
-    def has_answered(self) -> bool:
+    def has_reply(self) -> bool:
         """Whether a reply is waiting."""
-        self._take()
+        self._read_available()
         return b"\n" in self._pending
 
-    def _take(self) -> bool:
+    def _read_available(self) -> bool:
         """Read available bytes; return whether there were any."""
         try:
             data = os.read(self._reply, 1 << 16)
@@ -195,28 +200,28 @@ class Program:
         self._pending += data
         return bool(data)
 
-    def lost(self, kind: str, how: str) -> WorkerLost:
+    def kill_as_lost(self, kind: str, how: str) -> WorkerLost:
         """Kill the child and make the WorkerLost that describes its end."""
         self.child.kill()
         errors = self.child.errors.text
-        cause, words = last_words(errors)
+        cause, words = parse_fault(errors)
         if (self.child.code or 0) > 0:  # The child exited by itself: its last line may say why.
             how = ": ".join([how, *(line[:200] for line in errors.strip().splitlines()[-1:])])
         return WorkerLost(kind, words or how, errors[-2000:], cause)
 
-    def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
+    def wait_for_end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
         """Close the requests and wait until the child exits; return its exit status. A tool such as
         a profiler writes its results then. Raises WorkerLost after `limit_s`."""
         begun = self.child.seconds
-        self._hang_up()
+        self._close_requests()
         while self.child.code is None:
             if self.child.seconds - begun > limit_s:
-                raise self.lost("hung", f"it did not end within {limit_s:g} s: killed")
+                raise self.kill_as_lost("hung", f"it did not end within {limit_s:g} s: killed")
             self.child.pump()
             yield Tick(note)
         return self.child.code
 
-    def _hang_up(self) -> None:
+    def _close_requests(self) -> None:
         """Close the request socket; the child exits after the last request."""
         if self._request >= 0:
             os.close(self._request)
@@ -227,18 +232,18 @@ class Program:
         try:
             self.child.close()
         finally:
-            self._hang_up()
+            self._close_requests()
             os.close(self._reply)
 
 
-def passed_on() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """The user's variables of PASSED_ON that are set."""
-    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
-def memory_bounds(device: Device) -> dict[str, str]:
+def memory_limit(device: Device) -> dict[str, str]:
     """Variables that limit a CPU program to the memory that is free now; empty on a GPU."""
-    return {MEMORY_VARIABLE: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
+    return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))} if device == "cpu" else {}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
@@ -264,10 +269,10 @@ class Worker(Program):
         threads: int,
         *,
         environment: Mapping[str, str] | None = None,
-        under: Sequence[str] = (),
+        tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        self.cores = timed_cores(threads)
+        self.cores = choose_cores(threads)
         """Comma-separated numbers of its cores; empty if the system chooses."""
         self._paused = False
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -281,14 +286,14 @@ class Worker(Program):
                 *(self.cores, *(f"@{number}" for number in range(1, 1 + len(handles)))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=handles,
-                under=under,
+                tool=tool,
                 nursery=nursery,
             )
         except BaseException:
-            self._unshare()
+            self._close_shared()
             raise
 
-    def _unshare(self) -> None:
+    def _close_shared(self) -> None:
         """Close shared memory and pipes."""
         self.arena.close()
         if self.bell:
@@ -299,8 +304,8 @@ class Worker(Program):
         if self._paused or self.child.code is not None:
             return
         self._paused = True
-        self._signal(signal.SIGSTOP)
-        end = time.monotonic() + STILL_S  # On a busy machine the child stops only when it is scheduled.
+        self._signal_group(signal.SIGSTOP)
+        end = time.monotonic() + STOP_LIMIT_S  # On a busy machine the child stops only when it is scheduled.
         while not is_stopped(self.child.process.pid) and time.monotonic() < end:
             time.sleep(1e-5)
 
@@ -308,15 +313,15 @@ class Worker(Program):
         """Continue a stopped child."""
         if self._paused:
             self._paused = False
-            self._signal(signal.SIGCONT)
+            self._signal_group(signal.SIGCONT)
 
-    def _signal(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         """Send a signal to the child's process group."""
         with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
             os.killpg(self.child.process.pid, number)
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
+    def while_stopped(self) -> Iterator[None]:
         """Context in which the child is stopped."""
         self.pause()
         try:
@@ -330,7 +335,7 @@ class Worker(Program):
         try:
             super().close()
         finally:
-            self._unshare()
+            self._close_shared()
 
     def __enter__(self) -> "Worker":
         return self
@@ -339,7 +344,7 @@ class Worker(Program):
         self.close()
 
 
-def timed_cores(threads: int) -> str:
+def choose_cores(threads: int) -> str:
     """Cores for a worker, such as `2,3`: the last ones, as the first serve most interrupts."""
     if not hasattr(os, "sched_getaffinity"):
         return ""

@@ -16,59 +16,59 @@ from loop.calls import torch_side
 from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.signature import Signature, Tolerance
-from loop.workers.judge_messages import Agreement, Relate
+from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.messages import describe_error
 
-Asked = tuple[list[Tensor], dict[str, Any]]
-Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
+RequestedCall = tuple[list[Tensor], dict[str, Any]]
+Property = Generator[RequestedCall, Tensor, tuple[Tensor, Tensor] | None]
 
-SLACK = 2.0
+PLAIN_ERROR_FACTOR = 2.0
 """A variant may violate a property by this many times the error of the plain implementation."""
-IMPLAUSIBLE = 0.1
+MAX_ROUNDING_SHARE = 0.1
 """Rounding errors stay below this share of the largest value."""
 
 
-class Relations:
+class PropertyRunner:
     """Runs one property at a time; the variant computes outputs in its own process."""
 
     def __init__(
         self, signature: Signature, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
     ) -> None:
         self.signature, self.tolerance, self.plain = signature, tolerance, plain
-        self.lost = 0.0
+        self.plain_error = 0.0
         """Error of the plain implementation on this property, with the same types and inputs."""
-        self.losses: dict[tuple[str, str], float] = {}
+        self.plain_errors: dict[tuple[str, str], float] = {}
         """Those errors by (property, call key), so that all variants share them."""
-        self.going: Property | None = None
+        self.running_property: Property | None = None
         """The property that runs now; None if none does."""
         self.call: Call
-        self.derived: Call
-        self.name = ""
-        self.asked = 0
+        self.requested_call: Call
+        self.property_name = ""
+        self.request_count = 0
         """Number of calls that it has requested so far."""
 
-    def relate(self, request: Relate) -> Call | Agreement | None:
+    def advance(self, request: AdvanceProperty) -> Call | PropertyAgreement | None:
         """Start a property or give it the requested output. Returns the next call to make; at the
         end its Agreement, or None if the property does not apply."""
-        if request.output:
-            return self._next(torch_side.read_tensor(self.derived.output, request.output).double())
-        self.call, self.asked, self.name = request.call, 0, request.property
+        if request.output_file:
+            return self._resume(torch_side.read_tensor(self.requested_call.output, request.output_file).double())
+        self.call, self.request_count, self.property_name = request.call, 0, request.property_name
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
-        function, place = torch_side.find_function(self.name), (self.name, self.call.key)
+        function, place = torch_side.find_function(self.property_name), (self.property_name, self.call.key)
         try:
-            if place not in self.losses:
+            if place not in self.plain_errors:
                 torch.manual_seed(request.seed)
-                self.losses[place] = self._lost_by_plain(function(*inputs, **self.call.attributes))
-            self.lost = self.losses[place]
+                self.plain_errors[place] = self._measure_plain_error(function(*inputs, **self.call.attributes))
+            self.plain_error = self.plain_errors[place]
             torch.manual_seed(request.seed)
-            self.going = function(*inputs, **self.call.attributes)
+            self.running_property = function(*inputs, **self.call.attributes)
         except Refused:
             raise
         except Exception as error:
-            raise Refused(f"property {self.name} on {self.call.key}: {describe_error(error)}") from error
-        return self._next(None)
+            raise Refused(f"property {self.property_name} on {self.call.key}: {describe_error(error)}") from error
+        return self._resume(None)
 
-    def _lost_by_plain(self, going: Property) -> float:
+    def _measure_plain_error(self, going: Property) -> float:
         """Run a property on the plain implementation; return how far both sides differ."""
         if self.plain is None:
             return 0.0
@@ -86,21 +86,23 @@ class Relations:
             rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
             output = self.plain(*rounded, **attributes).double()
 
-    def _next(self, output: Tensor | None) -> Call | Agreement | None:
+    def _resume(self, output: Tensor | None) -> Call | PropertyAgreement | None:
         """Advance the property by one step. Raises Refused with its name if it raises."""
-        assert self.going is not None
+        assert self.running_property is not None
         try:
-            inputs, attributes = next(self.going) if output is None else self.going.send(output)
+            inputs, attributes = (
+                next(self.running_property) if output is None else self.running_property.send(output)
+            )
         except StopIteration as end:
-            self.going = None
-            return None if end.value is None else self._agreement(*end.value)
+            self.running_property = None
+            return None if end.value is None else self._compare_sides(*end.value)
         except Exception as error:
-            raise Refused(f"property {self.name} on {self.call.key}: {describe_error(error)}") from error
-        self.asked += 1
-        self.derived = self._derive(inputs, attributes)
-        return self.derived
+            raise Refused(f"property {self.property_name} on {self.call.key}: {describe_error(error)}") from error
+        self.request_count += 1
+        self.requested_call = self._make_requested_call(inputs, attributes)
+        return self.requested_call
 
-    def _derive(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
+    def _make_requested_call(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
         """Make the call that a property requested: write its inputs, derive the output's shape."""
         sizes: dict[str, int] = {}
         files = []
@@ -115,17 +117,19 @@ class Relations:
         numbers = tuple(attribute_number(attribute.choices, attributes[name]) for name, attribute in known)
         return self.call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
-    def _agreement(self, got: Tensor, expected: Tensor) -> Agreement:
+    def _compare_sides(self, got: Tensor, expected: Tensor) -> PropertyAgreement:
         """Compare both sides of a property. The allowed error is the tolerance times the number of
         calls, or twice the plain implementation's error. A larger error of the plain implementation
         than rounding explains does not count, because then the property is wrong."""
         tolerance = self.tolerance[self.call.dtype]
-        allowed = self.asked * (tolerance.atol + tolerance.rtol * expected.abs())
+        allowed = self.request_count * (tolerance.atol + tolerance.rtol * expected.abs())
         finite = expected[expected.isfinite()].abs()
-        plausible = IMPLAUSIBLE * (float(finite.max()) if finite.numel() else 0.0)
-        allowed = allowed.clamp(min=SLACK * self.lost if self.lost <= plausible else 0.0)
+        plausible = MAX_ROUNDING_SHARE * (float(finite.max()) if finite.numel() else 0.0)
+        allowed = allowed.clamp(
+            min=PLAIN_ERROR_FACTOR * self.plain_error if self.plain_error <= plausible else 0.0
+        )
         error = (got - expected).abs()
         wrong = ~(error <= allowed)
         largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
         most = float(allowed.max()) if allowed.numel() else 0.0
-        return Agreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), most)
+        return PropertyAgreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), most)

@@ -16,28 +16,28 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused
 from loop.model.signature import PythonFunction, Signature
-from loop.workers.blind_spots import AS_WITH, other_values
-from loop.workers.workload_call import finds_outputs, only_output
+from loop.workers.blind_spots import EXAMPLE_PREFIX, alternative_values
+from loop.workers.workload_call import has_unknown_outputs, only_output_dimensions
 
-SLACK = 4.0
+ALLOWANCE_FACTOR = 4.0
 """The distance to a suspect's answer may be this many times the allowed error."""
-EXPLAINED = 0.98
+MIN_EXPLAINED_SHARE = 0.98
 """Share of wrong elements that a suspect must explain, and of right ones to fit as a whole."""
-LEFT = 0.25
+MAX_REMAINING_SHARE = 0.25
 """Largest share of the error (RMS) that may remain if a suspect is the explanation."""
-LEAST = 8
+MIN_DISTINCT_ERRORS = 8
 """Minimum number of distinct finite wrong elements: fewer resemble a suspect by chance."""
-MOST_COUNTED = 4096
+MAX_SAMPLED_ERRORS = 4096
 """Wrong elements sampled to count distinct ones (at most twice as many)."""
-MOST_HELD = 8
+MAX_COMPARED_OUTPUTS = 8
 """Maximum number of outputs of one call that a suspect has to explain."""
-NOTABLE = 0.01
+MIN_FACTOR_DEVIATION = 0.01
 """Smallest deviation of a factor from 1: sums in low precision shrink by less."""
 
-LEFT_OUT = {"the last index": (0, -1), "the first index": (1, None), "the second half": (0, -2)}
+SKIPPED_PARTS = {"the last index": (0, -1), "the first index": (1, None), "the second half": (0, -2)}
 """Fault of a loop over a dimension to the index range it reads (None: end, -2: middle)."""
 
-Reference = Callable[[Sequence[Tensor], Call], Tensor]
+RunReference = Callable[[Sequence[Tensor], Call], Tensor]
 """Runs the reference on inputs with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
 """A known fault: the words after "as if", and a function that computes its output."""
@@ -48,66 +48,74 @@ class WrongOutput:
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
         self.reference, self.output, self.wrong = reference, output, wrong
-        self.floor, self.rtol = (allowed - rtol * _size(reference)).clamp(min=0.0), rtol
+        self.absolute_allowance, self.rtol = (allowed - rtol * _finite_magnitudes(reference)).clamp(min=0.0), rtol
 
     @property
-    def telling(self) -> int:
+    def distinct_errors(self) -> int:
         """Number of distinct finite wrong elements, by pairs of right and wrong value."""
         pairs = torch.stack([self.reference, self.output])[:, self.wrong & self.output.isfinite()]
-        pairs = pairs[:, :: max(1, pairs.shape[1] // MOST_COUNTED)]
-        step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
+        pairs = pairs[:, :: max(1, pairs.shape[1] // MAX_SAMPLED_ERRORS)]
+        step = float(self._allowed_distance(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
         return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
 
-    def explained(self, answer: Tensor) -> bool | None:
+    def judge_suspect(self, answer: Tensor) -> bool | None:
         """Whether a suspect's answer is near all elements; None if not near the wrong ones."""
-        if answer.shape != self.output.shape or self.error(answer) > LEFT * self.error(self.reference):
+        if answer.shape != self.output.shape or self.rms_error(answer) > MAX_REMAINING_SHARE * self.rms_error(
+            self.reference
+        ):
             return None
-        near = (self.output - answer).abs() <= self._allowed(answer)
+        near = (self.output - answer).abs() <= self._allowed_distance(answer)
         near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
         parts = near[self.wrong], near[~self.wrong]
         shares = [float(part.double().mean()) if part.numel() else 1.0 for part in parts]
-        return None if shares[0] < EXPLAINED else shares[1] >= EXPLAINED
+        return None if shares[0] < MIN_EXPLAINED_SHARE else shares[1] >= MIN_EXPLAINED_SHARE
 
-    def error(self, answer: Tensor) -> float:
+    def rms_error(self, answer: Tensor) -> float:
         """RMS error of the finite wrong elements if `answer` were right."""
         error = (self.output - answer)[self.wrong & self.output.isfinite() & self.reference.isfinite()]
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
-    def multiplied(self) -> list[Suspect]:
+    def find_factor(self) -> list[Suspect]:
         """Suspects "right answer times a factor": one, or none without a clear factor."""
-        clear = self.wrong & self.output.isfinite() & (_size(self.reference) > SLACK * self.floor)
+        clear = (
+            self.wrong
+            & self.output.isfinite()
+            & (_finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance)
+        )
         right = self.reference[clear]
-        if len(right) < LEAST or float(right.std()) <= LEFT * float(right.square().mean().sqrt()):
+        if len(right) < MIN_DISTINCT_ERRORS or float(right.std()) <= MAX_REMAINING_SHARE * float(
+            right.square().mean().sqrt()
+        ):
             return []
         times = float((self.output[clear] / right).median())
-        if abs(times - 1) < NOTABLE:
+        if abs(times - 1) < MIN_FACTOR_DEVIATION:
             return []
         return [(f"it were multiplied by {times:.3g}", lambda: times * self.reference)]
 
-    def _allowed(self, answer: Tensor) -> Tensor:
+    def _allowed_distance(self, answer: Tensor) -> Tensor:
         """Allowed distance of each element from a suspect's answer."""
-        return SLACK * (self.floor + self.rtol * _size(answer))
+        return ALLOWANCE_FACTOR * (self.absolute_allowance + self.rtol * _finite_magnitudes(answer))
 
 
-def _size(values: Tensor) -> Tensor:
+def _finite_magnitudes(values: Tensor) -> Tensor:
     """Magnitudes; 0 for NaN and infinity."""
     return values.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
+def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
     """Find the suspects that explain all these outputs of a call. Returns their words, each with
     whether it explains the right elements too; None if too few elements are wrong."""
-    held = outputs[:MOST_HELD]
-    if not any(output.telling >= LEAST for output in held):
+    held = outputs[:MAX_COMPARED_OUTPUTS]
+    if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in held):
         return None
     fitting: dict[str, bool] = {}
     for as_if, ask in suspects:
-        known = {words.partition(AS_WITH)[0] for words, whole in fitting.items() if whole}
-        if as_if.partition(AS_WITH)[0] in known:
+        known = {words.partition(EXAMPLE_PREFIX)[0] for words, whole in fitting.items() if whole}
+        if as_if.partition(EXAMPLE_PREFIX)[0] in known:
             continue
         try:
             answer = ask()
-            explained = [output.explained(answer) for output in held]
+            explained = [output.judge_suspect(answer) for output in held]
         except Exception:  # The reference may reject a suspect's changed call.
             continue
         if None not in explained:
@@ -126,16 +134,22 @@ def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_s
     return functions
 
 
-def faults_of_call(
-    answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor, *, plain: bool
+def suspects_of_call(
+    answer: RunReference,
+    call: Call,
+    inputs: Sequence[Tensor],
+    signature: Signature,
+    right: Tensor,
+    *,
+    has_plain_signature: bool,
 ) -> Iterator[Suspect]:
     """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
     `answer`: the reference. `right`: its output. `plain`: the function takes tensors one by one and
     returns one; then also faults of dimensions and of pairs of inputs."""
-    if plain:
-        yield from _of_dimensions(answer, call, inputs, signature, right)
+    if has_plain_signature:
+        yield from _suspects_of_dimensions(answer, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
-        for as_if, value in other_values(call.attributes[name], attribute):
+        for as_if, value in alternative_values(call.attributes[name], attribute):
             changed = call.replace(attributes={**call.attributes, name: value})
             yield f"{name} {as_if}", partial(answer, inputs, changed)
     names, along = [file.name for file in call.inputs], dict[str, list[tuple[int, int]]]()
@@ -146,50 +160,55 @@ def faults_of_call(
         others[f"the sign of {name} were lost"] = tensor.abs()
         for axis, dimension in enumerate(dimensions if declared else [f"axis {n}" for n in range(tensor.dim())]):
             if tensor.shape[axis] > 1:
-                others[f"only the first {dimension} of {name} were read"] = _first(tensor, axis)
+                others[f"only the first {dimension} of {name} were read"] = _repeat_first_index(tensor, axis)
                 others[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
                 others[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
                 if declared:
                     along.setdefault(dimension, []).append((place, axis))
         for words, other in others.items():
-            yield words, partial(answer, _with(inputs, {place: other}), call)
+            yield words, partial(answer, _replace_inputs(inputs, {place: other}), call)
     for dimension, places in along.items():  # Both inputs that share a dimension repeat its first index.
         for pair in itertools.combinations(places, 2):
-            changed_inputs = _with(inputs, {place: _first(inputs[place], axis) for place, axis in pair})
+            changed_inputs = _replace_inputs(
+                inputs, {place: _repeat_first_index(inputs[place], axis) for place, axis in pair}
+            )
             words = " and ".join(names[place] for place, _ in pair)
             yield f"only the first {dimension} of {words} were read", partial(answer, changed_inputs, call)
 
 
-def _with(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
+def _replace_inputs(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
     """Copy the list of inputs with some positions replaced."""
     return [others.get(place, tensor) for place, tensor in enumerate(inputs)]
 
 
-def _first(tensor: Tensor, axis: int) -> Tensor:
+def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
     """Repeat the first index along an axis over the whole axis."""
     return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 
-def _of_dimensions(
-    answer: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
+def _suspects_of_dimensions(
+    answer: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
     """Yield suspects: exchanged inputs, partly summed dimensions, shifted or transposed outputs."""
     for (x, (a, tensor)), (y, (b, other)) in itertools.combinations(
         enumerate(zip(signature.inputs, inputs, strict=True)), 2
     ):
         if tensor.shape == other.shape:
-            yield f"{a} and {b} were swapped", partial(answer, _with(inputs, {x: other, y: tensor}), call)
-            yield f"{a} were read for {b}", partial(answer, _with(inputs, {y: tensor}), call)
-            yield f"{b} were read for {a}", partial(answer, _with(inputs, {x: other}), call)
+            yield (
+                f"{a} and {b} were swapped",
+                partial(answer, _replace_inputs(inputs, {x: other, y: tensor}), call),
+            )
+            yield f"{a} were read for {b}", partial(answer, _replace_inputs(inputs, {y: tensor}), call)
+            yield f"{b} were read for {a}", partial(answer, _replace_inputs(inputs, {x: other}), call)
     names = [f"axis_{axis}" for axis in range(right.dim())]
-    output = names if finds_outputs(signature) else only_output(signature).split()
+    output = names if has_unknown_outputs(signature) else only_output_dimensions(signature).split()
     dimensions = [text.split() for text in signature.inputs.values()]
     for name in dict.fromkeys(name for names in dimensions for name in names if name not in output):
         places = [
             (n, axis) for n, names in enumerate(dimensions) for axis, other in enumerate(names) if other == name
         ]
         size = inputs[places[0][0]].shape[places[0][1]]
-        for part, (first, end) in LEFT_OUT.items() if size > 1 else ():
+        for part, (first, end) in SKIPPED_PARTS.items() if size > 1 else ():
             last = {None: size, -1: size - 1, -2: size // 2}[end]
             shorter = list(inputs)
             for place, axis in places:
@@ -203,7 +222,7 @@ def _of_dimensions(
         yield "the last two dimensions of the output were swapped in memory", partial(torch.clone, turned)
 
 
-def faults_of_result(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
+def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one.
     `whole`: the results are integers; the last two kinds apply only then."""
     results = {
@@ -211,12 +230,12 @@ def faults_of_result(right: Tensor, *, whole: bool) -> Iterator[Suspect]:
         "negative results were zero": right.clamp(min=0),
     }
     results |= {"its sign were lost": right.abs(), "its sign were turned": -right}
-    for bits in (8, 16, 32) if whole else ():
+    for bits in (8, 16, 32) if is_integer else ():
         half = 2.0 ** (bits - 1)
         results[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
         results[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
         results[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
-    if whole:
+    if is_integer:
         results |= {"each result were one too large": right + 1, "each result were one too small": right - 1}
     for words, result in results.items():
         yield words, partial(torch.clone, result)

@@ -26,7 +26,7 @@ from loop.calls.own_modules import search_folder
 from loop.calls.seal import Seal
 from loop.workers import checking, messages
 from loop.workers.checking import CallCheck
-from loop.workers.messages import Answers, No, Request, answer, serve
+from loop.workers.messages import Answers, RefusalReply, Request, answer_request, serve
 
 EMPTY_ELEMENTS = 64
 """Elements of the tensor that PyTorch's empty call allocates."""
@@ -37,11 +37,11 @@ class LoadedCandidate:
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
-        self.draw = random.Random()
-        self.called = False
-        self.last: tuple[object, Prepared] | None = None
+        self.generator = random.Random()
+        self.was_called = False
+        self.last_prepared: tuple[object, Prepared] | None = None
         """Shapes, layout and attributes of the last prepared call, and that call."""
-        self.slow = False
+        self.is_slow = False
         """Whether that call was checked and proved slow."""
 
     def check(self, request: messages.Compute) -> CallCheck:
@@ -51,30 +51,32 @@ class LoadedCandidate:
         calls are checked. The process's first call is always checked; there the other call comes
         after it.
         """
-        prepared, first, self.called = self._prepared(request), not self.called, True
+        prepared, first, self.was_called = self._prepare(request), not self.was_called, True
         if first:
-            self.draw.seed(request.call.key)
-        jumbled = request.layout == "contiguous" and not (request.hurried or request.once)
-        if jumbled and not first and self.draw.randrange(2):
-            prepared.rotate_randomly(self.draw)
+            self.generator.seed(request.call.key)
+        jumbled = request.layout == "contiguous" and not (request.is_hurried or request.may_run_once)
+        if jumbled and not first and self.generator.randrange(2):
+            prepared.rotate_randomly(self.generator)
             prepared.bind()()
-        again, jumbled = self.slow or request.once, jumbled and first
-        check = CallCheck(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled).run()
-        self.slow = check.slow_s < check.quickest_s < math.inf
+        again, jumbled = self.is_slow or request.may_run_once, jumbled and first
+        check = CallCheck(
+            prepared, self.generator, is_hurried=request.is_hurried, may_run_once=again, interposes_call=jumbled
+        ).run()
+        self.is_slow = check.limit_s < check.quickest_s < math.inf
         return check
 
-    def _prepared(self, request: messages.Compute) -> Prepared:
+    def _prepare(self, request: messages.Compute) -> Prepared:
         """Prepare a call. If only the values differ from the last call, reuse its memory, so a
         variant that caches by address fails."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
-        if self.last is not None and self.last[0] == form:
-            self.last[1].refill(call)
+        if self.last_prepared is not None and self.last_prepared[0] == form:
+            self.last_prepared[1].refill(call)
         else:
-            self.last, self.slow = None, False  # Release the old memory first: both may not fit.
-            self.last = (form, self.loaded.prepare(call, request.layout))
-        return self.last[1]
+            self.last_prepared, self.is_slow = None, False  # Release the old memory first: both may not fit.
+            self.last_prepared = (form, self.loaded.prepare(call, request.layout))
+        return self.last_prepared[1]
 
 
 class WorkerProgram:
@@ -82,15 +84,15 @@ class WorkerProgram:
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
         """`arena`: descriptor of the memory shared with the judge. `bell`: as in `arena.obey`."""
-        self.arena, self.bell = arena, bell
-        self.staged: Stage = EmptyStage()
-        self.shared: mmap.mmap | None = None
-        self.inputs = 0
-        self.slow = 0.0
+        self.arena_descriptor, self.bell = arena, bell
+        self.staged_call: Stage = EmptyStage()
+        self.shared_memory: mmap.mmap | None = None
+        self.input_count = 0
+        self.slowdown_share = 0.0
         self.seal: Seal | None = None
         self.candidates: dict[str, LoadedCandidate] = {}
         """The loaded variant under the empty name, and with injected mistakes under their names."""
-        self.dry: checking.DryRun | None = None
+        self.dry_run: checking.DryRun | None = None
 
     def load(self, request: messages.Load) -> None:
         """Load a variant, after importing what it needs and sealing the functions that time it."""
@@ -116,7 +118,7 @@ class WorkerProgram:
             loaded = torch_call.Importable(terms, request.device)
         else:
             loaded = External(terms, request.folder)
-        self.slow = request.slow
+        self.slowdown_share = request.slowdown_share
         if request.mistake:
             from loop import mistakes
 
@@ -130,23 +132,23 @@ class WorkerProgram:
 
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Check one call; write its distinct outputs to files and report what the check noticed."""
-        check = self.candidate(request.mistake).check(request)
-        outputs = [*check.outputs.values(), *check.enclosed.values()]
+        check = self.find_candidate(request.mistake).check(request)
+        outputs = [*check.outputs.values(), *check.enclosed_outputs.values()]
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs, strict=True):
             Path(path).write_bytes(output.data)
         return messages.Computed(
-            outputs=tuple(paths),
+            output_files=tuple(paths),
             digests=tuple(check.outputs),
-            turns=tuple(messages.Turn(output.first, output.last) for output in outputs),
-            changed=tuple(sorted(check.changed)),
-            writes=tuple(check.writes),
-            reads=check.reads,
-            unwritten=check.unwritten,
-            broken=self._broken(),
+            call_ranges=tuple(messages.CallRange(output.first_call, output.last_call) for output in outputs),
+            changed_inputs=tuple(sorted(check.changed_inputs)),
+            stray_writes=tuple(check.stray_writes),
+            stray_reads=check.stray_reads,
+            depends_on_prefill=check.depends_on_prefill,
+            replaced_functions=self._replaced_functions(),
         )
 
-    def candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
+    def find_candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
         """The variant, or the variant with a mistake, which keeps its own state between calls."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
@@ -161,43 +163,45 @@ class WorkerProgram:
     def stage(self, request: messages.StageCall) -> int | None:
         """Lay a call out in shared memory and run it once; return peak bytes, or None."""
         self.unstage()
-        self.shared = mmap.mmap(self.arena, request.size)
-        self.inputs = len(request.call.inputs)
-        loaded, peak = self.candidate().loaded, None
-        places = Places(self.shared, request.call, request.inputs, request.slots, request.turns)
-        self.staged = stage = loaded.stage(places, request.call, self.slow)
-        stage.prepare_calls([request.window], request.turns)
+        self.shared_memory = mmap.mmap(self.arena_descriptor, request.shared_bytes)
+        self.input_count = len(request.call.inputs)
+        loaded, peak = self.find_candidate().loaded, None
+        places = Places(
+            self.shared_memory, request.call, request.input_offsets, request.output_offsets, request.rotations
+        )
+        self.staged_call = stage = loaded.stage(places, request.call, self.slowdown_share)
+        stage.prepare_calls([request.window_starts], request.rotations)
         if loaded.device == "cuda":
             stage.run(1)
         else:
-            peak = first_call_bytes(partial(stage.run, 1))
+            peak = measure_first_call_bytes(partial(stage.run, 1))
         stage.copy_results()
         return peak
 
-    def obey(self, request: messages.Obey) -> tuple[str, ...]:
+    def obey(self, request: messages.ObeyOrders) -> tuple[str, ...]:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
-        self.shared = self.shared or mmap.mmap(self.arena, CONTROL_BYTES)
-        if request.empty is not None:
-            self.staged = empty_calls(request.empty)
-        obey(self.shared, self.bell, self.staged, self.inputs, request.last)
-        return self._broken()
+        self.shared_memory = self.shared_memory or mmap.mmap(self.arena_descriptor, CONTROL_BYTES)
+        if request.empty_way is not None:
+            self.staged_call = make_empty_stage(request.empty_way)
+        obey(self.shared_memory, self.bell, self.staged_call, self.input_count, request.last_order)
+        return self._replaced_functions()
 
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
-        self.staged.close()
-        self.staged, self.shared, self.inputs = EmptyStage(), None, 0
+        self.staged_call.close()
+        self.staged_call, self.shared_memory, self.input_count = EmptyStage(), None, 0
 
-    def launches(self, request: messages.Launches) -> messages.Launched:
+    def list_launches(self, request: messages.ListLaunches) -> messages.DryLaunches:
         """List the kernels that a call would launch."""
-        self.dry = self.dry or checking.DryRun(request)
-        return self.dry.launches(request.call)
+        self.dry_run = self.dry_run or checking.DryRun(request)
+        return self.dry_run.list_launches(request.call)
 
-    def _broken(self) -> tuple[str, ...]:
+    def _replaced_functions(self) -> tuple[str, ...]:
         """Names of functions that the variant replaced."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
-def first_call_bytes(run: Run) -> int | None:
+def measure_first_call_bytes(run: Run) -> int | None:
     """Run the first call; return the memory it adds at its peak, or None if the system does not
     report it. Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5))."""
 
@@ -217,7 +221,7 @@ def first_call_bytes(run: Run) -> int | None:
     return max(0, peak_bytes() - before)
 
 
-def empty_calls(way: str) -> Stage:
+def make_empty_stage(way: str) -> Stage:
     """A stage whose calls do nothing, in one of `judge_process.Way`; other words: no calls."""
     if way == "c_abi":
         nothing = object.__new__(Compiled)
@@ -255,10 +259,10 @@ def main(arguments: Sequence[str]) -> None:
                     if not os.sched_getaffinity(int(task)) <= own:
                         os.sched_setaffinity(int(task), own)
             own.clear()
-        reply = answer(answers, request)
+        reply = answer_request(answers, request)
         # Under a tool no further request comes, and the tool reports the error.
         if (
-            isinstance(reply, No)
+            isinstance(reply, RefusalReply)
             and not isinstance(request, messages.Observe)
             and (why := invocation.explain_lost_device())
         ):
@@ -269,10 +273,10 @@ def main(arguments: Sequence[str]) -> None:
         messages.Load: program.load,
         messages.Compute: program.compute,
         messages.StageCall: program.stage,
-        messages.Obey: program.obey,
+        messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
-        messages.Observe: lambda request: checking.observe(program.candidate().loaded, request),
-        messages.Launches: program.launches,
+        messages.Observe: lambda request: checking.observe_call(program.find_candidate().loaded, request),
+        messages.ListLaunches: program.list_launches,
     }
     serve(answers, int(arguments[0]), respond)
 

@@ -108,7 +108,7 @@ def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: py
     """Library and record fit each other, and belong to somebody else: nothing of it is loaded."""
     target = write_target(tmp_path / "tiny", {"right": compiled()})
     with open_bench(tmp_path / "tiny", target, tmp_path / "cache") as bench:
-        made = build_one(bench.folder, bench.compiled(["right"])["right"], bench.cache)
+        made = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
         library = Path(made.library)
         evil = library.read_bytes() + b"evil"
         library.write_bytes(evil)
@@ -117,7 +117,7 @@ def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: py
         sums.write_sealed(record, {**fields, "sha256": content_hash(evil)})
         given_away(library)
         given_away(record)
-        again = build_one(bench.folder, bench.compiled(["right"])["right"], bench.cache)
+        again = build_one(bench.folder, bench.compiled_variants(["right"])["right"], bench.cache)
     assert not again.cached
     assert evil != Path(again.library).read_bytes()
     assert f"{library.parent} is not used: {library} belongs to user {SOMEBODY}" in capfd.readouterr().err

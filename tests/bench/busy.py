@@ -158,7 +158,7 @@ def _segment(name: str, number: int, told: Sequence[tuple[float, float]], *, wai
 def verdict(recorded: Mapping[str, Any], rival: str, seed: int) -> tuple[verdicts.Decision, int]:
     """What the sequential rule says of the candidate within the time, and after how many rounds."""
     candidate, workload = _side(recorded["sides"][0]), Workload(name=WORKLOAD, sizes={}, dtype="float32")
-    contest = Contest(candidate, [Rival(candidate.renamed(rival), [workload])])
+    contest = Contest(candidate, [Rival(candidate.copy_as(rival), [workload])])
     timings, used_s = Timings(), 0.0
     for spent_s, segments in replay(recorded, rival, seed):
         if not contest.pending_sides(timings) or used_s + spent_s > VERDICT_S:

@@ -32,7 +32,7 @@ from loop.formats.theirs import Verdict, disagreement_causes
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import GateVerdict
-from loop.workers.nursery import PATIENT
+from loop.workers.nursery import PASSIVE_WAITING
 from tests.bench.formats import CHECKOUTS, commit_of, write_page
 from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, sample, shipped_in
 from tests.bench.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
@@ -242,7 +242,7 @@ def _run(run: Run, command: Sequence[str]) -> str:
         cwd=ROOT,
         env={
             **os.environ,
-            **PATIENT,
+            **PASSIVE_WAITING,
             "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
         },
         stdout=subprocess.PIPE,

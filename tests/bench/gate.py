@@ -120,9 +120,9 @@ def open_bench(device: Device, threads: int, folder: Path) -> Bench:
 
 def built(bench: Bench, name: str) -> Side:
     """A compiled variant, ready to be timed."""
-    variant = bench.compiled((name,))[name]
+    variant = bench.compiled_variants((name,))[name]
     made = run_to_end(build(name, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=600))
-    return bench.side(name, made)
+    return bench.make_side(name, made)
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def check(bench: Bench, names: Sequence[str], name: str, seeds: int, rows: dict[
                 mine = tuple(one for one in found.checks if one.workload.base_seed == seed)
                 row.add(seed, found.model_copy(update={"checks": mine}))
         for workload in chosen:
-            run_to_end(bench.discard(workload))
+            run_to_end(bench.discard_answer(workload))
         print(f"{name}, seeds to {some[-1]}: {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
 
 

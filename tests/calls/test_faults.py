@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from loop.workers.program import last_words
+from loop.workers.program import parse_fault
 from tests.conftest import ROOT
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
@@ -35,7 +35,7 @@ def access(
     words = json.dumps([size, shift, at == "end", place, do == "writes", guess])
     command = [sys.executable, "-c", PROGRAM, words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.returncode, last_words(done.stderr)[1] or done.stdout.strip()
+    return done.returncode, parse_fault(done.stderr)[1] or done.stdout.strip()
 
 
 @LINUX

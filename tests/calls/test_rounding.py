@@ -13,10 +13,10 @@ from loop.workers.truth import (
     MAX_SLACK,
     MEAN_FLOOR,
     MEAN_SLACK,
-    input_rounding_effect,
+    allowed_roundings,
+    error_limits,
     largest_and_mean_error,
-    most_lost,
-    roundings,
+    measure_input_rounding,
 )
 
 Tensors = tuple[Tensor, Tensor, Tensor]
@@ -52,7 +52,7 @@ def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
         reference = plain(*(one.double() for one in tensors))
         lost, mean = largest_and_mean_error(tensor_cores(*tensors), reference)
         plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
-        most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
+        most, most_in_mean = error_limits(reference, plain_max, plain_mean, "float16")
         rejected += lost > most or mean > most_in_mean
         alone += lost > MAX_SLACK * plain_max + MAX_FLOOR or mean > MEAN_SLACK * plain_mean + MEAN_FLOOR
     assert 0 == rejected
@@ -90,11 +90,11 @@ SOUND: dict[str, tuple[Formula, Formula]] = {
 def worth(exact: Formula, written: Formula, x: Tensor) -> float:
     """The largest error over what rounding may do."""
     reference = exact(x.double())
-    _, largest, _ = input_rounding_effect(
+    _, largest, _ = measure_input_rounding(
         lambda inputs: exact(inputs[0]), [x], reference, str(x.dtype).removeprefix("torch.")
     )
     lost, _ = largest_and_mean_error(written(x), reference)
-    return lost / (largest * roundings("float32", x.shape[-1]))
+    return lost / (largest * allowed_roundings("float32", x.shape[-1]))
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -127,7 +127,7 @@ def test_a_jump_is_no_rounding() -> None:
     def gather(inputs: list[Tensor]) -> Tensor:
         return table[inputs[0].floor().long().clamp(0, 9)]
 
-    assert 0.0 == input_rounding_effect(gather, [index], gather([index.double()]), "float32")[1]
+    assert 0.0 == measure_input_rounding(gather, [index], gather([index.double()]), "float32")[1]
 
 
 @pytest.mark.parametrize(("size", "share"), [(4, 1.0), (65, 1e-3)])
@@ -136,7 +136,7 @@ def test_more_than_rounding_stays_wrong(size: int, share: float) -> None:
     tensors = draw(1, 1, 2, size, 64)
     reference = plain(*(one.double() for one in tensors))
     plain_max, plain_mean = largest_and_mean_error(plain(*tensors), reference)
-    most, most_in_mean = most_lost(reference, plain_max, plain_mean, "float16")
+    most, most_in_mean = error_limits(reference, plain_max, plain_mean, "float16")
     assert most < 2e-3 * float(reference.abs().max())
     assert most_in_mean < 1.8 * plain_mean + 1e-6
     assert share * float(reference.abs().max()) > most_in_mean

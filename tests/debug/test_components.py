@@ -28,7 +28,7 @@ def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str]
     with open_bench(target, read_file(target / "target.yaml", Target).value, cache) as bench:
         emulated = (variant,) if variant != "cpu" else ()
         context = make_context(bench, variant, emulated=emulated)
-        checked, missing = run_to_end(check_components(context, bench.side(variant, emulated=bool(emulated))))
+        checked, missing = run_to_end(check_components(context, bench.make_side(variant, emulated=bool(emulated))))
     right = [one.component for one in checked if not one.checks.first_failure]
     return right, [one.component for one in checked if one.checks.first_failure], missing
 

@@ -65,7 +65,7 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
         run_to_end(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
-    again = [right, right.renamed("again")]
+    again = [right, right.copy_as("again")]
     assert 2 == run_to_end(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
 
 
@@ -80,10 +80,10 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
         return one_round(self, *arguments)  # type: ignore[arg-type]
 
     opened: list[Worker] = []
-    start = Bench.open
-    monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
+    start = Bench.start_worker
+    monkeypatch.setattr(Bench, "start_worker", lambda *words: opened.append(worker := start(*words)) or worker)
     monkeypatch.setattr(ProcessSet, "time", counted)
     (right,) = make_sides(bench, "right")
-    sides = [right, right.renamed("again")]
+    sides = [right, right.copy_as("again")]
     run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
     assert [4, 2] == living

@@ -11,7 +11,7 @@ from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
-from loop.workers.bench import CONTEXT_BYTES, Bench, fitting_workloads
+from loop.workers.bench import CONTEXT_BYTES, Bench, fit_workloads
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.targets import make_context, make_sides
 
@@ -43,19 +43,19 @@ def both(bench: Bench) -> tuple[Workload, ...]:
 def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, bench: Bench) -> None:
     """And what is free; where there is room, or nobody tells, nothing is left out."""
     (right,) = make_sides(bench, "right")
-    sides = [right, bench.side(BASELINE)]
-    assert (both(bench), ()) == ((room := fitting_workloads(bench, both(bench), sides)).workloads, room.left_out)
+    sides = [right, bench.make_side(BASELINE)]
+    assert (both(bench), ()) == ((room := fit_workloads(bench, both(bench), sides)).workloads, room.exclusions)
     free = 2 * CONTEXT_BYTES + HUGE_BYTES
     leave(fake, free)
-    room = fitting_workloads(bench, both(bench), sides)
+    room = fit_workloads(bench, both(bench), sides)
     assert [SMALL] == [one.name for one in room.workloads]
     size = 8 * HUGE_BYTES + 2 * CONTEXT_BYTES
-    (said,) = room.left_out
+    (said,) = room.exclusions
     assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.1f} GiB ({size} bytes) of " in said
     assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
-    assert f"fine; left out: {said}" == room.said_after("fine")
+    assert f"fine; left out: {said}" == room.extend_message("fine")
     bench._sensors = (None,)
-    assert both(bench) == fitting_workloads(bench, both(bench), sides).workloads
+    assert both(bench) == fit_workloads(bench, both(bench), sides).workloads
 
 
 @pytest.mark.slow

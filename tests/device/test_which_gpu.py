@@ -51,7 +51,7 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
         ({"CUDA_VISIBLE_DEVICES": "1"}, "-arch=sm_89"),
     ):
         with fake.here(**visible):
-            assert expected in bench.compiled(["right"])["right"].build.flags
+            assert expected in bench.compiled_variants(["right"])["right"].build.flags
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
 def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why: str) -> None:
     """Beyond the sum, or beyond both; a share of elements may be off."""
     task = StatedTask({**RULE, **changes})
-    assert why == task.compared(torch.tensor([1.0, 100.0]), torch.tensor(output))
+    assert why == task.explain_difference(torch.tensor([1.0, 100.0]), torch.tensor(output))
 
 
 @pytest.mark.slow

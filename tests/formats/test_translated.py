@@ -100,7 +100,7 @@ def loaded(path: Path, *names: str) -> list[Any]:
     """Functions of a file that loop wrote, as a worker finds them."""
     before = list(sys.path)
     try:
-        return [foreign.from_file(path, name) for name in names]
+        return [foreign.import_function(path, name) for name in names]
     finally:
         sys.path[:] = before
         FOLDERS.clear()

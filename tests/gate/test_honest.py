@@ -76,7 +76,7 @@ def test_other_orders_and_other_exponentials_are_found_right(attention: Bench) -
 @pytest.mark.soak
 def test_other_ways_of_torch_are_found_right(attention: Bench) -> None:
     """In float32, float16 and bfloat16: rounded weights, powers of two, chunks, limits, a slow first call."""
-    sides = [attention.side(f"py_{name}") for name in PYTHON_NAMES]
+    sides = [attention.make_side(f"py_{name}") for name in PYTHON_NAMES]
     assert {} == failures(attention, sides, SEEDS, "small")
 
 
@@ -91,5 +91,5 @@ def test_honest_compiled_candidates_are_trusted_when_timed(bench: Bench) -> None
 @pytest.mark.soak
 def test_honest_python_candidates_are_found_right_and_trusted(bench: Bench) -> None:
     """Views, kept buffers, tensors of inference mode, threads that are joined, a slow first call."""
-    assert {} == failures(bench, [bench.side(name) for name in PYTHON], SEEDS)
-    assert {} == doubts(bench, [bench.side(f"py_{name}") for name in ("own_buffer", "borrows", "lazy")], 2)
+    assert {} == failures(bench, [bench.make_side(name) for name in PYTHON], SEEDS)
+    assert {} == doubts(bench, [bench.make_side(f"py_{name}") for name in ("own_buffer", "borrows", "lazy")], 2)

@@ -30,9 +30,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     """What the gate says of a component."""
     part = bench.target.components[name].model_copy(update=changes)
-    side = bench.side(part.of, make_builds(bench, part.of)[part.of])
+    side = bench.make_side(part.of, make_builds(bench, part.of)[part.of])
     alone = replace(side, terms=side.terms.replace(entry=part.entry))
-    judged = bench.part(part)
+    judged = bench.copy_for_component(part)
     workloads = expand_sets(judged.target, judged.target.workloads, "float32", 7)
     (found,) = run_to_end(verify(judged, [Job(alone, workloads, layouts=False)]))
     assert isinstance(found, VariantChecks)

@@ -38,7 +38,7 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
     builds = make_builds(bench, *bench.target.variants)
-    jobs = [Job(bench.side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
+    jobs = [Job(bench.make_side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
     return {one.variant: one for one in run_to_end(verify(bench, jobs))}
 
 
@@ -76,10 +76,10 @@ def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> Non
     right, *others = bench.target.variants
     chosen = [right, *(one for one in others if EXAMPLES[name].compiled.get(one) == "")]
     builds = make_builds(bench, *chosen)
-    sides = [bench.side(one, builds.get(one)) for one in ("baseline", *chosen)]
+    sides = [bench.make_side(one, builds.get(one)) for one in ("baseline", *chosen)]
     workloads = expand_sets(bench.target, ["some"], "float32", 5)
     timings = run_to_end(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least_rounds=1)))
-    assert len(sides) <= timings.outputs
+    assert len(sides) <= timings.checked_outputs
     assert not timings.wrong, timings.wrong[0][1].message
 
 
@@ -125,9 +125,9 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
     (workload,) = expand_sets(bad, ["some"], "float32", 5)
     if expected:
         with pytest.raises(LoopError) as raised:
-            run_to_end(bench.expect(workload, twice=True))
+            run_to_end(bench.prepare_answer(workload, is_run_twice=True))
         assert expected in raised.value.message
     else:
-        run_to_end(bench.expect(workload, twice=True))
+        run_to_end(bench.prepare_answer(workload, is_run_twice=True))
         (note,) = bench.notes
         assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")

@@ -25,14 +25,14 @@ WHY = "the right answer reaches 1e+40, float32 ends at 3.4e+38"
 @pytest.fixture
 def overflowing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the workloads that the judge of the bench cannot judge."""
-    names, expect = set[str](), Bench.expect
+    names, expect = set[str](), Bench.prepare_answer
 
     def expected(own: Bench, workload: Workload, **more: Any) -> Generator[Tick, None, None]:
         if workload.name in names:
             raise Unjudged(f"{WHY} on {workload.name}")
         yield from expect(own, workload, **more)
 
-    monkeypatch.setattr(Bench, "expect", expected)
+    monkeypatch.setattr(Bench, "prepare_answer", expected)
     return names
 
 
@@ -93,7 +93,7 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         chosen = expand_sets(target, ["quick"], "float32", 0)
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
-                run_to_end(bench.expect(workload))
+                run_to_end(bench.prepare_answer(workload))
             told = run_to_end(kernel.look_at_values(bench, chosen))
         assert ignored == ("eps" in told.ignored)
 

@@ -16,7 +16,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench, Side
-from loop.workers.messages import No
+from loop.workers.messages import RefusalReply
 from loop.workers.program import Refusal
 from tests.targets import compiled, make_sides, open_bench, write_target
 
@@ -70,7 +70,7 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
     ) -> Generator[Tick, None, Check]:
         if workload.name == SMALL and layout == "contiguous" and len(said) < times:
             said.append(workload.name)
-            raise Refusal(No("work went on for 33 ms on another stream", cause="left work"))
+            raise Refusal(RefusalReply("work went on for 33 ms on another stream", cause="left work"))
         return (yield from compute(checker, workload, layout, once=once))
 
     monkeypatch.setattr(verification.SideChecker, "_compute", late)

@@ -27,7 +27,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[WorkloadLaunches, ...]:
     """What a variant launches on the workloads of these sets."""
-    made = build_one(bench.folder, bench.emulations([name])[name], bench.cache, name)
+    made = build_one(bench.folder, bench.emulated_variants([name])[name], bench.cache, name)
     workloads = expand_sets(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
     found: tuple[WorkloadLaunches, ...] = run_to_end(ask_launches(bench, made, workloads))
     return found

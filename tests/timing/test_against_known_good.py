@@ -61,7 +61,7 @@ def made_up(factors: dict[str, float], change: Callable[[Timings], None] = lambd
         for number in range(ROUNDS):
             for workload in workloads:
                 for side in sides:
-                    factor = factors.get(side.name, 1 + side.slow)
+                    factor = factors.get(side.name, 1 + side.slowdown_share)
                     seconds = tuple(1e-5 * factor * (1 + draw.gauss(0, 0.002)) for _ in range(3))
                     segment = Segment(
                         side=side.name, workload=workload.name, round=number, calls=1, seconds=seconds

@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.mark.slow
 def test_the_baseline_runs_under_compile(bench: Bench) -> None:
     """It is timed as any other side, by its own name."""
-    sides = [bench.side(BASELINE), bench.side("mine")]
+    sides = [bench.make_side(BASELINE), bench.make_side("mine")]
     workloads = expand_sets(bench.target, bench.target.workloads, "float32")
     found: Timings = run_to_end(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
     assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong_outputs)

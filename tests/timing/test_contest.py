@@ -16,7 +16,7 @@ from tests.makers import make_workload
 
 ONE, TWO = make_workload("one"), make_workload("two")
 CANDIDATE = Side("new", LibraryTerms("cpu", "f", "", ""), ("float32",), deterministic=True, build_id="abc")
-OLD = CANDIDATE.renamed("new known good", build_id="def")
+OLD = CANDIDATE.copy_as("new known good", build_id="def")
 
 
 def make_contest() -> Contest:

@@ -94,13 +94,13 @@ def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None
 @pytest.mark.slow
 def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so has every measurement: what was seen before helps nobody."""
-    expect, seeds = Bench.expect, []
+    expect, seeds = Bench.prepare_answer, []
 
     def watch(self: Bench, workload: Workload, **fields: Any) -> Any:
         seeds.append(workload.seed)
         return expect(self, workload, **fields)
 
-    monkeypatch.setattr(Bench, "expect", watch)
+    monkeypatch.setattr(Bench, "prepare_answer", watch)
     chosen = workloads(bench)[:1]
     timed(bench, make_sides(bench, "right"), chosen, rounds=3)
     timed(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
@@ -141,13 +141,13 @@ def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.M
     """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
     opened: list[str] = []
     monkeypatch.setattr(schedule, "KEPT_ON_CPU", 2)
-    open_side = Bench.open
+    open_side = Bench.start_worker
 
     def counted(self: Bench, side: Side) -> Any:
         opened.append(side.name)
         return open_side(self, side)
 
-    monkeypatch.setattr(Bench, "open", counted)
+    monkeypatch.setattr(Bench, "start_worker", counted)
     found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], rounds=4)
     assert (4, 2) == (found.rounds, len(opened))
     assert [(0, 0), (1, 0), (2, 2), (3, 2)] == sorted({(s.round, s.processes) for s in found.segments})

@@ -18,9 +18,9 @@ from loop.model.dtypes import Dtype
 from loop.model.signature import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
-from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.judge_messages import Agreement, Relate
-from loop.workers.relations import Relations
+from loop.workers.attention import causal_mask, eager, torch_sdpa
+from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
+from loop.workers.relations import PropertyRunner
 from loop.workers.workload_call import make_call
 
 Function = Callable[..., Tensor]
@@ -56,12 +56,12 @@ def written(workload: Workload, folder: Path) -> Call:
     return call
 
 
-def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:
+def find(name: str, function: Function, workload: Workload, folder: Path) -> PropertyAgreement | None:
     """What the judge finds when it walks a property of a function, call by call."""
-    relations = Relations(TARGET.signature, dict(TARGET.tolerance.items()), eager)
-    step = Relate(written(workload, folder), name, workload.seed)
-    while isinstance(reply := relations.relate(step), Call):
-        step = step.replace(output=compute(function, reply))
+    relations = PropertyRunner(TARGET.signature, dict(TARGET.tolerance.items()), eager)
+    step = AdvanceProperty(written(workload, folder), name, workload.seed)
+    while isinstance(reply := relations.advance(step), Call):
+        step = step.replace(output_file=compute(function, reply))
     return reply
 
 
@@ -88,7 +88,7 @@ def one_more_in_the_sum(
     """A one is added to the normaliser, and no maximum is taken away before."""
     scores = q.double() @ k.double().transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if causal:
-        scores = scores.masked_fill(~visible(q.shape[-2], k.shape[-2], alignment, q.device), -math.inf)
+        scores = scores.masked_fill(~causal_mask(q.shape[-2], k.shape[-2], alignment, q.device), -math.inf)
     weights = torch.exp(scores)
     return (weights @ v.double() / (weights.sum(-1, keepdim=True) + 1)).to(q.dtype)
 

@@ -13,8 +13,8 @@ from loop.model.measurement import InputWeaknesses
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge
-from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look
-from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
+from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer
+from loop.workers.workload_call import make_answer_request, make_call, make_target_request, reseed_twice
 
 CODE = """
 import torch
@@ -90,21 +90,21 @@ class Judged:
         (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
         self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
         (self.workload,) = expand_sets(self.target, ["some"], "float32")
-        self.judge = judge.Judge(terms_of_judge(self.target, None, folder))
+        self.judge = judge.Judge(make_target_request(self.target, None, folder))
 
-    def request(self, seed: int) -> Expect:
+    def request(self, seed: int) -> PrepareAnswer:
         workload = self.workload.model_copy(update={"seed": seed})
         call = make_call(self.target, workload, str(self.folder), "judge")
-        return expectation(self.target, workload, call, "secret", "cpu", wide=False)
+        return make_answer_request(self.target, workload, call, "secret", "cpu", with_windows=False)
 
-    def expect(self, seed: int = 2) -> Expected:
-        return self.judge.expect(self.request(seed))
+    def expect(self, seed: int = 2) -> PreparedAnswer:
+        return self.judge.prepare_answer(self.request(seed))
 
     def looked(self) -> InputWeaknesses:
         """What is said once two sets of values were drawn."""
         self.expect(2), self.expect(3)
-        one, other = under_two_seeds(self.workload)
-        looked = self.judge.answer(Look((self.request(one.seed), self.request(other.seed))))
+        one, other = reseed_twice(self.workload)
+        looked = self.judge.reply_to(FindBlindSpots((self.request(one.seed), self.request(other.seed))))
         assert isinstance(looked, InputWeaknesses)
         return looked
 
@@ -112,12 +112,12 @@ class Judged:
         """What is found in an output of the first set of values."""
         (self.folder / "output.bin").write_bytes(output.numpy().tobytes())
         return self.judge.compare(
-            Compare(self.request(2).call, (str(self.folder / "output.bin"),), suspected=True)
+            Compare(self.request(2).call, (str(self.folder / "output.bin"),), tries_faults=True)
         )
 
     @property
     def inputs(self) -> torch.Tensor:
-        return self.judge.answers[self.request(2).call.key].inputs.tensors[0]
+        return self.judge.answer_by_key[self.request(2).call.key].inputs.tensors[0]
 
 
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
@@ -144,14 +144,14 @@ def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
     """A variant that overflows in the same places is not judged; one that is wrong in another place is wrong, and
     one that does not overflow is right."""
     judged = Judged(tmp_path, "shares", PLAIN, workloads={"some": [{"N": 64, "k": 60.0}]})
-    assert "" == judged.expect().unjudged
+    assert "" == judged.expect().unjudged_reason
     x = 60 * judged.inputs
     naive, stable = torch.exp(x) / torch.exp(x).sum(), torch.softmax(x.double(), -1).float()
     assert naive.isnan().any()
-    assert "in float32 the reference gives NaN or infinity" in judged.compared(naive).unjudged
+    assert "in float32 the reference gives NaN or infinity" in judged.compared(naive).unjudged_reason
     wrong = naive.nan_to_num(0.0)
     wrong[int(x.argmin())] = 2.0
-    assert "" == judged.compared(wrong).unjudged
+    assert "" == judged.compared(wrong).unjudged_reason
     assert (True, 0) == (judged.compared(wrong).wrong > 0, judged.compared(stable).wrong)
 
 
@@ -159,7 +159,7 @@ def test_what_float64_itself_loses_is_allowed(tmp_path: Path) -> None:
     """An exact zero is right where the reference leaves 1e-16; 1e-7 is not."""
     judged = Judged(tmp_path, "nothing", PLAIN, workloads={"some": [{"N": 64, "k": 1.0}]})
     judged.expect()
-    reference = judged.judge.answers[judged.request(2).call.key].truths[0].reference
+    reference = judged.judge.answer_by_key[judged.request(2).call.key].truths[0].reference
     assert 0 < float(reference.abs().max()) < 1e-14
     zeros = torch.zeros(64)
     assert 0 == judged.compared(zeros).wrong
@@ -172,7 +172,7 @@ def test_an_output_within_the_tolerance_of_zero_is_told(tmp_path: Path, k: float
     """Where there is more than noise, less is allowed in place of that: zeros are wrong then."""
     tolerance = {"float32": {"atol": 1e-6, "rtol": 1e-5}}
     judged = Judged(tmp_path, "small", PLAIN, workloads={"some": [{"N": 64, "k": k}]}, tolerance=tolerance)
-    assert passes is judged.expect().zeros_pass
+    assert passes is judged.expect().passes_zeros
     assert passes is (judged.compared(torch.zeros(64)).wrong == 0)
     assert 0 == judged.compared(judged.inputs * k).wrong
 
@@ -183,9 +183,9 @@ def test_ties_are_told(tmp_path: Path) -> None:
     some = [{"N": 64, "k": 1.0, "values": "constant"}]
     judged = Judged(tmp_path, "largest", signature, workloads={"some": some})
     judged.expect()
-    right = judged.judge.answers[judged.request(2).call.key].truths[0].reference.long()
-    assert (0, True) == (judged.compared(right).wrong, judged.compared((right + 7) % 64).tied)
+    right = judged.judge.answer_by_key[judged.request(2).call.key].truths[0].reference.long()
+    assert (0, True) == (judged.compared(right).wrong, judged.compared((right + 7) % 64).has_only_ties)
     judged = Judged(tmp_path, "largest", signature, workloads={"some": [{"N": 64, "k": 1.0}]})
     judged.expect()
     found = judged.compared((right + 7) % 64)
-    assert (True, False) == (found.wrong > 0, found.tied)
+    assert (True, False) == (found.wrong > 0, found.has_only_ties)

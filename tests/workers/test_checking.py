@@ -62,7 +62,7 @@ def seed_of(guard: Guard) -> float:
 def test_an_output_that_follows_nothing_is_right() -> None:
     """One output, nothing read, nothing left unwritten."""
     found = check(lambda around, prefill: 2.0)
-    assert (1, "", False) == (len(found.outputs), found.reads, found.unwritten)
+    assert (1, "", False) == (len(found.outputs), found.stray_reads, found.depends_on_prefill)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_output_that_follows_nothing_is_right() -> None:
 def test_an_output_that_follows_what_stands_around_a_tensor_reads_there(compute: Compute, said: str) -> None:
     """The tensor is named: the one whose surroundings alone change it."""
     expected = {said, "its input x and its output"} if said == "its tensors" else {said}
-    assert check(compute).reads in expected
+    assert check(compute).stray_reads in expected
 
 
 @pytest.mark.parametrize("period", [2, 3, 4, 5, 7])
@@ -87,22 +87,22 @@ def test_an_output_that_follows_the_number_of_the_call_is_flaky(period: int) -> 
     for seed in range(30):
         count = itertools.count()
         found = check(lambda around, prefill, count=count: float(next(count) % period), seed)  # type: ignore[misc]
-        assert (True, "") == (len(found.outputs) > 1, found.reads), seed
+        assert (True, "") == (len(found.outputs) > 1, found.stray_reads), seed
 
 
 def test_an_output_that_follows_what_stood_in_its_memory_is_seen() -> None:
     """With NaN there it is right: a maximum passes over it."""
     found = check(lambda around, prefill: 2.0 if prefill is None else seed_of(prefill))
-    assert (1, True) == (len(found.outputs), found.unwritten)
+    assert (1, True) == (len(found.outputs), found.depends_on_prefill)
 
 
 def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick one is made as often as before."""
     made = {}
     for again, slow_s in itertools.product((False, True), (0.0, 10.0)):
-        monkeypatch.setattr(checking, "SLOW_S", slow_s)
+        monkeypatch.setattr(checking, "SLOW_LIMIT_S", slow_s)
         one = Made(lambda around, prefill: 2.0)
-        CallCheck(one, random.Random(1), again=again).run()  # type: ignore[arg-type]
+        CallCheck(one, random.Random(1), may_run_once=again).run()  # type: ignore[arg-type]
         made[again, slow_s] = one.calls
     assert (2, 1) == (made[False, 0.0], made[True, 0.0])
     assert made[True, 10.0] > 2
@@ -121,5 +121,5 @@ EVENTS = [
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
     expected = (Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None))
-    assert expected == checking.kernels_in({"schemaVersion": 1, "traceEvents": EVENTS})
-    assert not checking.kernels_in({})
+    assert expected == checking.kernels_of_trace({"schemaVersion": 1, "traceEvents": EVENTS})
+    assert not checking.kernels_of_trace({})

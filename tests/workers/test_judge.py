@@ -15,8 +15,8 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import asking, judge
-from loop.workers.judge_messages import Compare, Expect
-from loop.workers.workload_call import expectation, make_call, terms_of_judge
+from loop.workers.judge_messages import Compare, PrepareAnswer
+from loop.workers.workload_call import make_answer_request, make_call, make_target_request
 from tests.formats import tasks
 from tests.tasks import write_task
 
@@ -32,12 +32,12 @@ def threads_and_gradients() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tuple[judge.Judge, Expect]:
+def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tuple[judge.Judge, PrepareAnswer]:
     """A judge of a target, and a request for the answer to its only workload."""
     (workload,) = expand_sets(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
-    request = expectation(target, workload, call, "secret", "cpu", wide=False)
-    return judge.Judge(terms_of_judge(target, None, folder)), request.replace(twice=True, **changes)
+    request = make_answer_request(target, workload, call, "secret", "cpu", with_windows=False)
+    return judge.Judge(make_target_request(target, None, folder)), request.replace(is_run_twice=True, **changes)
 
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(folder))
     one, request = expecting(targets.target(find_project(folder, folder)).value, folder, tmp_path)
     with pytest.raises(Refused) as refused:
-        one.expect(request)
+        one.prepare_answer(request)
     said = (
         "the reference itself changes its input `x`, so nothing is judged: let it change a copy (`x = x.clone()`)"
     )
@@ -54,7 +54,7 @@ def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypat
     assert str(refused.value).endswith("then run the same command again")
 
 
-Limited = Callable[..., tuple[judge.Judge, Expect, dict[str, Any]]]
+Limited = Callable[..., tuple[judge.Judge, PrepareAnswer, dict[str, Any]]]
 
 
 @pytest.fixture
@@ -64,12 +64,14 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
     Tensors without memory stand for those of the GPU.
     """
     noted: dict[str, Any] = {"cpu": 0, "meta": 0}
-    on = asking.Inputs.on
+    on = asking.Inputs.copy_to
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, device.replace("cuda", "meta")))
+    monkeypatch.setattr(
+        asking.Inputs, "copy_to", lambda inputs, device: on(inputs, device.replace("cuda", "meta"))
+    )
 
-    def make(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
+    def make(**changes: Any) -> tuple[judge.Judge, PrepareAnswer, dict[str, Any]]:
         judging, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
         right = judging.reference
 
@@ -88,22 +90,22 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
 def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Limited) -> None:
     """Where it was tried is not asked of the GPU again."""
     judging, request, noted = limited(device="cuda")
-    judging.expect(request)
-    device = judging.answers[request.call.key].truths[0].reference.device.type
+    judging.prepare_answer(request)
+    device = judging.answer_by_key[request.call.key].truths[0].reference.device.type
     assert (1, "cpu") == (noted["meta"], device)
 
 
 def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
     """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
     judging, request, noted = limited(device="cpu")
-    call = judging.expect(request).call
+    call = judging.prepare_answer(request).call
     assert call is not None
-    answer = judging.answers[call.key]
+    answer = judging.answer_by_key[call.key]
     tight = replace(answer.truths[0], allowed=torch.zeros_like(answer.truths[0].allowed))
     output = tmp_path / "output.bin"
     rounded = tight.reference.float().nextafter(torch.tensor(torch.inf))
     output.write_bytes(rounded.numpy().tobytes())
     for fails in (set(), {1}):
-        judging.answers[call.key] = replace(answer, truths=[tight])
+        judging.answer_by_key[call.key] = replace(answer, truths=[tight])
         noted |= {"cpu": 0, "fails": fails}
         assert 0 == judging.compare(Compare(call, (str(output),), False)).wrong

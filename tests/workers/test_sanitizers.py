@@ -11,7 +11,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
-from loop.workers.program import last_words
+from loop.workers.program import parse_fault
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOURCE = r"""
@@ -78,8 +78,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
 
 def checks_of(bench: Bench, name: str) -> tuple[Check, ...]:
     """What emulating a variant with sanitizers finds, on contiguous inputs."""
-    (variant,) = bench.emulations([name]).values()
-    side = bench.side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
+    (variant,) = bench.emulated_variants([name]).values()
+    side = bench.make_side(name, build_one(bench.folder, variant, bench.cache, name), emulated=True)
     wanted = expand_sets(bench.target, ["some"], "float32")
     (found,) = run_to_end(verify(bench, [Job(side, wanted, layouts=False)]))
     return tuple(found.checks)
@@ -106,6 +106,6 @@ def test_a_report_becomes_a_line() -> None:
         "==7==ERROR: AddressSanitizer: SEGV on x\nSUMMARY: AddressSanitizer: SEGV /a/b.cu:7 in f()\nShadow bytes"
     )
     undefined = "/a/b.cuh:12:3: runtime error: shift exponent 40 is too large\n    #0 0x1 in f"
-    assert ("sanitizer", "AddressSanitizer: SEGV /a/b.cu:7 in f()") == last_words(address)
-    assert ("sanitizer", "runtime error: shift exponent 40 is too large at b.cuh:12") == last_words(undefined)
-    assert ("", "") == last_words("Segmentation fault")
+    assert ("sanitizer", "AddressSanitizer: SEGV /a/b.cu:7 in f()") == parse_fault(address)
+    assert ("sanitizer", "runtime error: shift exponent 40 is too large at b.cuh:12") == parse_fault(undefined)
+    assert ("", "") == parse_fault("Segmentation fault")

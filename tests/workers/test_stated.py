@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from loop.workers.stated import StatedTask, looked_at, verdict
+from loop.workers.stated import StatedTask, audit_task, judge_answer
 
 
 def inputs() -> list[torch.Tensor]:
@@ -22,7 +22,7 @@ def test_float64_agrees_with_a_reference_that_changes_its_inputs_in_place() -> N
     names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
     terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
     rule = {"atol": 1e-4, "rtol": 1e-4, "either": False, "nan": False, "device": "cpu"}
-    found = looked_at(StatedTask({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
+    found = audit_task(StatedTask({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
     assert found["outputs"] == [[4, 3]]
     assert found["findings"] == []
 
@@ -42,4 +42,4 @@ def test_a_machine_without_memory_makes_no_answer_wrong(answer: str, status: str
     names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
     terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
     task = StatedTask({**terms, "device": "cpu", "trials": 1, "cases": [{"name": "one", "given": {}}]})
-    assert status == verdict(task, f"{__name__}:{answer}")["status"]
+    assert status == judge_answer(task, f"{__name__}:{answer}")["status"]

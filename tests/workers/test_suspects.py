@@ -13,7 +13,7 @@ from loop.calls.call import Call, Refused, TensorFile
 from loop.model.signature import Attribute, PythonFunction, Signature
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.truth import outside_tolerance
+from loop.workers.truth import mask_outside
 
 NEAR = re.compile(r"were one|sign|too (early|late)|only the first|negative")
 """Suspects whose answers may be almost the same as another's."""
@@ -94,11 +94,11 @@ class Case:
         rtol = ALLOWED[self.dtype]
         allowed = rtol + rtol * self.right.abs().nan_to_num()
         held = [
-            suspects.WrongOutput(self.right, allowed, rtol, one, outside_tolerance(one, self.right, allowed))
+            suspects.WrongOutput(self.right, allowed, rtol, one, mask_outside(one, self.right, allowed))
             for one in outputs
         ]
-        found = suspects.fitting_suspects(held, [*own, *self.suspects()])
-        return suspects.fitting_suspects(held, held[0].multiplied()) if found == {} else found
+        found = suspects.find_fitting_suspects(held, [*own, *self.suspects()])
+        return suspects.find_fitting_suspects(held, held[0].find_factor()) if found == {} else found
 
     def named(self, *outputs: Tensor, own: Sequence[suspects.Suspect] = ()) -> list[str] | None:
         """As if what."""
@@ -107,10 +107,10 @@ class Case:
 
     def suspects(self) -> list[suspects.Suspect]:
         """All that its signature allows, and what they come to here."""
-        of_call = suspects.faults_of_call(
-            self.asked, self.call, self.inputs, self.signature, self.right, plain=True
+        of_call = suspects.suspects_of_call(
+            self.asked, self.call, self.inputs, self.signature, self.right, has_plain_signature=True
         )
-        every = (*of_call, *suspects.faults_of_result(self.right, whole=False))
+        every = (*of_call, *suspects.suspects_of_result(self.right, is_integer=False))
         return [(as_if, ask) for as_if, ask in every if not NEAR.search(as_if)]
 
     def asked(self, inputs: Sequence[Tensor], call: Call) -> Tensor:

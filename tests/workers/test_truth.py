@@ -6,7 +6,14 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.model.signature import Tolerance
 from loop.workers.judge_messages import Finding
-from loop.workers.truth import FEW, Truth, finding, tail_beyond, tightened_tolerance, truth_of
+from loop.workers.truth import (
+    EXPECTED_EXTRA,
+    Truth,
+    compare_output,
+    count_errors_beyond,
+    make_truth,
+    tighten_tolerance,
+)
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)
 STATED = Tolerance(atol=1e-2, rtol=1e-2)
@@ -15,15 +22,15 @@ STATED = Tolerance(atol=1e-2, rtol=1e-2)
 def found(output: torch.Tensor, stated: Tolerance = STATED) -> Finding:
     """What is found in an output that should be a softmax."""
     part = TensorFile("output", "", tuple(SOFTMAX.shape), "float32")
-    truth = truth_of(part, ["N", "M"], SOFTMAX, SOFTMAX.float(), stated)
-    return finding(truth, output, bounded=False)
+    truth = make_truth(part, ["N", "M"], SOFTMAX, SOFTMAX.float(), stated)
+    return compare_output(truth, output, limits_by_plain=False)
 
 
 def test_zeros_are_wrong_though_the_tolerance_is_larger_than_every_value() -> None:
     """And it is said that they are right as stated; what is right stays so."""
     zeros, right = found(torch.zeros_like(SOFTMAX)), found(SOFTMAX.float())
-    assert (True, True) == (zeros.wrong > SOFTMAX.numel() / 2, zeros.loose)
-    assert (0, False) == (right.wrong, right.loose)
+    assert (True, True) == (zeros.wrong > SOFTMAX.numel() / 2, zeros.passes_only_as_stated)
+    assert (0, False) == (right.wrong, right.passes_only_as_stated)
 
 
 def test_a_share_of_elements_that_may_be_off_lets_no_zeros_pass() -> None:
@@ -32,7 +39,7 @@ def test_a_share_of_elements_that_may_be_off_lets_no_zeros_pass() -> None:
 
 def kept(stated: Tolerance, reference: torch.Tensor, lost: float = 1e-9, dtype: str = "float32") -> bool:
     """Whether a tolerance is applied as stated."""
-    return tightened_tolerance(stated, reference.double(), lost, dtype) is stated
+    return tighten_tolerance(stated, reference.double(), lost, dtype) is stated
 
 
 def test_a_tolerance_that_rejects_zeros_is_applied_as_stated() -> None:
@@ -63,13 +70,13 @@ def steep(x: Tensor) -> Tensor:
 def truth(plain: Tensor | None = None) -> Truth:
     """What is right of it; with what its own type loses, or without."""
     part = TensorFile("output", "", tuple(X.shape), "float32")
-    return truth_of(part, ["N"], steep(X.double()), plain, STEEP)
+    return make_truth(part, ["N"], steep(X.double()), plain, STEEP)
 
 
 def found_steep(output: Tensor) -> Finding:
     """What is found in an output, by what float32 loses."""
     one = truth(steep(X))
-    return finding(one.facing(output), output, bounded=False)
+    return compare_output(one.tighten_for(output), output, limits_by_plain=False)
 
 
 def test_a_share_off_everywhere_is_wrong_though_a_few_elements_may_be_off_by_more() -> None:
@@ -90,5 +97,5 @@ def test_as_many_may_be_off_as_rounding_moves() -> None:
         signs = torch.randint(2, X.shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
         nudged = X.double() * (1 + signs * torch.finfo(torch.float32).eps / 2)
         output = steep(nudged).float()
-        assert tail_beyond(STEEP, steep(X.double()), output).max() > FEW
+        assert count_errors_beyond(STEEP, steep(X.double()), output).max() > EXPECTED_EXTRA
         assert not found_steep(output).wrong

@@ -5,21 +5,29 @@ import json
 import pytest
 
 from loop.workers import judge_messages, messages
-from loop.workers.messages import Computed, Kernel, No, Observe, Turn, read_reply, reply_line
+from loop.workers.messages import CallRange, Computed, Kernel, Observe, RefusalReply, read_reply, reply_line
 
 COMPUTED = Computed(
-    outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
+    output_files=("/tmp/y.0",),
+    changed_inputs=(),
+    stray_writes=("a",),
+    replaced_functions=(),
+    digests=("d",),
+    stray_reads="x",
+    call_ranges=(CallRange(1, 2),),
 )
 FIELDS = json.loads(reply_line(COMPUTED))["reply"]
-REPLIES = [messages.Obey.reply_type(), Computed, Observe.reply_type(), None, judge_messages.Finding]
+REPLIES = [messages.ObeyOrders.reply_type(), Computed, Observe.reply_type(), None, judge_messages.Finding]
 
 
 def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     """Every value of its type; a refusal in place of any reply."""
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert None is read_reply(reply_line(None).encode(), messages.Unstage.reply_type())
-    assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    observed = b'{"status": "ok", "reply": [{"kernel": "k", "us": 7.0, "registers": null}]}'
+    assert RefusalReply("no", "declined") == read_reply(
+        reply_line(RefusalReply("no", "declined")).encode(), Computed
+    )
+    observed = b'{"status": "ok", "reply": [{"name": "k", "us": 7.0, "registers": null}]}'
     assert (Kernel("k", 7.0, None),) == read_reply(observed, Observe.reply_type())
 
 
