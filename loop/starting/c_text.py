@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-NOTE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+COMMENT_OR_STRING = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
 ALIASES = (
     re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
@@ -67,40 +67,47 @@ class CFunction:
     called: str
     """The name with namespace and template arguments, for a call."""
     returns: str
+    """The return type."""
     parameters: tuple[CParameter, ...]
     line: int
-    lacks: str = ""
+    problem: str = ""
     """Why `loop` cannot call the function; empty if it can."""
 
 
 def without_comments(text: str) -> str:
     """The source with comments and strings (except "C") replaced by spaces; lines are kept."""
-    return NOTE.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
+    return COMMENT_OR_STRING.sub(lambda match: match[0] if match[0] == '"C"' else _blank(match), text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Spaces in place of a match, with its line ends, so that line numbers stay right."""
+    return re.sub(r"[^\n]", " ", match[0])
 
 
 def functions(text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
-    plain = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    instances: dict[str, str] = {}
-    for match in INSTANCE.finditer(plain):
+    code = DIRECTIVE.sub(_blank, text)
+    instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
+    for match in INSTANCE.finditer(code):
         name = match[1].rpartition("::")[2]
         if name not in instances or match[2].split(",")[0].strip() == "float":
             instances[name] = match[2].strip()
     definitions = []
-    for space, head, line in _heads(plain):
-        read = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
-        if read is None or re.search("__global__|__device__|operator", head):
+    for namespace, head, line in _heads(code):
+        signature = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
+        if signature is None or re.search("__global__|__device__|operator", head):
             continue
-        name, known, chosen, lacks = read["name"], dict(aliases), "", ""
-        if read["template"]:
-            types, lacks = _template_types(read["kinds"], instances.get(name))
-            known |= types
-            chosen = f"<{instances.get(name) or ', '.join(types.values())}>"
-        texts = [part.strip() for part in _split(read["parameters"])]
-        parameters = tuple(_parameter(part, known) for part in texts if part and part != "void")
-        returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
-        definitions.append(CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks))
+        name, types, arguments, problem = signature["name"], dict(aliases), "", ""
+        if signature["template"]:
+            template_types, problem = _template_types(signature["kinds"], instances.get(name))
+            types |= template_types
+            arguments = f"<{instances.get(name) or ', '.join(template_types.values())}>"
+        texts = [part.strip() for part in _split_at_commas(signature["parameters"])]
+        parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
+        returns = _resolve_type((signature["after"] or signature["before"]).replace("const", " ").strip(), types)
+        call_name = f"{namespace}{name}{arguments}"
+        definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
     return definitions
 
 
@@ -112,59 +119,65 @@ def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
 
 
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
-    """Template parameter to its argument (of an instance, else `float`), and why one is unknown."""
-    names = [parameter.split("=")[0].split() for parameter in kinds.split(",") if parameter.strip()]
+    """Template parameter to its argument, and a message if one is unknown (else empty).
+
+    `kinds`: the text between `<` and `>`, as in `typename T, int N`. `instance`: the arguments of an explicit
+    instance; without one, types become `float`.
+    """
+    parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
     if instance:
-        return {words[-1]: text.strip() for words, text in zip(names, instance.split(","), strict=False)}, ""
-    types = {words[-1]: "float" for words in names if words[0] in ("typename", "class")}
-    others = [words[-1] for words in names if words[-1] not in types]
-    if others and "=" not in kinds:
-        how = "instantiate it, as in `template void f<float, 8>(...);`"
-        return types, f"the template parameter `{others[0]}` has no value: {how}"
+        pairs = zip(parameters, instance.split(","), strict=False)
+        return {words[-1]: argument.strip() for words, argument in pairs}, ""
+    types = {words[-1]: "float" for words in parameters if words[0] in ("typename", "class")}
+    numbers = [words[-1] for words in parameters if words[-1] not in types]
+    if numbers and "=" not in kinds:
+        hint = "instantiate it, as in `template void f<float, 8>(...);`"
+        return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
     return types, ""
 
 
-def _split(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Split at commas outside brackets; `<` and `>` count as brackets, even as operators."""
     depth, start = 0, 0
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         depth += (letter in "<([") - (letter in ">)]")
         if letter == "," and depth == 0:
-            yield text[start:place]
-            start = place + 1
+            yield text[start:position]
+            start = position + 1
     yield text[start:]
 
 
-def _parameter(text: str, known: Mapping[str, str]) -> CParameter:
-    """Parse a parameter's text; `known`: aliases and template parameters to their types."""
-    plain = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())
-    words = re.sub(r"\bconst\b", " ", plain.replace("*", " ")).split()
+def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
+    """Parse a parameter's text; `types`: aliases and template parameters to their types."""
+    as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
+    words = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
     name = words[-1] if len(words) > 1 else ""
-    kind = _resolved(" ".join(words[:-1] if name else words), known)
-    is_const = "*" not in plain or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain))
-    is_const = is_const or any("const" in value for key, value in known.items() if key in words)
-    return CParameter(text, kind, name, plain.count("*"), is_const)
+    type_name = _resolve_type(" ".join(words[:-1] if name else words), types)
+    is_const = "*" not in as_pointer or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
+    is_const = is_const or any("const" in types[word] for word in words if word in types)
+    return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
 
 
-def _resolved(kind: str, known: Mapping[str, str]) -> str:
+def _resolve_type(type_name: str, types: Mapping[str, str]) -> str:
     """A type with aliases resolved, without `std::` and `const`."""
-    for _ in range(4):
-        kind = known.get(kind, kind)
-    return " ".join(re.sub(r"\bstd::|\bconst\b", "", kind).split())
+    for _ in range(4):  # An alias may name an alias.
+        type_name = types.get(type_name, type_name)
+    return " ".join(re.sub(r"\bstd::|\bconst\b", "", type_name).split())
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
     """Namespace, head and line of each `{` body that only namespaces or `extern "C"` enclose."""
-    stack: list[str | None] = []
+    open_braces: list[str | None] = []
     """For each open brace: its namespace, or None for a body that is skipped."""
     head, line = "", 1
     for part in re.findall(r"[{};]|[^{};]+", text):
         if part == "{":
-            space = SPACE.fullmatch(" ".join(head.split()))
-            if space is None and None not in stack:
-                yield "".join(map(str, stack)), head.strip(), line - head.lstrip().count("\n")
-            stack.append(None if space is None else f"{space[1]}::" if space[1] else "")
+            namespace = SPACE.fullmatch(" ".join(head.split()))
+            if namespace is None and None not in open_braces:
+                yield "".join(map(str, open_braces)), head.strip(), line - head.lstrip().count("\n")
+            prefix = f"{namespace[1]}::" if namespace and namespace[1] else ""
+            open_braces.append(None if namespace is None else prefix)
         elif part == "}":
-            stack = stack[:-1]
+            open_braces = open_braces[:-1]
         head = "" if part in "{};" else head + part
         line += part.count("\n")

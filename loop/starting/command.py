@@ -27,19 +27,22 @@ from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
-from loop.starting.source import BUILDS, Named, Start, function_at, identifier, of_source
+from loop.starting.model import TargetFacts, TensorSpec, TrialResult, TrialTerms
+from loop.starting.source import BUILDS, FirstVariant, PythonSource, find_function, identifier, read_kernel
 from loop.workers.judge_process import UNTIMED_ENVIRONMENT
 
-Likes = dict[str, list[dict[str, Any]]]
-"""Path of a tensor to its shapes, each with `dims`, `dtype` and `high` from a `--like` option."""
+Likes = dict[str, list[TensorSpec]]
+"""Path of a tensor to its `--like` options."""
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
-SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
+SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{NAMES.pattern}(\.{NAMES.pattern})*")
-OWN = ("seed", "device", "drawn")
+GENERATOR_NAMES = ("seed", "device", "drawn")
 """Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 LIMIT_S = 180.0
-FILES = ("reference", "mine", "inputs")
+"""Time limit of the process that tries a function."""
+MODULES = ("reference", "mine", "inputs")
+"""Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class InitRequest:
     """`module:function` of the reference, for a kernel or a program."""
     json: bool = False
 
-    def again(self, folder: Path, *more: str) -> str:
+    def command_line(self, folder: Path, *more: str) -> str:
         """The same command line for another folder and with more options, to print."""
         words = ["--from", self.source] if self.source else ["--command", self.command or "CMD"]
         words += ["--reference", self.reference] if self.reference else []
@@ -74,38 +77,49 @@ def init(request: InitRequest, screen: Screen) -> None:
         hint = f"loop init {folder} --from module:function --like x=N,M"
         raise UsageError("give either --from or --command", hint=hint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder}: is there, and not an empty folder", hint=request.again(folder / "target"))
+        hint = request.command_line(folder / "target")
+        raise UsageError(f"{folder}: is there, and not an empty folder", hint=hint)
     likes, fixed = _parse_like(request.like)
-    start = _read_variant(request)
-    source = request.reference if start else request.source
-    if source is None:
-        raise UsageError("no function says what is right", request.again(folder, "--reference", "module:function"))
-    right = function_at(source)
-    copied = {**(start.copied if start else {}), **right.files}
-    names = {stem: f"{stem}_of_target" if f"{stem}.py" in copied else stem for stem in FILES}
-    facts = _tried(request, right, start, {"likes": likes, "fixed": fixed, **names})
-    function = facts["function"]
-    python = f"mine: {{kind: python, device: any, module: {names['mine']}, function: {function}}}"
-    variant, entries, guessed = (start or Start(function, python)).bound(facts)
-    notes = [*facts["notes"], *guessed]
+    variant = _read_variant(request)
+    reference_name = request.reference if variant else request.source
+    if reference_name is None:
+        hint = request.command_line(folder, "--reference", "module:function")
+        raise UsageError("no function says what is right", hint)
+    reference = find_function(reference_name)
+    copied = {**(variant.copied if variant else {}), **reference.files}
+    # The user's files keep their names: ours give way.
+    module_names = {}
+    for module in MODULES:
+        module_names[module] = f"{module}_of_target" if f"{module}.py" in copied else module
+    terms = _trial_terms(request, reference, variant, likes, fixed, module_names)
+    facts = _try_function(request, terms)
+    if variant is None:
+        module = module_names["mine"]
+        line = f"mine: {{kind: python, device: any, module: {module}, function: {facts.function}}}"
+        variant = FirstVariant(facts.function, line)
+    variant_line, entry_files, entry_notes = variant.write_entry(facts)
+    notes = [*facts.notes, *entry_notes]
     texts = {name: read_text(path) for name, path in copied.items()}
-    texts |= {**{f"{name}.py": text for name, text in facts["files"].items()}, **entries}
-    texts[MANIFEST] = manifest(folder, facts, variant, notes, names)
+    texts |= {f"{module}.py": text for module, text in facts.files.items()} | entry_files
+    texts[MANIFEST] = manifest(folder, facts, variant_line, notes, module_names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
     place, files = shlex.quote(str(folder)), sorted(texts)
-    words = (f"trust {place}", f"kernels verify --target {place}", f"run session quick --target {place}")
-    after = tuple(f"loop {line}" for line in words)
+    commands = (
+        f"loop trust {place}",
+        f"loop kernels verify --target {place}",
+        f"loop run session quick --target {place}",
+    )
     if request.json:
-        answer = MadeTarget(target=str(folder.absolute()), files=tuple(files), notes=tuple(notes), next=after)
-        screen.data(to_json(answer))
+        target = str(folder.absolute())
+        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=commands)))
         return
     screen.say(f"made {folder}: {', '.join(files)}")
-    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in after)]))
+    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in commands)]))
 
 
-def _read_variant(request: InitRequest) -> Start | None:
+def _read_variant(request: InitRequest) -> FirstVariant | None:
     """The variant of a kernel or program; None for a Python function.
 
     A program's words that name files become absolute paths, because it runs in the target's folder.
@@ -116,7 +130,7 @@ def _read_variant(request: InitRequest) -> Start | None:
         path = Path(file if colon else request.source)
         if path.suffix not in BUILDS:
             return None
-        return of_source(path, function if colon else "", _parse_set(request.values))
+        return read_kernel(path, function if colon else "", _parse_set(request.values))
     try:
         words = shlex.split(request.command)
     except ValueError as error:
@@ -124,25 +138,50 @@ def _read_variant(request: InitRequest) -> Start | None:
         raise UsageError(message, hint="close its quotes") from error
     if not words:
         raise UsageError("--command: expected a program, got nothing", hint="--command './program {x} {output}'")
-    whole = [str(Path(word).absolute()) if "{" not in word and Path(word).is_file() else word for word in words]
+    for index, word in enumerate(words):
+        if "{" not in word and Path(word).is_file():
+            words[index] = str(Path(word).absolute())
     comment = "# It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
-    text = f"{comment}\n  mine: {{kind: command, device: cpu, run: {json.dumps(whole)}}}"
-    return Start("computed", text, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
+    line = f"{comment}\n  mine: {{kind: command, device: cpu, run: {json.dumps(words)}}}"
+    return FirstVariant("computed", line, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
 
 
-def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[str, Any]) -> dict[str, Any]:
-    """Try the function in a process; its facts (`facts_of`) and Python files. Raises UsageError."""
-    if start is None:
-        name = right.name.rpartition(".")[2]
-        terms["function"] = name if name.islower() and name != "forward" else identifier(right.name)
-        terms["attributes"] = None
+def _trial_terms(
+    request: InitRequest,
+    reference: PythonSource,
+    variant: FirstVariant | None,
+    likes: Likes,
+    fixed: dict[str, int],
+    module_names: dict[str, str],
+) -> TrialTerms:
+    """What the process is to try. An input without a type gets that of the kernel's parameter."""
+    if variant is None:
+        name = reference.name.rpartition(".")[2]
+        function = name if name.islower() and name != "forward" else identifier(reference.name)
+        dtypes: dict[str, str] = {}
     else:
-        terms["function"], terms["attributes"] = start.function, start.scalars
-        for name, dtype in (start.glue.types([*terms["likes"]]) if start.glue else {}).items():
-            for shape in terms["likes"][name]:
-                shape["dtype"] = shape["dtype"] or dtype
-    terms |= {"folder": str(right.folder), "module": right.module, "name": right.name}
-    terms |= {"given": _parse_set(request.values), "compiled": start is not None}
+        function, writer = variant.function, variant.entry_writer
+        dtypes = writer.input_dtypes([*likes]) if writer else {}
+    typed = {}
+    for path, specs in likes.items():
+        dtype = dtypes.get(path, "")
+        typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
+    return TrialTerms(
+        folder=str(reference.folder),
+        module=reference.module,
+        name=reference.name,
+        function=function,
+        likes=typed,
+        fixed=fixed,
+        values=_parse_set(request.values),
+        attributes=variant.scalars if variant else None,
+        is_compiled=variant is not None,
+        module_names=module_names,
+    )
+
+
+def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
+    """Try the function in a process. Raises UsageError if it does not run, with a hint what to add."""
     env = {
         "PYTHONPATH": python_path(),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -151,18 +190,19 @@ def _tried(request: InitRequest, right: Named, start: Start | None, terms: dict[
     }
     with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
-        terms_file.write_text(json.dumps(terms))
+        terms_file.write_text(terms.model_dump_json())
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        done = run_to_end(run(command, limit_s=LIMIT_S, cwd=right.folder, env=env, note="trying it"))
+        folder = Path(terms.folder)
+        completed = run_to_end(run(command, limit_s=LIMIT_S, cwd=folder, env=env, note="trying it"))
         if not result_file.is_file():
-            last = (done.errors.strip().splitlines() or [done.ending])[-1]
-            raise UsageError(f"{right.module}:{right.name} ended the process that tried it: {last}")
-        facts: dict[str, Any] = json.loads(result_file.read_text())
-    if "lacks" in facts:
-        words = [word for text in facts["like"] for word in text.split()]
-        more = request.again(request.folder, *words) if words else ""
-        raise UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
-    return {**facts, "function": terms["function"]}
+            last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
+            raise UsageError(f"{terms.module}:{terms.name} ended the process that tried it: {last_line}")
+        result = TrialResult.model_validate_json(result_file.read_text())
+    if result.facts is None:
+        words = [word for text in result.like for word in text.split()]
+        command_line = request.command_line(request.folder, *words) if words else ""
+        raise UsageError(result.lacks, hint=f"{command_line}{result.hint}" or None)
+    return result.facts
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
@@ -182,29 +222,31 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes.
 
-    A size given by number gets a letter as its name; equal numbers share one name.
+    A size given by number gets a letter as its name; equal numbers share one name. Raises UsageError.
     """
-    shapes: list[dict[str, Any]] = []
+    specs: list[TensorSpec] = []
     for text in texts:
-        name, _, shape = (part.strip() for part in text.partition("="))
-        read = LIKE.fullmatch(shape.replace(" ", ""))
-        words = read["dims"].split(",") if read else [""]
-        reserved = any(word in (*RESERVED, *OWN) for word in words) or any(map(iskeyword, (name, *words)))
-        if not read or reserved or not PATH.fullmatch(name) or not all(map(SIZED.fullmatch, words)):
+        path, _, shape = (part.strip() for part in text.partition("="))
+        match = LIKE.fullmatch(shape.replace(" ", ""))
+        dims = match["dims"].split(",") if match else [""]
+        is_reserved = any(dim in (*RESERVED, *GENERATOR_NAMES) for dim in dims)
+        is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
+        if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
-        if read["dtype"] and read["dtype"] not in ITEM_SIZES:
-            known = did_you_mean(read["dtype"], list(ITEM_SIZES))
-            raise UsageError(f"--like {text!r}: no type {read['dtype']!r}: {', '.join(ITEM_SIZES)}", hint=known)
-        shapes.append({"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or "", "path": name})
-    every = [word for like in shapes for word in like["dims"]]
-    letters = (*LETTERS, *(f"D{n}" for n in range(len(every))))
-    free = (letter for letter in letters if letter not in every)
-    numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, every))}
+        dtype, high = match["dtype"] or "", match["high"] or ""
+        if dtype and dtype not in ITEM_SIZES:
+            message = f"--like {text!r}: no type {dtype!r}: {', '.join(ITEM_SIZES)}"
+            raise UsageError(message, hint=did_you_mean(dtype, list(ITEM_SIZES)))
+        specs.append(TensorSpec(name=path, dims=tuple(dims), dtype=dtype, high=high))
+    used = [dim for spec in specs for dim in spec.dims]
+    letters = (*LETTERS, *(f"D{number}" for number in range(len(used))))
+    free_letters = (letter for letter in letters if letter not in used)
+    letter_by_number = {dim: next(free_letters) for dim in dict.fromkeys(filter(str.isdigit, used))}
     likes: Likes = {}
-    for like in shapes:
-        dims = [numbers.get(word, word) for word in like["dims"]]
-        likes.setdefault(like["path"], []).append({**like, "dims": dims})
-    if same := {*every} & {name.replace(".", "_") for name in likes}:
-        raise UsageError(f"--like: `{min(same)}` is a tensor and a size", hint="call the size otherwise")
-    return likes, {name: int(word) for word, name in numbers.items()}
+    for spec in specs:
+        named_dims = tuple(letter_by_number.get(dim, dim) for dim in spec.dims)
+        likes.setdefault(spec.name, []).append(spec.model_copy(update={"dims": named_dims}))
+    if both := {*used} & {path.replace(".", "_") for path in likes}:
+        raise UsageError(f"--like: `{min(both)}` is a tensor and a size", hint="call the size otherwise")
+    return likes, {letter: int(number) for number, letter in letter_by_number.items()}

@@ -1,5 +1,6 @@
 """Choose sizes for a first target, and write the text of its `target.yaml`."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import MANIFEST
+from loop.starting.model import Scalar, TargetFacts
 
-SMALL = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
+FILTER_NAME = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
 LITTLE = 8
 """A size given by number up to this one is not varied: a filter's 3, 4 heads."""
-WHOLE = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
+TIMED_SIZES = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
 """Rank of a tensor to its timed sizes, from the last dimension to the first."""
+MORE_DIMS = (32, 32, 8, 4, 2)
+"""The same for tensors of higher rank."""
+FILTER_SIZE = 3
 TRIED = (
     (7, 11, 13, 17, 5, 19, 23, 29),
     (8, 16, 24, 32, 40, 48, 56, 64),
@@ -34,56 +39,77 @@ class Sizes:
     """The dimensions of all inputs, and the sizes to try, time and check."""
 
     def __init__(self, shapes: Sequence[Sequence[str]], fixed: Mapping[str, int]) -> None:
+        """`shapes`: the dimensions of each input, by name; `fixed`: those that the user gave by number."""
         self.shapes, self.fixed = shapes, fixed
         self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
         self.free = [name for name in self.names if name not in fixed]
-        self.filter = set[str]()
-        """Dimensions of a filter, such as kh and kw, found only in one later tensor's last axes."""
-        for name in self.free:
-            first, *others = (shape for shape in shapes if name in shape)
-            if len(shapes) > 1 and not others and first is not shapes[0]:
-                elsewhere = {dim for shape in shapes if shape is not first for dim in shape}
-                own = [dim for dim in first[1:] if dim not in elsewhere]
-                if name in own and (SMALL.fullmatch(name) or (len(first) > 2 and len(own) > 1)):
-                    self.filter.add(name)
+        self.of_filter = {name for name in self.free if self._is_of_filter(name)}
 
-    def tried(self) -> Iterator[dict[str, int]]:
+    def _is_of_filter(self, name: str) -> bool:
+        """Whether a dimension is a filter's, as kh and kw of a convolution: it has to be small.
+
+        Such a dimension belongs to one tensor only, which is not the first, and is not that tensor's first.
+        Its name says it, or the tensor has several such dimensions.
+        """
+        owners = [shape for shape in self.shapes if name in shape]
+        if len(owners) > 1 or owners[0] is self.shapes[0]:
+            return False
+        (owner,) = owners
+        elsewhere = {dim for shape in self.shapes if shape is not owner for dim in shape}
+        own = [dim for dim in owner[1:] if dim not in elsewhere]
+        return name in own and (bool(FILTER_NAME.fullmatch(name)) or (len(owner) > 2 and len(own) > 1))
+
+    def candidates(self) -> Iterator[dict[str, int]]:
         """Sizes to try, in order; sizes that the user gave by number stay."""
-        for values in TRIED if self.free else ((),):
-            rest = iter([*values, *values, *values])
-            yield {
-                name: self.fixed[name] if name in self.fixed else 3 if name in self.filter else next(rest)
-                for name in self.names
-            }
+        for numbers in TRIED if self.free else ((),):
+            next_number = itertools.cycle(numbers)
+            sizes = {}
+            for name in self.names:
+                if name in self.fixed:
+                    sizes[name] = self.fixed[name]
+                else:
+                    sizes[name] = FILTER_SIZE if name in self.of_filter else next(next_number)
+            yield sizes
 
     def timed(self, divisor: int) -> dict[str, int]:
         """The timed sizes; `divisor` reduces those that the user did not fix."""
-        largest = dict(self.fixed)
-        for name in self.free:
-            rank, place = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
-            sizes = WHOLE.get(rank, (32, 32, 8, 4, 2))
-            size = 3 if name in self.filter else sizes[min(rank - 1 + place, len(sizes) - 1)]
-            largest[name] = max(size // divisor, min(size, 8))
-        return {name: largest[name] for name in self.names}
+        timed = {}
+        for name in self.names:
+            if name in self.fixed:
+                timed[name] = self.fixed[name]
+                continue
+            # Of the tensors with this dimension, that of highest rank decides; there, the first axis.
+            shapes = [shape for shape in self.shapes if name in shape]
+            rank, axis = max((len(shape), -shape.index(name)) for shape in shapes)
+            sizes = TIMED_SIZES.get(rank, MORE_DIMS)
+            size = sizes[min(rank - 1 + axis, len(sizes) - 1)]
+            if name in self.of_filter:
+                size = FILTER_SIZE
+            timed[name] = max(size // divisor, min(size, 8))
+        return timed
 
-    def varied(self, *, vary: bool) -> list[str]:
-        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary` if large."""
-        large = [name for name, size in self.fixed.items() if size > LITTLE] if vary else []
-        return [name for name in self.names if name in large or (name in self.free and name not in self.filter)]
+    def varied(self, *, vary_fixed: bool) -> list[str]:
+        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary_fixed`, if large."""
+        large = [name for name, size in self.fixed.items() if size > LITTLE] if vary_fixed else []
+        return [name for name in self.names if name in large or name in {*self.free} - self.of_filter]
 
 
 def uneven_sizes(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """The sizes with `names` set to odd values of about a quarter, which no tile divides."""
-    return {**sizes, **{name: sizes[name] // 4 + (1 if sizes[name] // 4 % 2 == 0 else 2) for name in names}}
+    uneven = dict(sizes)
+    for name in names:
+        quarter = sizes[name] // 4
+        uneven[name] = quarter + (1 if quarter % 2 == 0 else 2)
+    return uneven
 
 
 def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Sizes at which kernels often fail; each changes all of `names` at once."""
-    for values in EDGES if names else ():
-        yield {**base, **{name: values[n % len(values)] for n, name in enumerate(names)}}
+    """Sizes at which kernels often fail; each changes all of `names` at once. Nothing without names."""
+    for numbers in EDGES if names else ():
+        yield {**base, **dict(zip(names, itertools.cycle(numbers), strict=False))}
 
 
-FLOATS = {"float16": 1e-2, "bfloat16": 1e-2}
+SMALL_FLOAT_TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
 SHIFT = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
 SHIFT["far"] = "{kind: normal, scale: 30, offset: -240}"
 TEXT = """\
@@ -109,81 +135,105 @@ variants:
 
 
 def manifest(
-    folder: Path, facts: Mapping[str, Any], variant: str, notes: Sequence[str], names: Mapping[str, str]
+    folder: Path, facts: TargetFacts, variant: str, notes: Sequence[str], module_names: Mapping[str, str]
 ) -> str:
     """The text of target.yaml.
 
-    `facts`: see `facts_of`; `variant`: the YAML line of the first variant; `names`: role of each Python file to
-    its module name.
+    `variant`: the YAML line of the first variant; `notes`: what was guessed; `module_names`: `reference`,
+    `mine` and `inputs` to the name of that module.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
-    own, function = f"{names['inputs']}:make", facts["function"]
-    edges = facts["workloads"]["edges"]
-    checked = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
-    none = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
-    positive, values = set(facts["positive"]), []  # Inputs that must be positive; lines of `values:`.
-    inputs = [] if facts["generated"] else [name for name, _, _ in facts["inputs"]]
-    if positive and inputs:
-        values.append(f"  positive: {_flow({name: SHIFT['positive'] for name in inputs if name in positive})}\n")
-    for drawn in ("negative", "far") if inputs else ():
-        if any(entry.get("drawn") == drawn for entry in edges):
-            shifted = {name: SHIFT["positive" if name in positive else drawn] for name in inputs}
-            values.append(f"  {drawn}: {_flow(shifted)}\n")
-    allowed, types = facts["tolerance"], {dtype for _, _, dtype in (*facts["inputs"], *facts["outputs"])}
-    least = {"float32": allowed, **FLOATS, **({"float64": allowed} if "float64" in types else {})}
-    errors = {dtype: _scalar(max(allowed, error)) for dtype, error in least.items()}
+    reference = f"{module_names['reference']}:{facts.function}"
+    generator = ""
+    if facts.needs_generator:
+        generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
+    edges = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
+    if facts.edges:
+        edges = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
+        edges += "\n".join(_workload_lines(facts, facts.edges))
+    tolerances = {"float32": facts.tolerance, **SMALL_FLOAT_TOLERANCE}
+    if any(tensor.dtype == "float64" for tensor in (*facts.inputs, *facts.outputs)):
+        tolerances["float64"] = facts.tolerance
+    lines = []
+    for dtype, least in tolerances.items():
+        error = _scalar(max(facts.tolerance, least))
+        lines.append(f"  {dtype}: {{atol: {error}, rtol: {error}}}")
+    values = _value_lines(facts)
     return TEXT.format(
         path=MANIFEST,
         notes="".join(f"# guessed: {note}\n" for note in notes),
         name=name if name[:1].isalpha() else f"target-{name}".rstrip("-"),
-        function=function,
-        signature="\n".join(_signature(facts)),
-        generator=f'generator: {{python: "{own}"}}   # makes the inputs\n' if facts["generated"] else "",
-        reference=f"{names['reference']}:{function}",
-        tolerance="\n".join(f"  {dtype}: {{atol: {error}, rtol: {error}}}" for dtype, error in errors.items()),
+        function=facts.function,
+        signature="\n".join(_signature_lines(facts)),
+        generator=generator,
+        reference=reference,
+        tolerance="\n".join(lines),
         values="".join(["values:\n", *values]) if values else "",
-        quick="\n".join(_entries(facts, facts["workloads"]["quick"])),
-        edges=checked + "\n".join(_entries(facts, edges)) if edges else none,
+        quick="\n".join(_workload_lines(facts, facts.quick)),
+        edges=edges,
         variant=variant,
     )
 
 
-def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
+def _value_lines(facts: TargetFacts) -> list[str]:
+    """The lines of `values` in target.yaml: other values of inputs that loop draws without a generator."""
+    if facts.needs_generator:
+        return []
+    names = [tensor.name for tensor in facts.inputs]
+    positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
+    lines = []
+    if positive:
+        lines.append(f"  positive: {_flow(dict.fromkeys(positive, SHIFT['positive']))}\n")
+    for drawn in ("negative", "far"):
+        if any(workload.get("drawn") == drawn for workload in facts.edges):
+            shift_by_name = {name: SHIFT["positive" if name in positive else drawn] for name in names}
+            lines.append(f"  {drawn}: {_flow(shift_by_name)}\n")
+    return lines
+
+
+def _signature_lines(facts: TargetFacts) -> Iterator[str]:
     """The lines of `signature` in target.yaml."""
-    inputs, outputs, is_function = facts["inputs"], facts["outputs"], facts["kind"] == "function"
+    dims = {tensor.name: " ".join(tensor.dims) for tensor in (*facts.inputs, *facts.outputs)}
+    is_function = facts.kind == "function"
     if is_function:
-        yield f"  inputs: {_flow({name: dims for name, dims, _ in inputs})}   # dimensions by name"
+        inputs = _flow({tensor.name: dims[tensor.name] for tensor in facts.inputs})
+        yield f"  inputs: {inputs}   # dimensions by name"
     else:
-        others = ", ".join(f"{name} ({dims})" for name, dims, _ in inputs)
+        others = ", ".join(f"{tensor.name} ({dims[tensor.name]})" for tensor in facts.inputs)
         yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
-        yield f"  sizes: [{', '.join(facts['sizes'])}]"
-    is_declared = bool(outputs) and (all(dims for _, dims, _ in outputs) or bool(facts["updates"]))
-    none = "  # outputs: {output: N M}       # those of the reference; name their dimensions where these are sizes"
-    yield f"  outputs: {_flow({name: dims or '...' for name, dims, _ in outputs})}" if is_declared else none
-    if facts["updates"]:
-        yield f"  updates: {_flow(facts['updates'])}   # changed in place"
-    tensors = (inputs if is_function else []) + (outputs if is_declared else [])
-    if types := {name: dtype for name, _, dtype in tensors if dtype}:
+        yield f"  sizes: [{', '.join(facts.sizes)}]"
+    # Without `outputs`, loop takes those of the reference. With `updates` they have to be there.
+    is_declared = all(tensor.dims for tensor in facts.outputs) or bool(facts.updates)
+    if facts.outputs and is_declared:
+        yield f"  outputs: {_flow({tensor.name: dims[tensor.name] or '...' for tensor in facts.outputs})}"
+    else:
+        comment = "those of the reference; name their dimensions where these are sizes"
+        yield f"  # outputs: {{output: N M}}       # {comment}"
+    if facts.updates:
+        yield f"  updates: {_flow(facts.updates)}   # changed in place"
+    tensors = (facts.inputs if is_function else ()) + (facts.outputs if is_declared else ())
+    if types := {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}:
         yield f"  types: {_flow(types)}"
-    kinds = {name: "flag" if isinstance(value, bool) else "number" for name, value in facts["attributes"].items()}
-    attributes = {
-        name: f"{{kind: {kinds[name]}, default: {_scalar(facts['attributes'][name])}}}" for name in kinds
-    }
+    attributes = {}
+    for name, value in facts.attributes.items():
+        kind = "flag" if isinstance(value, bool) else "number"
+        attributes[name] = f"{{kind: {kind}, default: {_scalar(value)}}}"
     if attributes:
         yield f"  attributes: {_flow(attributes)}"
-    if facts["generated"]:
+    if facts.needs_generator:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
 
 
-def _entries(facts: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _workload_lines(facts: TargetFacts, workloads: Iterable[Mapping[str, Scalar | str]]) -> Iterator[str]:
     """A line for each workload. Without a generator, `drawn` becomes a kind of `values`."""
-    for workload in entries:
+    has_positive = any(tensor.values == "positive" for tensor in facts.inputs)
+    for workload in workloads:
         entry, drawn = {name: value for name, value in workload.items() if name != "drawn"}, workload.get("drawn")
-        if facts["generated"]:
+        if facts.needs_generator:
             entry |= {"drawn": drawn} if drawn else {}
         elif drawn == "ends":  # Every second seed of `values` does that by default.
             continue
-        elif drawn or facts["positive"]:
+        elif drawn or has_positive:
             entry["values"] = drawn or "positive"
         yield f"    - {_flow({name: _scalar(value) for name, value in entry.items()})}"
 
@@ -197,4 +247,5 @@ def _scalar(value: Any) -> str:
 
 
 def _flow(values: Mapping[str, object]) -> str:
+    """A YAML mapping on one line; the values are YAML text."""
     return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"

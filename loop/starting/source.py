@@ -15,11 +15,14 @@ from loop.base.errors import UsageError
 from loop.builds.build import files_of
 from loop.formats.python_text import read_module, read_text
 from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
+from loop.starting.model import TargetFacts
 
 TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
-SCRATCH = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
+SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
+SCRATCH = "scratch"
+"""In place of a tensor: memory that a function needs for itself."""
 COUNT = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
-GLUE = """\
+ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
 #include "loop_kernel.h"
 #include <stdlib.h>
@@ -37,7 +40,7 @@ static int64_t loop_size(const LoopTensor *tensor, int axis) {{ return tensor->s
 #include "{source}"
 
 LOOP_EXPORT const char *loop_error(int loop_code) {{
-  return loop_code == 1 ? "{wants}" : loop_code == 2 ? "{name} returned an error" : "";
+  return loop_code == 1 ? "{message}" : loop_code == 2 ? "{name} returned an error" : "";
 }}
 
 LOOP_EXPORT int loop_entry({terms}) {{
@@ -51,8 +54,8 @@ FLOATING = ("float32", "float64", "bool")
 
 
 @dataclass(frozen=True)
-class Glue:
-    """A plain C function that needs an entry; `text` writes that entry."""
+class EntryWriter:
+    """A plain C function without an exported entry; `write` makes one: C source that calls it."""
 
     path: Path
     function: CFunction
@@ -60,7 +63,7 @@ class Glue:
     """Parameter to its `--set` value, for parameters that the reference does not take."""
 
     @property
-    def tensors(self) -> list[CParameter]:
+    def pointers(self) -> list[CParameter]:
         """Its pointer parameters to tensor elements."""
         return [parameter for parameter in self.function.parameters if parameter.pointers == 1 and parameter.dtype]
 
@@ -69,137 +72,152 @@ class Glue:
         """Its numeric parameters, passed by value."""
         return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
 
-    def types(self, inputs: Sequence[str]) -> dict[str, str]:
+    def input_dtypes(self, inputs: Sequence[str]) -> dict[str, str]:
         """Input to element type (empty: float32), by the parameter of equal name, else by order."""
-        own = {pointer.name: pointer.dtype or "" for pointer in self.tensors}
-        constant = [pointer.dtype or "" for pointer in self.tensors if pointer.is_const]
-        in_order = dict(zip(inputs, constant or own.values(), strict=False))
-        types = {name: own.get(name) or in_order.get(name, "") for name in inputs}
-        return {name: "" if dtype == "float32" else dtype for name, dtype in types.items()}
+        dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.pointers}
+        const_dtypes = [pointer.dtype or "" for pointer in self.pointers if pointer.is_const]
+        in_order = dict(zip(inputs, const_dtypes or dtype_by_name.values(), strict=False))
+        dtypes = {name: dtype_by_name.get(name) or in_order.get(name, "") for name in inputs}
+        return {name: "" if dtype == "float32" else dtype for name, dtype in dtypes.items()}
 
-    def text(self, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
-        """Source of the entry, and notes on guesses; `facts`: see `facts_of`. Raises UsageError."""
+    def write(self, facts: TargetFacts) -> tuple[str, list[str]]:
+        """Source of the entry, and notes on guesses. Raises UsageError if a parameter's meaning is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
-        if self.function.lacks:
-            raise self._unclear(self.function.lacks)
+        if self.function.problem:
+            raise self._unclear(self.function.problem)
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
-        inputs = {name: f"&loop_in[{n}]" for n, (name, _, _) in enumerate(facts["inputs"])}
-        fresh = [output for output in facts["outputs"] if output[0] not in facts["updates"]]
-        outputs = {name: f"&loop_out[{n}]" for n, (name, _, _) in enumerate(fresh)}
-        places = self._places(inputs, outputs)
-        sizes: dict[str, str] = {}  # Name to a C expression, from the first tensor with that size.
-        for place, tensors in (("loop_in", facts["inputs"]), ("loop_out", fresh)):
-            for n, (_, dims, _) in enumerate(tensors):
-                for axis, word in enumerate((dims or "").split()):
-                    sizes.setdefault(word, f"loop_size(&{place}[{n}], {axis})")
+        outputs = [output for output in facts.outputs if output.name not in facts.updates]
+        input_places = {tensor.name: f"&loop_in[{number}]" for number, tensor in enumerate(facts.inputs)}
+        output_places = {tensor.name: f"&loop_out[{number}]" for number, tensor in enumerate(outputs)}
+        places = self._places(input_places, output_places)
+        sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
+        for array, tensors in (("loop_in", facts.inputs), ("loop_out", outputs)):
+            for number, tensor in enumerate(tensors):
+                for axis, dim in enumerate(tensor.dims):
+                    sizes.setdefault(dim, f"loop_size(&{array}[{number}], {axis})")
         arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
         call = f"{self.function.called}({arguments})"
-        types = dict.fromkeys(dtype or "float32" for _, _, dtype in facts["inputs"])
-        wants = f"tensors must be contiguous {', '.join(types)}"
-        wanted = enumerate(_number_of(dtype) for _, _, dtype in facts["inputs"])
-        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in wanted]
-        every = [place[1:] for place in (*inputs.values(), *outputs.values())]
-        count = " + ".join(f"loop_elements(&{place}, {place}.dtype)" for place in every)
-        scratch = [pointer for pointer, place in places.items() if place == "scratch"]
-        lines += [f"void *loop_{pointer} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
-        freed = [f"free(loop_{pointer});" for pointer in scratch]
-        is_written = bool(facts["updates"]) or any(place in outputs.values() for place in places.values())
-        if is_written and returns in ("int", "cudaError_t", "bool"):  # Outputs are written: a status.
+        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
+        message = f"tensors must be contiguous {', '.join(dtypes)}"
+        lines = []
+        for number, tensor in enumerate(facts.inputs):
+            lines.append(f"if (loop_elements(&loop_in[{number}], {_dtype_constant(tensor.dtype)}) < 0) return 1;")
+        tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
+        element_count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
+        scratch = [pointer for pointer in self.pointers if places.get(pointer.name) == SCRATCH]
+        for pointer in scratch:
+            lines.append(f"void *loop_{pointer.name} = calloc(8 * ({element_count}) + (1 << 20), 1);")
+        free_lines = [f"free(loop_{pointer.name});" for pointer in scratch]
+        writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
+        if writes_output and returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
-            lines += [status, *freed, "if (loop_status) return 2;"]
+            lines += [status, *free_lines, "if (loop_status) return 2;"]
+        elif not writes_output and returns in RESULTS:
+            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};", *free_lines]
         else:
-            is_result = not is_written and returns in RESULTS
-            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *freed]
+            lines += [f"{call};", *free_lines]
         body = "".join(f"  {line}\n" for line in lines)
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        notes = [f"`{pointer.text}` is {memory}" for pointer in self.tensors if pointer.name in scratch]
-        return GLUE.format(name=name, source=self.path.name, terms=TERMS, wants=wants, body=body), notes
+        notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
+        text = ENTRY_TEXT.format(name=name, source=self.path.name, terms=TERMS, message=message, body=body)
+        return text, notes
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `scratch`.
+        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`.
 
         Equal names match first. Other `const` pointers are inputs; surplus ones may be scratch memory.
+        `inputs`, `outputs`: name of a tensor to its place.
         """
         places: dict[str, str] = {}
-        several = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
-        for pointer in self.tensors:
-            place = _same(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
+        counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
+        for pointer in self.pointers:
+            place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
-        if self.function.returns in RESULTS and all(pointer.is_const for pointer in self.tensors):
-            outputs = {}
-        to_read = [place for place in inputs.values() if place not in places.values()]
-        to_write = [place for place in outputs.values() if place not in places.values()]
-        unnamed = [pointer for pointer in self.tensors if pointer.name not in places]
-        read = [pointer for pointer in unnamed if pointer.is_const]
-        written = [pointer for pointer in unnamed if not pointer.is_const]
-        unmarked = max(len(to_read) - len(read), 0)
-        extra = max(len(written) - len(to_write) - unmarked, 0)
-        scratch = [pointer for pointer in written if SCRATCH.fullmatch(pointer.name)][:extra]
-        written = [pointer for pointer in written if pointer not in scratch]
-        read, written = read + written[:unmarked], written[unmarked:]
-        if len(read) != len(to_read) or len(written) != len(to_write):
-            surplus = read[len(to_read) :] or written[len(to_write) :]
-            clear = f"`{surplus[0].text}` is not clear" if surplus else "it has too few tensors"
+        if self.function.returns in RESULTS and all(pointer.is_const for pointer in self.pointers):
+            outputs = {}  # Its only output is what it returns.
+        free_inputs = [place for place in inputs.values() if place not in places.values()]
+        free_outputs = [place for place in outputs.values() if place not in places.values()]
+        unnamed = [pointer for pointer in self.pointers if pointer.name not in places]
+        readers = [pointer for pointer in unnamed if pointer.is_const]
+        writers = [pointer for pointer in unnamed if not pointer.is_const]
+        # An input whose pointer lacks `const` counts as written: those come first in the parameters.
+        without_const = max(len(free_inputs) - len(readers), 0)
+        surplus = max(len(writers) - len(free_outputs) - without_const, 0)
+        scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:surplus]
+        writers = [pointer for pointer in writers if pointer not in scratch]
+        readers, writers = readers + writers[:without_const], writers[without_const:]
+        if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
+            unclear = readers[len(free_inputs) :] or writers[len(free_outputs) :]
+            reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
             hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
-            raise self._unclear(f"{self.function.name}: {clear}: {several}", hint)
-        names = [pointer.name for pointer in read + written]
-        places |= dict(zip(names, to_read + to_write, strict=True))
-        return places | dict.fromkeys((pointer.name for pointer in scratch), "scratch")
+            raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
+        names = [pointer.name for pointer in readers + writers]
+        places |= dict(zip(names, free_inputs + free_outputs, strict=True))
+        return places | {pointer.name: SCRATCH for pointer in scratch}
 
     def _argument(
-        self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: Mapping[str, Any]
+        self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: TargetFacts
     ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or count."""
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or count.
+
+        `places`: see `_places`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear.
+        """
         name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({kind})loop_stream"
         if name in places:
-            place = f"loop_{name}" if places[name] == "scratch" else f"loop_data({places[name]})"
+            place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data({places[name]})"
             return f"({'const ' if parameter.is_const else ''}{kind}){place}"
-        attributes = {name: f"({kind})loop_attributes[{n}]" for n, name in enumerate(facts["attributes"])}
+        attributes = {}
+        for index, attribute in enumerate(facts.attributes):
+            attributes[attribute] = f"({kind})loop_attributes[{index}]"
         is_number = parameter in self.numbers
         expression = None
         if is_number and name in self.constants and name not in attributes:
             expression = json.dumps(self.constants[name])
         elif is_number and (name in attributes or parameter.dtype in FLOATING):
-            expression = _same(name, attributes)
+            expression = _by_name(name, attributes)
         elif is_number:
-            whole = [n.name for n in self.numbers if n.dtype not in FLOATING and not _same(n.name, attributes)]
-            is_alone = whole == [name] and [word.lower() for word in sizes] != [name.lower()]
-            unknown = [word for word in whole if not _same(word, sizes)]
-            expression = _same(name, sizes) or _same(name, attributes)
+            integers = []
+            for number in self.numbers:
+                if number.dtype not in FLOATING and not _by_name(number.name, attributes):
+                    integers.append(number.name)
+            is_alone = integers == [name] and [dim.lower() for dim in sizes] != [name.lower()]
+            unknown = [integer for integer in integers if not _by_name(integer, sizes)]
+            expression = _by_name(name, sizes) or _by_name(name, attributes)
             if is_alone or (unknown == [name] and COUNT.fullmatch(name)):
-                expression = f"loop_elements(&loop_in[0], {_number_of(facts['inputs'][0][2])})"
+                expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
         if expression is None:
-            wants = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
+            expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
             hint = f"--set {name}=VALUE where it is a constant" if is_number else ""
-            raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {wants}", hint)
+            raise self._unclear(f"`{parameter.text}` of {self.function.name} is not clear; {expected}", hint)
         return expression
 
-    def _unclear(self, what: str, hint: str = "") -> UsageError:
-        write = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
-        return UsageError(f"{self.path}:{self.function.line}: {what}", hint=hint or write)
+    def _unclear(self, message: str, hint: str = "") -> UsageError:
+        """The error at the function's line; without a hint, it tells how to write an entry."""
+        default = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
+        return UsageError(f"{self.path}:{self.function.line}: {message}", hint=hint or default)
 
 
-def _number_of(dtype: str) -> str:
+def _dtype_constant(dtype: str) -> str:
     """The constant of an element type in loop_kernel.h, as LOOP_FLOAT32; empty means float32."""
     name = {"float8_e4m3fn": "FLOAT8_E4M3"}.get(dtype, (dtype or "float32").upper())
     return f"LOOP_{name}"
 
 
-def _same(name: str, known: Mapping[str, str]) -> str | None:
+def _by_name(name: str, values: Mapping[str, str]) -> str | None:
     """The value of a name, else of the only name that differs in case; None without one."""
-    matches = [value for key, value in known.items() if key.lower() == name.lower()]
-    return known.get(name) or (matches[0] if len(matches) == 1 else None)
+    matches = [value for key, value in values.items() if key.lower() == name.lower()]
+    return values.get(name) or (matches[0] if len(matches) == 1 else None)
 
 
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 HEADER = "loop kernels header prints the header that declares it"
-SUCH = "a plain function such as `void scale(const float *x, float *y, int n)`"
+EXAMPLE = "a plain function such as `void scale(const float *x, float *y, int n)`"
 BUILDS = {
     ".c": ("cpu", "gcc"),
     ".cc": ("cpu", "g++"),
@@ -219,88 +237,103 @@ FLAGS = (
 
 
 @dataclass(frozen=True)
-class Start:
-    """The variant of a new target, before the reference was tried."""
+class FirstVariant:
+    """The variant of a new target that is a kernel or a program, before the reference was tried."""
 
     function: str
     variant: str
-    """Its line in target.yaml; empty if an entry is still to be written (`glue`)."""
+    """Its line in target.yaml; empty if an entry is still to be written."""
     copied: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file."""
     scalars: tuple[str, ...] = ()
     """Names of its scalar parameters."""
-    glue: Glue | None = None
+    entry_writer: EntryWriter | None = None
 
-    def bound(self, facts: Mapping[str, Any]) -> tuple[str, dict[str, str], list[str]]:
+    def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str], list[str]]:
         """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
 
         Raises UsageError if a parameter's meaning is unclear.
         """
-        if self.glue is None:
+        if self.entry_writer is None:
             return self.variant, {}, []
-        text, notes = self.glue.text(facts)
-        path = self.glue.path
+        text, notes = self.entry_writer.write(facts)
+        path = self.entry_writer.path
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied else f"mine{path.suffix}"
-        return _variant(path, name, "loop_entry", self.copied), {name: text}, notes
+        return _variant_line(path, name, "loop_entry", self.copied), {name: text}, notes
 
 
-def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
+def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
     """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one.
 
-    Raises UsageError if the file has no entry and `loop` can write none.
+    `constants`: parameter to its `--set` value. Raises UsageError if the file has no entry and `loop` can
+    write none.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
     files, text = _with_headers(path), without_comments(read_text(path))
     entries = ENTRY.findall(text)
-    entry = function if function in entries else _chosen(entries, path.stem)
+    entry = function if function in entries else _only_or_named(entries, path.stem)
     if not entry:
-        plain = _plain(path, text, function, entries)
-        glue = Glue(path, plain, constants)
-        numbers = tuple(number.name for number in glue.numbers)
-        return Start(identifier(plain.name), "", files, numbers, glue)
+        plain = _plain_function(path, text, function, entries)
+        writer = EntryWriter(path, plain, constants)
+        numbers = tuple(number.name for number in writer.numbers)
+        return FirstVariant(identifier(plain.name), "", files, numbers, writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER)
     if entry != identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
-    return Start(entry, _variant(path, path.name, entry, files), files)
+    return FirstVariant(entry, _variant_line(path, path.name, entry, files), files)
 
 
-def _plain(path: Path, text: str, function: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, by file name, or the uncalled one."""
-    every = functions(text)
-    plain = {f.name: f for f in every if any(p.pointers and p.dtype for p in f.parameters)}
-    top = [candidate.name for candidate in uncalled([*plain.values()], text)]
-    name = function or _chosen(plain, path.stem) or _chosen(top, path.stem)
-    if name in plain:
-        return plain[name]
-    for candidate in () if plain else every:
-        for parameter in candidate.parameters:
+def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
+    """Choose a function with pointers: by name, the only one, by file name, or the uncalled one.
+
+    `name`: as the user named it, or empty. Raises UsageError if none is clear.
+    """
+    defined = functions(text)
+    candidates = {}
+    for function in defined:
+        if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
+            candidates[function.name] = function
+    uncalled_names = [function.name for function in uncalled([*candidates.values()], text)]
+    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled_names, path.stem) or ""
+    if name in candidates:
+        return candidates[name]
+    for function in () if candidates else defined:
+        for parameter in function.parameters:
             if not parameter.dtype:
-                message = f"`{parameter.text}` of {candidate.name} is no pointer to elements, and no number"
-                hint = f"expected {SUCH}; or load it in Python, --from module:function"
-                raise UsageError(f"{path}:{candidate.line}: {message}", hint=hint)
-    wanted, several = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*plain]
-    hint = f"name one of them: --from {path}:{several[0]}" if several else HEADER
-    message = f"expected one exported entry {wanted}, or {SUCH}, got {', '.join(several) or 'none'}"
+                message = f"`{parameter.text}` of {function.name} is no pointer to elements, and no number"
+                hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
+                raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
+    expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
+    hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER
+    message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
     raise UsageError(f"{path}: {message}", hint=hint)
 
 
-def _chosen(names: Iterable[str], stem: str) -> str | None:
+def _only_or_named(names: Iterable[str], stem: str) -> str | None:
     """The only name, or else the one that equals the file's stem; None without one."""
     distinct = list(dict.fromkeys(names))
-    return distinct[0] if len(distinct) == 1 else next((name for name in distinct if name == stem), None)
+    if len(distinct) == 1:
+        return distinct[0]
+    return stem if stem in distinct else None
 
 
-def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
-    """The line of a compiled variant in target.yaml, with the flags that its sources require."""
+def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
+    """The line of a compiled variant in target.yaml, with the flags that its sources require.
+
+    `path`: the user's file; `source`: the file in the target that is compiled; `files`: see `FirstVariant.copied`.
+    """
     device, compiler = BUILDS[path.suffix]
     flags = ["-O3", "'-arch={arch}'"]
     if compiler != "nvcc":
         text = "\n".join(without_comments(read_text(file)) for file in files.values())
-        needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
-        flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
+        flags = ["-O3"]
+        for pattern, flag in FLAGS:
+            is_cxx_only = "std=" in flag
+            if re.search(pattern, text) and not (path.suffix == ".c" and is_cxx_only):
+                flags.append(flag)
     build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
     return f"mine: {{kind: c_abi, device: {device}, sources: [{source}], entry: {entry}, build: {build}}}"
 
@@ -308,16 +341,16 @@ def _variant(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> 
 def _with_headers(path: Path) -> dict[str, Path]:
     """A source and the files that it includes from its folder, by path relative to that folder."""
     files: dict[str, Path] = {}
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
+    unread = [path]
+    while unread:
+        file = unread.pop()
         relative = str(file.relative_to(path.parent))
         if relative in files:
             continue
         files[relative] = file
         for name in INCLUDE.findall(read_text(file)):
             headers = [folder / name for folder in (file.parent, path.parent) if ".." not in Path(name).parts]
-            waiting += [header for header in headers if header.is_file()][:1]
+            unread += [header for header in headers if header.is_file()][:1]
     return files
 
 
@@ -328,7 +361,7 @@ def identifier(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Named:
+class PythonSource:
     """The user's function or class, and where to find it."""
 
     module: str
@@ -339,10 +372,11 @@ class Named:
     """Name in the target to the file to copy; empty for an installed package."""
 
 
-def function_at(text: str) -> Named:
+def find_function(text: str) -> PythonSource:
     """Find `module:function` as Python would from here; the module may be a file's path.
 
-    Raises UsageError if there is none.
+    The user's module and the local modules that it imports are to be copied. Raises UsageError if there is
+    no such function.
     """
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
@@ -350,30 +384,36 @@ def function_at(text: str) -> Named:
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
         expected = f"expected module:function, or a file that ends in {', '.join(BUILDS)}"
         raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
-    path = _found(module, folder)
-    others = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
-    if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, others)):
-        return Named(module, name, folder, {})  # Installed, or without Python source: nothing to copy.
-    read, first = read_module(path), name.partition(".")[0]
-    nodes = [node for node in read.tree.body if isinstance(node, ast.ImportFrom)]
-    if not read.defines(first) and not any(alias.name == "*" for node in nodes for alias in node.names):
-        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
-        raise UsageError(f"{path}: no function `{first}` there", hint=hint)
-    used = [file for file in files_of([module], folder) if file.endswith(".py")]
-    return Named(module, name, folder, {file: folder / file for file in used})
+    path = _module_file(module, folder)
+    other_folders = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
+    if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, other_folders)):
+        return PythonSource(module, name, folder, {})  # Installed, or without Python source: nothing to copy.
+    source, first_name = read_module(path), name.partition(".")[0]
+    has_star_import = False
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            has_star_import = True
+    if not source.defines(first_name) and not has_star_import:
+        defined = [node.name for node in source.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        hint = did_you_mean(first_name, defined) or f"it has {', '.join(defined[:8]) or 'none'}"
+        raise UsageError(f"{path}: no function `{first_name}` there", hint=hint)
+    files = {file: folder / file for file in files_of([module], folder) if file.endswith(".py")}
+    return PythonSource(module, name, folder, files)
 
 
-def _found(module: str, folder: Path) -> Path | None:
-    """A module's source file; None if it has none. Raises UsageError if there is no such module."""
-    places: list[str] | None = [str(folder), *sys.path]
-    whole, spec = "", None
+def _module_file(module: str, folder: Path) -> Path | None:
+    """A module's source file; None if it has none. Raises UsageError if there is no such module.
+
+    Nothing is imported: packages are searched from the outermost to the module.
+    """
+    folders: list[str] | None = [str(folder), *sys.path]
+    package, spec = "", None
     for word in module.split("."):
-        whole = f"{whole}.{word}".lstrip(".")
-        spec = PathFinder.find_spec(whole, places) if places is not None else None
+        package = f"{package}.{word}".lstrip(".")
+        spec = PathFinder.find_spec(package, folders) if folders is not None else None
         if spec is None:
-            hint = f"start the command in the folder of {whole.partition('.')[0]}.py, or pip install it"
-            raise UsageError(f"{module}: no module `{whole}` here or among the installed packages", hint=hint)
-        places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
+            hint = f"start the command in the folder of {package.partition('.')[0]}.py, or pip install it"
+            raise UsageError(f"{module}: no module `{package}` here or among the installed packages", hint=hint)
+        folders = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
     path = Path(spec.origin) if spec is not None and spec.origin else None
     return path if path and path.suffix == ".py" else None

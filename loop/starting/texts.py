@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from loop.starting.slots import Call, Drawn, Option, Scalar
+from loop.starting.choices import Call, Choice
+from loop.starting.model import Scalar, TensorSpec
 
-TOKEN, SIZE = re.compile(r"\{([A-Za-z_][\w.]*)\}"), re.compile(r"<(\w+)\.(\d+)>")
+SIZE = re.compile(r"<(\w+)\.(\d+)>")
 HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):
@@ -77,7 +78,7 @@ MODULE = """
 def _made({parameters}):
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        return {made}.eval()
+        return {new}.eval()
 """
 OBJECT = """
 
@@ -87,7 +88,7 @@ def _with(made, weights):
 
 
 def _made({parameters}):
-    return {made}
+    return {new}
 """
 STATES = {
     "module": "(*made.named_parameters(), *made.named_buffers())",
@@ -105,12 +106,13 @@ class Subject:
     function: str
     """Name of the target's function."""
     call: Call
-    kind: str = "function"
+    kind: Literal["function", "module", "object"] = "function"
     """`function`; `module` or `object`: an instance is made, and then called."""
     method: str = ""
     """Method of the instance to call; empty: call the instance itself."""
-    constructor: Sequence[tuple[str, str]] = ()
+    constructor: Call = field(default_factory=list)
     imports: Sequence[str] = ()
+    """Import statements that the arguments need."""
 
     @property
     def full_name(self) -> str:
@@ -120,69 +122,90 @@ class Subject:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One choice of an option for every parameter."""
+    """How the function may be called: one choice for every parameter."""
 
     subject: Subject
-    options: Mapping[str, Option]
+    choices: Mapping[str, Choice]
+    """Path of a parameter to its choice."""
     returns: bool = True
     """Whether the function returns outputs, besides inputs that it changes in place."""
 
     @property
-    def inputs(self) -> list[Drawn]:
+    def inputs(self) -> list[TensorSpec]:
         """All input tensors, in the order of the call."""
-        return [tensor for option in self.options.values() for tensor in option.inputs]
+        return [tensor for choice in self.choices.values() for tensor in choice.inputs]
 
     @property
     def attributes(self) -> dict[str, Scalar]:
         """Attribute to its value; a workload can change them."""
-        return {name: value for option in self.options.values() for name, value in option.attributes.items()}
+        attributes: dict[str, Scalar] = {}
+        for choice in self.choices.values():
+            attributes |= choice.attributes
+        return attributes
 
     @property
     def dims(self) -> list[str]:
         """Names of all sizes, in order of appearance."""
         return list(dict.fromkeys(dim for tensor in self.inputs for dim in tensor.dims))
 
-    def rendered(self, call: Sequence[tuple[str, str]]) -> str:
-        """Arguments as source text, with each `{path}` replaced by the chosen option's text."""
+    def argument_text(self, call: Call) -> str:
+        """Arguments as source text, with each `{path}` replaced by the chosen text."""
         text = ", ".join(f"{name}={value}" if name else value for name, value in call)
-        return TOKEN.sub(lambda match: self.options[match[1]].text if match[1] in self.options else match[0], text)
+        for path, choice in self.choices.items():
+            text = text.replace("{" + path + "}", choice.text)
+        return text
 
-    def construction(self) -> tuple[str, dict[str, str]]:
-        """The constructor's arguments as text, and each name in it to its size or attribute."""
-        text = self.rendered(self.subject.constructor)
+    def constructor_text(self) -> tuple[str, dict[str, str]]:
+        """The constructor's arguments as text, and each name in it to its size or attribute.
+
+        A size as `<x.1>` becomes a name `size_0`, so that the text can be the body of a function.
+        """
+        text = self.argument_text(self.subject.constructor)
         values: dict[str, str] = {}
-        for n, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
+        for number, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
             size = f"<{tensor}.{axis}>"
-            text, values[f"size_{n}"] = text.replace(size, f"size_{n}"), size
+            text, values[f"size_{number}"] = text.replace(size, f"size_{number}"), size
         values |= {name: name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)}
         return text, values
 
     def wrapper(self, title: str) -> str:
-        """Source of a module with one function that calls the user's, for a class on an instance."""
-        subject, making = self.subject, ""
+        """Source of a module with one function that calls the user's. `title`: begins its docstring.
+
+        For a class, the function takes `weights` first, and sets them on an instance that `_made` makes.
+        """
+        subject, make_instance = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
         parameters += ["*", *self.attributes] if self.attributes else []
-        text, values = self.construction()
-        instance, construction = f"_made({', '.join(values.values())})", f"_given({text})"
+        top_name, dot, inner_name = subject.name.partition(".")
+        arguments = self.argument_text(subject.call)
+        constructor_arguments, values = self.constructor_text()
+        instance, new = f"_made({', '.join(values.values())})", f"_given({constructor_arguments})"
         if subject.kind == "function":
-            call = f"_given{subject.name[len(subject.name.partition('.')[0]) :]}({self.rendered(subject.call)})"
+            call = f"_given{dot}{inner_name}({arguments})"
         elif subject.kind == "object":
-            making = OBJECT.format(parameters=", ".join(values), made=construction)
-            call = f"_with({instance}, weights).{subject.method}({self.rendered(subject.call)})"
+            make_instance = OBJECT.format(parameters=", ".join(values), new=new)
+            call = f"_with({instance}, weights).{subject.method}({arguments})"
         else:
-            making = MODULE.format(parameters=", ".join(values), made=construction)
-            places = self.rendered([argument for argument in subject.call if not argument[0]])
-            named = self.rendered([argument for argument in subject.call if argument[0]])
-            called = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
-            call = f"torch.func.functional_call({instance}, weights, {called})"
+            make_instance = MODULE.format(parameters=", ".join(values), new=new)
+            positional = self.argument_text([argument for argument in subject.call if not argument[0]])
+            keywords = self.argument_text([argument for argument in subject.call if argument[0]])
+            call_arguments = f"({positional}{',' if positional else ''})"
+            call_arguments += f", dict({keywords})" if keywords else ""
+            call = f"torch.func.functional_call({instance}, weights, {call_arguments})"
         call = SIZE.sub(r"\1.shape[\2]", call)
-        top = subject.name.partition(".")[0]
-        own = "\n".join([*subject.imports, f"from {subject.module} import {top} as _given"])
-        names = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", f"{call}\n{making}\n{own}")]
-        head = "".join(f"import {name}\n" for name in names) + "\n" * bool(names) + own
+        head = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
+        used = [
+            name
+            for name in ("torch", "functools")
+            if re.search(rf"\b{name}\.", f"{call}\n{make_instance}\n{head}")
+        ]
+        if used:
+            head = "\n" + head
+        for name in used:
+            head = f"import {name}\n{head}"
         return (
-            f'"""{title}: {subject.full_name}."""\n\n{head}\n{making}\n\n'
+            f'"""{title}: {subject.full_name}."""\n\n{head}\n{make_instance}\n\n'
             f"def {subject.function}({', '.join(parameters)}):\n    {'return ' if self.returns else ''}{call}\n"
         )
 
@@ -192,25 +215,25 @@ class Hypothesis:
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
-            arguments = ", ".join(self.construction()[1].values())
-            sizes = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
+            arguments = ", ".join(self.constructor_text()[1].values())
+            arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
             imports += f"\n\nfrom {reference} import _made"
-            drawings.insert(0, f"_weights(_made({sizes}), _draw, dtype)")
-        helpers = "\n".join(
-            text.replace("{STATE}", STATES.get(self.subject.kind, ""))
-            for name, text in HELPERS.items()
-            if any(drawing.startswith(f"{name}(") for drawing in drawings)
-        )
+            drawings.insert(0, f"_weights(_made({arguments}), _draw, dtype)")
+        helpers = []
+        for name, text in HELPERS.items():
+            if any(drawing.startswith(f"{name}(") for drawing in drawings):
+                helpers.append(text.replace("{STATE}", STATES.get(self.subject.kind, "")))
+        helper_text = "\n".join(helpers)
         parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
         body = "".join(f"        {drawing},\n" for drawing in drawings)
         return (
-            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helpers}\n\n'
+            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helper_text}\n\n'
             f'def make({parameters}):\n    """All inputs, in the order of the call."""\n'
             f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
         )
 
 
-def _drawing(tensor: Drawn) -> str:
+def _drawing(tensor: TensorSpec) -> str:
     """Source text that calls the helper which draws a tensor."""
     shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
     dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"
@@ -228,7 +251,7 @@ def _drawing(tensor: Drawn) -> str:
 
 
 def executed_names(text: str, name: str) -> dict[str, Any]:
-    """Execute a module's source text; the names that it defines."""
-    space: dict[str, Any] = {"__name__": name}
-    exec(compile(text, f"{name}.py", "exec"), space)
-    return space
+    """Execute a module's source text. Returns the names that it defines. `name`: of the module, in tracebacks."""
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(text, f"{name}.py", "exec"), names)
+    return names

@@ -12,7 +12,8 @@ from loop.base.places import find_project
 from loop.cli import app
 from loop.library import targets
 from loop.model.target import Target
-from loop.starting.source import of_source
+from loop.starting.model import TargetFacts, TensorSpec
+from loop.starting.source import read_kernel
 
 OPS = """
 from dataclasses import dataclass
@@ -139,12 +140,15 @@ def made(*words: str, folder: str = "mine") -> Target:
 
 def entry(source: str, *likes: str) -> str:
     """The entry that a plain function gets, where what is right gives one output like the first input."""
-    inputs = [(name, dims.replace(",", " "), "") for name, dims in (like.split("=") for like in likes)]
-    outputs = [tensor for tensor in inputs if tensor[0] == "output"]
-    inputs = [tensor for tensor in inputs if tensor not in outputs]
-    outputs = outputs or [("output", inputs[0][1], "")]
-    facts = {"inputs": inputs, "outputs": outputs, "updates": {}, "attributes": {}}
-    (text,) = of_source(Path(source), "", {}).bound(facts)[1].values()
+    specs = []
+    for like in likes:
+        name, dims = like.split("=")
+        specs.append(TensorSpec(name=name, dims=tuple(dims.split(","))))
+    inputs = [spec for spec in specs if spec.name != "output"]
+    outputs = [spec for spec in specs if spec.name == "output"]
+    outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
+    facts = TargetFacts.model_construct(inputs=inputs, outputs=outputs, updates={}, attributes={})
+    (text,) = read_kernel(Path(source), "", {}).write_entry(facts)[1].values()
     return text
 
 
