@@ -66,5 +66,5 @@ ACTIONS: dict[str, Action] = {
     "session.keep_or_stop": Action(deciding.keep_or_stop),
     "session.pivot": Action(deciding.pivot),
     "session.audit": Action(session.audit),
-    "command.run": Action(session.command),
+    "command.run": Action(session.run_command),
 }

@@ -17,7 +17,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, entry_of, format_entry
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.store.judgements import wrong_builds
 from loop.timing.against_known_good import CompareOutput
 
@@ -88,7 +88,7 @@ def is_good_session(row: SessionRow, regression: Regression) -> bool:
     return timed and name in chosen and name in row.right and name not in row.incorrect
 
 
-def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
+def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
     """Search for the commit that made the first regressed variant slower or wrong."""
     regressed = find_regressions(context)
     missing: list[str] = []
@@ -107,7 +107,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
 
 def _search_lines(
     context: Context, regression: Regression, ends: Sequence[CommitLine], missing: tuple[str, ...]
-) -> Working[BisectOutput]:
+) -> RunningAction[BisectOutput]:
     """The answer from the latest good end; from an earlier one if that one is bad today."""
     begun = time.monotonic()
 

@@ -36,7 +36,7 @@ from loop.steps.setting import (
     choose_variants,
     open_bench,
     trusted_setting,
-    with_given,
+    with_stated_workloads,
 )
 from loop.store import index
 
@@ -137,7 +137,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         require_named_target(request.target, Path.cwd(), "search")
     if request.metric not in get_args(Metric):
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
-    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     target = setting.target
     device = choose_device(request.device, target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)

@@ -26,7 +26,7 @@ from loop.model.record import Finished
 from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive
 from loop.session.shown import show_findings
-from loop.session.walk import Happening, StepEnded, Walk
+from loop.session.walk import StepEnded, Walk, WalkEvent
 from loop.steps.context import Context, Task
 from loop.steps.setting import (
     Setting,
@@ -38,7 +38,7 @@ from loop.steps.setting import (
     open_bench,
     read_setting,
     trusted_setting,
-    with_given,
+    with_stated_workloads,
 )
 from loop.steps.spread import write_samples
 
@@ -141,7 +141,7 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
     if not isinstance(arguments, dict):
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
+    setting = with_stated_workloads(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
     step = Step(
         id="step",
         title=action,
@@ -169,7 +169,7 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
 
 def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
     """Run the steps of a `loop kernels` command without printing them. Returns the steps and the exit code."""
-    setting = with_given(trusted_setting(request.target, screen), request.workloads)
+    setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
@@ -259,7 +259,7 @@ def run_pattern_alone(
         variants = (variant for output in outputs_of(finished, ChecksOutput) for variant in output.variants)
         return {"wrong": any(variant.first_failure for variant in variants)}
 
-    def store(event: Happening) -> Happening:
+    def store(event: WalkEvent) -> WalkEvent:
         """Write the raw samples of an ended step into the file of `--samples`; the event itself."""
         if request.samples is not None and isinstance(event, StepEnded):
             write_samples(request.samples, event.samples)
@@ -273,7 +273,7 @@ def run_pattern_alone(
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.of(target=folder))
-        ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
+        ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
     is_failed = any(record.status != "passed" for record in finished)
     return finished, ending.exit_code or (ExitCode.GATE_FAILED if is_failed else ExitCode.OK)

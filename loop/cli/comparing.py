@@ -38,7 +38,7 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
 
 def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
-    imported = recorded.find(root, name)
+    imported = recorded.find_recorded(root, name)
     if imported is not None:
         reason = "on which workloads is not known, so it is compared with none"
         hint = f"loop sessions show {imported.id}"

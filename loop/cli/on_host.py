@@ -35,7 +35,7 @@ from loop.model.dtypes import Device
 from loop.money import decisions
 from loop.repository import root_of
 from loop.repository.carried import carried_files, settings, take_branches
-from loop.steps.setting import allow_session, trusted_setting
+from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
 from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
@@ -328,7 +328,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), str(values["on"]))
     resumed = sessions.find_session(session_root, options["resume"]) if options.get("resume") else None
     if resumed is not None:  # The other machine trusts what is allowed here.
-        allow_session(resumed.path, resumed.head(), setting, screen)
+        ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.from_project(here)
     if unfetched := unfetched_job(host, session_root, sending.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.

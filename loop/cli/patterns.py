@@ -24,7 +24,7 @@ from loop.model.money import RateCard
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
 from loop.session.opening import check_pattern, check_plan
-from loop.session.recorded import histories
+from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
 
 SCHEMAS: dict[str, type[Model]] = {
@@ -118,7 +118,7 @@ def _check_project(target: Path | None) -> int:
     """Check a project. Returns the number of definitions. Raises DefinitionError with all mistakes."""
     setting = read_setting(target)
     rates(setting.project)
-    histories()
+    read_histories()
     mistakes = []
     for read in setting.patterns.values():
         mistakes += check_pattern(read, setting.patterns, {})

@@ -52,10 +52,10 @@ def start_session(
         SessionRequest,
         values,
         target=target,
-        asked=SessionLimits(budget_minutes, max_usd, watched_cloud()),
+        limits=SessionLimits(budget_minutes, max_usd, watched_cloud()),
         ai=parse_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
-        theirs=evaluator_terms(evaluator, target),
+        evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),
     )
     if request.decline and resume is None:
@@ -78,7 +78,7 @@ def start_campaign(
         values,
         target=target,
         plan=None if resume else plan_name,
-        asked=SessionLimits(watch=watched_cloud()),
+        limits=SessionLimits(watched_cloud=watched_cloud()),
         campaign=make_campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)

@@ -104,9 +104,9 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     from loop.store import sessions
 
     root = find_project(target, Path.cwd()).sessions
-    imported = recorded.find(root, name)
+    imported = recorded.find_recorded(root, name)
     if imported is not None:
-        return recorded.show(imported, screen, as_json=as_json)
+        return recorded.show_recorded(imported, screen, as_json=as_json)
     folder = sessions.find_session(root, name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:

@@ -124,7 +124,7 @@ class WaitingSession:
         else:
             why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
             usd = charges_so_far(sessions.wall_seconds(lines), card, head, hosts=hosts_of(finished)).usd
-        request = closing.waiting_for(finished)
+        request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
         return cls(row.folder, status, why, head.resume_command, usd)

@@ -25,7 +25,7 @@ from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
 from loop.model.workloads import count_operations, is_supported, parse_scale, scaled_normal
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 
 PROBES = 150
 """Most workloads that are tried in search of a rule."""
@@ -77,7 +77,7 @@ class Patience(Model):
     """Seconds of search for all variants together. Default: the step's budget."""
 
 
-def explain(context: Context, arguments: Patience) -> Working[DebugOutput]:
+def explain(context: Context, arguments: Patience) -> RunningAction[DebugOutput]:
     """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail."""
     explanations: list[Explanation] = []
     pairs = yield from failing_sides(context)

@@ -18,7 +18,7 @@ from loop.model.output import ChecksOutput, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import Component, Scalar, Workload
 from loop.model.workloads import entry_of, expand_sets, format_entry, make_workload, reason_unsupported
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.workers.bench import JUDGE_LIMIT_S, KeptWorker, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.messages import Compute
@@ -244,7 +244,7 @@ class FailureProber:
         return False
 
 
-def smallest(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
+def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Find the smallest workload on which each wrong variant fails, as checked by the gate."""
     every: list[Smallest] = []
     texts = []
@@ -324,7 +324,7 @@ def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
     return entry
 
 
-def components(context: Context, arguments: NoArguments) -> Working[DebugOutput]:
+def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Verify each component of the wrong variants, to find the one with the fault."""
     pairs = yield from failing_sides(context)
     every: list[ComponentChecks] = []

@@ -9,7 +9,7 @@ from loop.model.change import PastSearch
 from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.dtypes import Device
 from loop.model.target import Value, Values
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 Point = tuple[tuple[str, Value], ...]
 """One choice of tuning values, sorted, as a dictionary key."""
@@ -34,7 +34,7 @@ def point(values: Values) -> Point:
 ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 
-def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
+def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
     """List earlier tries; fail if this build was wrong before, or its change has no hypothesis."""
     task = context.task
     by_name = yield from sides_of(context, (*task.variants, *task.emulated))
@@ -79,7 +79,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
     )
 
 
-def scope(context: Context, arguments: NoArguments) -> Working[TurnOutput]:
+def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
     """Count variants changed since their known-good build; of several the first must be right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)

@@ -34,9 +34,9 @@ from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
 from loop.optimize.edits import LARGEST, may_change, page_of
 from loop.repository import worktree
-from loop.session.closing import brief_page
-from loop.session.command import find
-from loop.session.run import tree_of
+from loop.session.closing import pending_brief_page
+from loop.session.command import find_session_to_report
+from loop.session.run import worktree_path
 from loop.store.sessions import CHANGES, LOCK, SessionFolder
 
 SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
@@ -69,17 +69,17 @@ class WaitingChange:
 def waiting_session(session: str, target: Path | None) -> WaitingChange:
     """The waiting session and its brief. Raises Untrusted, and UsageError if it waits for no change."""
     here = find_project(target, Path.cwd())
-    folder = find(here.sessions, session)
+    folder = find_session_to_report(here.sessions, session)
     if not trust.is_trusted(here):
         raise trust.refusal_text(here)
     if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if brief_page(folder, finished) else None
+    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if pending_brief_page(folder, finished) else None
     if brief is None:
         hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
         raise UsageError(f"{folder.id} waits for no change", hint)
-    tree = worktree.find_worktree(here.target, tree_of(folder.head(), folder))
+    tree = worktree.find_worktree(here.target, worktree_path(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
     return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))

@@ -15,14 +15,14 @@ from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import evaluate_work
-from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 
 MOST_FLOPS = 1e9
 """Most operations of an emulated workload; a scalar kernel takes several seconds for this."""
 
 
-def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
+def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]:
     """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
     bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
     if not meant:
@@ -33,7 +33,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(missing)))
     built, failures = yield from compile_all(context, bench.emulated_variants(meant))
     ground = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
-    earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
+    earlier = None if failures else reuse_result(context, VerifyOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     wanted = distinct_workloads(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))

@@ -18,7 +18,7 @@ from loop.model.dtypes import Device
 from loop.model.plan import Text
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 EXAMINE_LIMIT_S = 120.0
 USUAL = "/usr/local"
@@ -32,7 +32,7 @@ class Requirement(Model):
     """Oldest accepted version, as in 2.4."""
 
 
-def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
+def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput]:
     """Check torch: installed, new enough, and built for this device and driver."""
     output = TorchOutput.model_validate((yield from _examined(context, "torch")))
     conflict, hint = torch_misfit(output, arguments.at_least, context.bench.device)
@@ -56,7 +56,7 @@ def torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[st
     return conflict, f"install a newer driver, or a torch that is built for {older}"
 
 
-def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
+def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput]:
     """Check NumPy: installed, new enough, and able to share memory with torch."""
     output = NumpyOutput.model_validate((yield from _examined(context, "numpy")))
     if output.ok and not new_enough(output.version, arguments.at_least):
@@ -72,7 +72,7 @@ def new_enough(version: str, at_least: str) -> bool:
     return have >= want
 
 
-def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
+def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
     """Check the device: present, computes correctly, driver new enough for the toolkit.
 
     If nvcc does not fit the GPU, the check fails without running anything on the GPU.
@@ -97,7 +97,7 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
     return Result(output.model_copy(update={"message": message, "identity": identity}))
 
 
-def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
+def libraries(context: Context, arguments: NoArguments) -> RunningAction[LibrariesOutput]:
     """Check shared libraries: the linker finds all of them, and no runtime is loaded twice."""
     return Result(LibrariesOutput.model_validate((yield from _examined(context, "libraries"))))
 
@@ -108,7 +108,7 @@ def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, A
     return {**examined.output_fields, "ok": examined.is_ok, "message": examined.message}
 
 
-def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
+def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
     """Check that builds are up to date, load, and are right on one workload. Passes without builds."""
     loaded: list[str] = []
     bench, folder = context.bench, context.task.folder

@@ -35,7 +35,7 @@ from loop.model.workloads import count_operations, expand_sets
 from loop.report import format as say
 from loop.repository import changes as files_changed
 from loop.repository import export
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, spread_action
 from loop.workers.bench import Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -58,7 +58,7 @@ class SourceLimits(Model):
     """Most translation units of a variant."""
 
 
-def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]:
+def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesOutput]:
     """Check sources before compiling: number of translation units, and no framework headers."""
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
@@ -84,7 +84,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
     )
 
 
-def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
+def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
     """Compile the variants that are not in the cache. A failure does not stop other builds."""
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
@@ -118,7 +118,7 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """The variants that need a build. Python variants need one if the session may change them."""
     return (
         buildable_variants(context.bench, names)
-        if context.task.changes
+        if context.task.has_change_steps
         else context.bench.compiled_variants(names)
     )
 
@@ -164,7 +164,7 @@ def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     ]
 
 
-def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
+def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
     """Load every built library in its own process, to check its symbols and build id."""
     bench = context.bench
     built, failures = yield from compile_all(context, bench.compiled_variants(context.task.variants))
@@ -277,7 +277,7 @@ class ChosenWorkloads:
     """All workloads: the timed ones with every seed, checked sets, then `others`."""
 
 
-def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
+def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
     built, failures = yield from builds(context)
     bench, jobs = context.bench, tuple[JobRun, ...]()
@@ -320,7 +320,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     return Result(output.model_copy(update=update))
 
 
-def verify_share(context: Context, arguments: ShareTerms) -> Working[ShareOutput]:
+def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
     built, failures = yield from builds(context)
     if failures:
@@ -488,7 +488,7 @@ def blind_spots(looked: InputWeaknesses, target: Target, zeros: Sequence[str]) -
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 
-def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
+def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
     """Report variants whose build differs from the known-good build, and the changed files."""
     built, failures = yield from builds(context)
     if failures:

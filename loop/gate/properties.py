@@ -14,8 +14,8 @@ from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import count_operations, is_supported, reason_unsupported
 from loop.report import format as say
-from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.workers.bench import Bench, KeptWorker, Side
 from loop.workers.judge_messages import AdvanceProperty
 from loop.workers.messages import Compute
@@ -28,7 +28,7 @@ MOST_WORK = 4e9
 A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (H100, 16 cores)."""
 
 
-def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput]:
+def properties(context: Context, arguments: Lasting) -> RunningAction[PropertiesOutput]:
     """Try the target's properties on every selected variant, or on emulated ones if none runs here.
 
     Workloads: the timed ones, and one of each other element type.
@@ -45,7 +45,7 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
         built, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
         sides = [bench.make_side(build.variant, build, emulated=True) for build in built]
     ground = dependency_hash(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
-    earlier = take_over(context, PropertiesOutput, ground, arguments)
+    earlier = reuse_result(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     tried, large = workloads_for_properties(context, device)

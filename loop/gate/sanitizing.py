@@ -20,8 +20,8 @@ from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import entry_of, evaluate_work, format_entry, is_supported, working_set_bytes
 from loop.report.format import listed_words
-from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Observe
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -191,7 +191,7 @@ class SanitizeTerms(Lasting):
     """Whether to sanitize variants that verification found wrong, to learn why."""
 
 
-def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
+def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
     """Run each measured build under each tool, on a few small workloads of the check sets."""
     target, begun = context.bench.target, time.monotonic()
     every = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
@@ -224,7 +224,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
             chosen[build.variant], calls[build.variant] = build, own
     ids = [f"{name} {build.build_id}" for name, build in chosen.items()]
     ground = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *ids)
-    earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
+    earlier = None if failures else reuse_result(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     for workload in {workload.name: workload for own in calls.values() for workload in own}.values():

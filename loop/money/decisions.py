@@ -34,7 +34,7 @@ from loop.money.model import (
     hours_text,
 )
 from loop.report import format as say
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 ENVIRONMENT = "environment-validation"
 GOOD = ("verify", "measure")
@@ -301,7 +301,7 @@ SETTLED_WITHIN_S = 1.0
 """Longest wait in seconds for a metadata server's first answer; the watch goes on."""
 
 
-def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOutput]:
+def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
     """Report the machine's cloud, and whether the cloud is about to take the machine away."""
     watch, begun = context.watch, time.monotonic()
     while watch is not None and not watch.settled and time.monotonic() - begun < SETTLED_WITHIN_S:
@@ -324,7 +324,7 @@ class KeepTerms(Model):
     """Who waits for a restart. Default: as the rate card says."""
 
 
-def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
+def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
     """Weigh keeping the GPU against stopping it, by the measured restart and the card's prices."""
     yield from ()
     card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
@@ -349,7 +349,7 @@ class PivotTerms(Model):
     """File with the options, relative to the target's folder; without it only stop rules count."""
 
 
-def pivot(context: Context, arguments: PivotTerms) -> Working[PivotOutput]:
+def pivot(context: Context, arguments: PivotTerms) -> RunningAction[PivotOutput]:
     """Check the stop rules on the sessions so far, and rank the options by expected value."""
     yield from ()
     path = context.task.folder / arguments.options

@@ -31,7 +31,7 @@ from loop.report.markdown import columns, filled_table
 from loop.report.templates import environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 
 TEMPLATE = "brief.md.j2"
 LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
@@ -93,10 +93,10 @@ class GainTerms(Model):
     """Share by which its mean speed has to exceed the incumbent's: 0.01 is 1 %."""
 
 
-def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
+def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Wait for one edit in a worktree of loop's own; passes if there is one, or none is wanted."""
     shop = workshop(context)
-    over = "no further change is wanted" if shop.declined else campaign.why_over(context)
+    over = "no further change is wanted" if shop.is_declined else campaign.why_over(context)
     if over is not None:
         return Result(BriefOutput(ok=True, declined=True, message=over))
     subject = choose_focus(context)

@@ -29,7 +29,7 @@ from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 
 ANSWER = "loop-answer.json"
 """A file that a proposer may write at the top of its worktree."""
@@ -194,7 +194,7 @@ def waiting_edits(context: Context) -> list[Proposal]:
     return [proposal for proposal in proposals if proposal.ended == "edited" and proposal.number not in judged]
 
 
-def next_candidate(context: Context, brief: Brief, tree: Worktree) -> Working[BriefOutput]:
+def next_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAction[BriefOutput]:
     """Take a waiting edit, or run the proposers for new ones; one edit goes to the gate."""
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()

@@ -22,7 +22,7 @@ from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate, change_at_hand, workshop
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.taken_over import Lasting
 from loop.timing import against_baseline, against_known_good
 from loop.timing.against_known_good import CompareOutput
@@ -35,8 +35,8 @@ GATE = ("build", "verify", "properties", "sanitize", "measure")
 
 
 def on_change(
-    run: Callable[[Context, Arguments], Working[Output]], context: Context, arguments: Arguments
-) -> Working[JudgedOutput]:
+    run: Callable[[Context, Arguments], RunningAction[Output]], context: Context, arguments: Arguments
+) -> RunningAction[JudgedOutput]:
     """Run an action on the edited target instead of the original.
 
     If the action fails, the change is bad, not the session: the step passes with `good` False.
@@ -55,7 +55,7 @@ def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     return Result(JudgedOutput(ok=True, **values), samples)
 
 
-def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
+def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
     """Compile the edited target; report which variants the edit changes."""
     change_at_hand(context).refuse_edited()
     with candidate(context) as inner:
@@ -79,27 +79,27 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     return _judged(result, good=good, message=message, touched=names)
 
 
-def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
+def verify(context: Context, arguments: kernel.VerifyTerms) -> RunningAction[JudgedOutput]:
     """Verify the edited variants against the float64 reference."""
     return (yield from on_change(kernel.verify, context, arguments))
 
 
-def check_properties(context: Context, arguments: Lasting) -> Working[JudgedOutput]:
+def check_properties(context: Context, arguments: Lasting) -> RunningAction[JudgedOutput]:
     """Check relations between outputs of the edited target."""
     return (yield from on_change(properties.properties, context, arguments))
 
 
-def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> Working[JudgedOutput]:
+def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> RunningAction[JudgedOutput]:
     """Run the GPU's sanitizer on the edited target; also good if no sanitizer is available."""
     return (yield from on_change(sanitizing.sanitize, context, arguments))
 
 
-def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Working[JudgedOutput]:
+def measure(context: Context, arguments: against_baseline.MeasureTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the baseline."""
     return (yield from on_change(against_baseline.measure, context, arguments))
 
 
-def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
+def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the incumbent, by the sequential rule; or have a job do it.
 
     Each later candidate needs more evidence. An undecided one is timed further within the budgets.
@@ -114,9 +114,9 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
     return (yield from on_change(against_known_good.compare, context, terms))
 
 
-def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
+def look(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
     """Profile the edited target with this session's decision tree: what limits its speed."""
-    step = context.task.step("kernel.profile")
+    step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
         return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
@@ -124,7 +124,7 @@ def look(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     return (yield from on_change(profile.profile, context, terms))
 
 
-def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
+def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
     at_hand, past, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
     yield Tick("deciding")

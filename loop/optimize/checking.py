@@ -25,7 +25,7 @@ from loop.model.output import Output
 from loop.model.target import Workload
 from loop.model.workloads import count_operations, is_supported
 from loop.report import format as say
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms
@@ -106,7 +106,7 @@ def note_of(folder: Path) -> CheckNote | None:
         return None
 
 
-def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
+def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]:
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
     bench, note = context.bench, note_of(context.task.folder)
     builds, failures = yield from kernel.compile_all(

@@ -22,7 +22,7 @@ from loop.model.measurement import Build, Segment
 from loop.model.target import Workload
 from loop.model.workloads import is_supported
 from loop.optimize.session_changes import SessionChanges
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms, Timings
@@ -41,7 +41,7 @@ class ConfirmTerms(Model):
     """Rounds that are timed however long they take."""
 
 
-def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]:
+def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmOutput]:
     """Time the kept changes against the start: new seed, fresh processes, held-out workloads."""
     past = SessionChanges(context.finished)
     start, now = past.start, past.incumbents

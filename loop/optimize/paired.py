@@ -33,8 +33,8 @@ from loop.model.workloads import is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.repository import export
 from loop.repository.worktree import Worktree
-from loop.steps.context import Context, Result, Working
-from loop.steps.spread import Part, ended_jobs, output_of_job, samples_of
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants
 
@@ -49,7 +49,7 @@ class PairedTerms(CompareTerms):
     """Folder with the incumbent, next to the target's folder."""
 
 
-def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
+def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOutput]:
     """Compile a candidate and the incumbent, verify changed variants, and time both in pairs."""
     bench, task = context.bench, context.task
     builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
@@ -102,7 +102,7 @@ def best_first(
 
     Candidates that conflict with kept changes, or that no job could compare, come last.
     """
-    step = context.task.step("change.compare")
+    step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor or len(waiting) < 2:
         return list(waiting), ()
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
@@ -125,12 +125,12 @@ def best_first(
 
 def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
     """Run the jobs to their end, on devices like that of the first job that timed something."""
-    step = context.task.step("change.compare")
+    step = context.task.first_step("change.compare")
     if step is not None:  # Fixed limits, as a running step's grow and change the job id.
         context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
     ran = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
     group = next((job.group for job in ran), "")
-    return (yield from ended_jobs(context, "change.paired", parts, group))
+    return (yield from run_jobs(context, "change.paired", parts, group))
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
@@ -143,8 +143,8 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
         arguments=PairedTerms.model_validate({**dict(terms), "candidate": number}),
         variants=[*buildable_variants(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
-        times=True,
-        keeps=True,
+        measures_time=True,
+        returns_samples=True,
         folder=place,
         target=CANDIDATE,
     )

@@ -39,7 +39,7 @@ from loop.optimize.edits import current_edit
 from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.samples import Terms
@@ -221,7 +221,7 @@ class PointSearch:
         return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
-def tune(context: Context, arguments: TuneTerms) -> Working[BriefOutput]:
+def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     """Search the next `tuning` entry that this session has not searched yet."""
     done = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device

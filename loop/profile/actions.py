@@ -24,7 +24,7 @@ from loop.profile.profile import source as source_of
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
 SAID_ABOVE = ("device", "ratio", "time_us")
@@ -158,7 +158,7 @@ class ProfileTerms(Model):
     """Rules in order; the first that matches states how urgent the result is."""
 
 
-def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
+def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileOutput]:
     """Profile each timed variant on the workload where it is worst, and name its bottleneck."""
     state = yield from ready_variants(context)
     latest = context.latest("kernel.measure")

@@ -18,7 +18,7 @@ from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported
 from loop.profile.model import ParallelismOutput, ResourcesOutput
 from loop.report import format as say
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 
 WARP = 32
 REGISTER_UNIT = 256
@@ -143,7 +143,7 @@ class ParallelismTerms(Model):
     """A GPU of the manifest's `devices`, used if no GPU is at hand."""
 
 
-def parallelism(context: Context, arguments: ParallelismTerms) -> Working[ParallelismOutput]:
+def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[ParallelismOutput]:
     """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
     target, default = context.bench.target, arguments.device

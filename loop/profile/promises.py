@@ -15,7 +15,7 @@ from loop.model.resources import short_name
 from loop.model.target import BuildRecipe, CAbiVariant, MustNotCompile
 from loop.profile.inspection import variant_names
 from loop.profile.model import MissingInstance, PromisesOutput, RefusedSource
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 INDENTED = re.compile(r"^\s")
 """Matches quoted source lines, which compilers indent."""
@@ -43,7 +43,7 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
     return variants, missing
 
 
-def must_not_compile(context: Context, arguments: NoArguments) -> Working[PromisesOutput]:
+def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
     variants, missing = _buildable(context, "what must not compile", "must_not_compile")
     tries = [
@@ -91,7 +91,7 @@ def _try(
     )
 
 
-def instances(context: Context, arguments: NoArguments) -> Working[PromisesOutput]:
+def instances(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Look up every promised template instance in its variant's built library."""
     variants, skipped = _buildable(context, "instances", "instances")
     built, failures = yield from compile_all(context, variants, to_run=False)

@@ -22,8 +22,8 @@ from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table, columns
 from loop.report.sections import Section
-from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 
 FEWER = "take a smaller tile, more warps or fewer registers"
 ALLOW = f"{FEWER}; or allow it under `budgets` in target.yaml"
@@ -46,7 +46,7 @@ class ResourceTerms(Lasting):
     """`fail`: a kernel that spills without a budget fails the step; `tell`: it is only reported."""
 
 
-def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
+def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
     findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
@@ -57,7 +57,7 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     ground = dependency_hash(
         context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds
     )
-    earlier = None if findings.problems else take_over(context, ResourcesOutput, ground, arguments)
+    earlier = None if findings.problems else reuse_result(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     yield from read_compilers(chosen, built, findings)

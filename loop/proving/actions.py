@@ -18,8 +18,8 @@ from loop.proving import prove
 from loop.proving.prove import GROSS, GateOutput, Proof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
-from loop.steps.context import Context, Result, Working
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.context import Context, Result, RunningAction
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
 from loop.workers.bench import Side
 
@@ -34,13 +34,13 @@ class ProofTerms(Lasting):
     """Whether to try Python variants next to compiled ones; importing torch takes many seconds."""
 
 
-def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
+def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOutput]:
     """Mutation-test the gate: it must reject all controls of the variants and pass honest ones."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
     ground = dependency_hash(context, "kernel.prove_gate", sources)
-    earlier = take_over(context, GateOutput, ground, arguments)
+    earlier = reuse_result(context, GateOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     bench.warm_up()

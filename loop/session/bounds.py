@@ -16,7 +16,7 @@ from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
 from loop.money.bill import Used, make_bill
-from loop.session.walk import Happening, StepBegan, StepDue, Ticked
+from loop.session.walk import StepBegan, StepDue, Ticked, WalkEvent
 from loop.store import journal, sessions
 
 REPORT_S = 2.0
@@ -36,32 +36,33 @@ class Ending:
     reason: str
     exit_code: int
     not_reached: str = "the session did not get there"
-    cut: bool = False
+    is_mid_step: bool = False
     """Whether the walk was interrupted while a step was running."""
-    unwatched: tuple[str, ...] = ()
+    watch_gaps: tuple[str, ...] = ()
     """Sentences for the report: why the machine was not watched for preemption."""
-    mend: str = ""
+    repair: str = ""
     """What the user has to repair before the session can resume; empty for nothing."""
 
     @property
-    def to_go_on(self) -> str:
+    def resume_phrase(self) -> str:
         """The words that a message prints before the resume command, such as `go on with`."""
-        if self.mend:
-            return f"{self.mend}; then go on with"
+        if self.repair:
+            return f"{self.repair}; then go on with"
         return "go on, with more or no budget" if self.exit_code == ExitCode.OVER_BUDGET else "go on with"
 
 
-def broken_off(stop: Stopped | MachineFailure) -> Ending:
+def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that a stop (signal, budget, preemption) or a machine failure interrupted."""
-    words, code = str(stop), stop.exit_code
+    reason, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
-        reached = "the machine failed before it was done"
-        return Ending("paused", words, code, reached, cut=True, mend=stop.hint or "")
+        not_reached = "the machine failed before it was done"
+        return Ending("paused", reason, code, not_reached, is_mid_step=True, repair=stop.hint or "")
     if code == ExitCode.PAUSED:
-        return Ending("paused", words, code, "the session was paused before it was done", cut=True)
+        not_reached = "the session was paused before it was done"
+        return Ending("paused", reason, code, not_reached, is_mid_step=True)
     if code == ExitCode.OVER_BUDGET:
-        return Ending("aborted", words, code, "the budget did not reach so far", cut=True)
-    return Ending("aborted", words, code)
+        return Ending("aborted", reason, code, "the budget did not reach so far", is_mid_step=True)
+    return Ending("aborted", reason, code)
 
 
 @dataclass
@@ -70,75 +71,82 @@ class Bounds:
 
     limit_s: float = math.inf
     """Seconds that all walks of a session (the first and each resume) may take together."""
-    words: str = ""
+    limit_text: str = ""
     """The limit in words, for messages: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
     """Seconds that earlier walks of the session took."""
-    expected: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    expected_by_step: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """(pattern, step) to its expected seconds and where they come from: `measured` or `prior`."""
     watch: Watch | None = None
     """Asks the cloud whether it will take the machine away; None: no watch."""
     reserve: Path | None = None
     """A file that only occupies disk space. Deleting it makes room for the last journal lines."""
 
-    def give_room(self) -> None:
+    def free_reserve(self) -> None:
         """Delete the reserve file, so that the last records fit on a full disk."""
         if self.reserve is not None:
             with contextlib.suppress(OSError):
                 self.reserve.unlink(missing_ok=True)
 
-    def hold(self, event: Happening, walked_s: float) -> None:
+    def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped at this event when the cloud takes the machine away or the time limit is reached.
 
         `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin.
         """
         if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
-        if not isinstance(event, StepDue | StepBegan | Ticked):
-            return
-        left_s = self.limit_s - min(REPORT_S, REPORT_SHARE * self.limit_s) - self.spent_s - walked_s
-        why = ""
+        report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)
+        remaining_s = self.limit_s - report_s - self.spent_s - walked_s
+        if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
+            raise Stopped(f"stopped at its budget of {self.limit_text}", ExitCode.OVER_BUDGET)
         if not isinstance(event, StepDue):
-            why = f"stopped at its budget of {self.words}" if left_s <= 0 else ""
-        elif left_s <= 0:
-            why = f"its budget of {self.words} is spent before {event.pattern}/{event.step}"
-        else:
-            seconds, evidence = self.expected.get((event.pattern, event.step), (0.0, ""))
-            if seconds > left_s:
-                needs = f"{event.pattern}/{event.step} takes about {seconds:.1f} s ({evidence})"
-                why = f"{needs}, and {left_s:.1f} s are left of its budget of {self.words}"
-        if why:
-            raise Stopped(why, ExitCode.OVER_BUDGET)
+            return
+        step = f"{event.pattern}/{event.step}"
+        if remaining_s <= 0:
+            raise Stopped(f"its budget of {self.limit_text} is spent before {step}", ExitCode.OVER_BUDGET)
+        expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
+        if expected_s > remaining_s:
+            needs = f"{step} takes about {expected_s:.1f} s ({evidence})"
+            has = f"{remaining_s:.1f} s are left of its budget of {self.limit_text}"
+            raise Stopped(f"{needs}, and {has}", ExitCode.OVER_BUDGET)
 
-    def closed(self, ending: Ending) -> Ending:
+    def end_watch(self, ending: Ending) -> Ending:
         """Stop the preemption watch. Returns the ending, with what the watch could not observe."""
         if self.watch is None:
             return ending
         self.watch.close()
-        return replace(ending, unwatched=self.watch.unwatched())
+        return replace(ending, watch_gaps=self.watch.unwatched())
 
 
-def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
+def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
     """The most seconds that cost at most `usd`, by bisection. `cost_usd(seconds)` must not decrease."""
     if cost_usd(LONGEST_S) <= usd:
         return LONGEST_S
-    low, high = 0.0, LONGEST_S
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (middle, high) if cost_usd(middle) <= usd else (low, middle)
-    return low
+    low_s, high_s = 0.0, LONGEST_S
+    while high_s - low_s > 1e-3:
+        middle_s = (low_s + high_s) / 2
+        if cost_usd(middle_s) <= usd:
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return low_s
 
 
-def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Expected seconds of each step: `measured` in earlier runs, else a share of its pattern's estimate."""
-    steps: dict[tuple[str, str], tuple[float, str]] = {}
+def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
+    """(pattern, step) to (expected seconds, their source).
+
+    The source is `measured` for a mean of earlier runs, or `prior` for a share of the pattern's estimate.
+    """
+    expected: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
-            seconds = planned.step_s.get(step.id)
-            share = planned.seconds * step.budget_s / budget_s, "prior"
-            steps[planned.pattern.name, step.id] = share if seconds is None else (seconds, "measured")
-    return steps
+            key = planned.pattern.name, step.id
+            if step.id in planned.step_s:
+                expected[key] = planned.step_s[step.id], "measured"
+            else:
+                expected[key] = planned.seconds * step.budget_s / budget_s, "prior"
+    return expected
 
 
 @dataclass(frozen=True)
@@ -147,42 +155,49 @@ class SessionLimits:
 
     minutes: float | None = None
     usd: float | None = None
-    watch: str = "auto"
+    watched_cloud: str = "auto"
 
     def check(self, head: SessionHead, card: RateCard) -> None:
         """Raise UsageError for a limit that is not positive, an unknown cloud, or dollars too few to begin."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
-        if self.watch not in CHOICES:
-            close = nearest(self.watch, CHOICES) or [", ".join(CHOICES)]
-            raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"LOOP_WATCH_PREEMPTION={close[0]}")
+        if self.watched_cloud not in CHOICES:
+            choices = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
+            hint = f"LOOP_WATCH_PREEMPTION={choices[0]}"
+            raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
-        at_once = charges_so_far(0.0, card, head)
-        unpriced = [missing.reason for missing in at_once.unmeasured if missing.resource == "gpu"]
+        first_bill = charges_so_far(0.0, card, head)  # A cloud can charge a minimum time at once.
+        unpriced = [missing.reason for missing in first_bill.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
-        if at_once.usd >= self.usd:
-            minute = f"${at_once.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+        if first_bill.usd >= self.usd:
+            minute = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
             hint = "allow more; `loop cost rates` shows the prices"
             raise UsageError(f"--max-usd {self.usd:g}: {minute}", hint=hint)
 
-    def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
+    def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session: the stricter limit of minutes and dollars. Starts the preemption watch.
 
         `lines`: the session's journal. `ai`: AI use so far, measured or stated by the user; None: unknown.
         """
         hosts = hosts_of(journal.finished_steps(lines))
-        limits = [(math.inf, "")]
+        limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:
             limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
-            seconds = seconds_for(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
-            used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
-            limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
-        spent_s, watch = sessions.wall_seconds(lines), Watch(self.watch).start()
-        return Bounds(*min(limits), spent_s, expected_steps(head.plan), watch)
+            seconds = affordable_seconds(self.usd, lambda s: charges_so_far(s, card, head, ai, hosts).usd)
+            ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
+            limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
+        limit_s, limit_text = min(limits)
+        return Bounds(
+            limit_s=limit_s,
+            limit_text=limit_text,
+            spent_s=sessions.wall_seconds(lines),
+            expected_by_step=expected_seconds_by_step(head.plan),
+            watch=Watch(self.watched_cloud).start(),
+        )
 
 
 def charges_so_far(

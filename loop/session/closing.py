@@ -24,15 +24,15 @@ from loop.optimize.edits import page_of
 from loop.optimize.keeping import kept_changes_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
-from loop.report.sections import show
+from loop.report.sections import Section, show
 from loop.session import course
 from loop.session.bounds import Ending
 from loop.session.course import View
 from loop.session.first_screen import first_screen
-from loop.session.next_session import proposal
-from loop.session.objective import Objective, session_facts, unless_nothing_judged
-from loop.session.page import in_json, on_screen, render_session
-from loop.steps.setting import Setting, made_for_another
+from loop.session.next_session import proposal_text
+from loop.session.objective import Objective, make_session_facts, skipped_if_nothing_judged
+from loop.session.page import render_session, sections_as_json, terminal_sections
+from loop.steps.setting import Setting, architecture_mismatch
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
 
@@ -40,7 +40,7 @@ TABLE_WIDTH = 110
 """Width of the table of variants in characters; a narrower terminal gets a narrower table."""
 
 
-def conclude(
+def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
     """The final record of a session, from its journal. `seconds`: its wall time over all walks."""
@@ -48,51 +48,55 @@ def conclude(
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
     steps_s = sum(attempt.seconds for attempt in attempts)
-    own_s = course.own_seconds(seconds, steps_s)
-    seconds = steps_s + own_s
+    between_s = course.seconds_between_steps(seconds, steps_s)
+    seconds = steps_s + between_s
     findings = learnings.collect_findings(finished)
     status, reason = learnings.session_status(finished, findings.verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
-    plan, card = head.plan.plan, rates(setting.project).with_waiting_person(head.attended)
-    ended, facts = status in ("passed", "failed"), session_facts(card, head)(finished)
-    objective = Objective.of(head).judge(finished, facts) if ended else None
-    status, reason = unless_nothing_judged(head, finished, status, reason)
-    letter, why = course.grade(plan, status, reason, finished, objective, seconds)
+    card = rates(setting.project).with_waiting_person(head.attended)
+    objective = None
+    if status in ("passed", "failed"):
+        session_values = make_session_facts(card, head)(finished)
+        objective = Objective.of(head).judge(finished, session_values)
+    status, reason = skipped_if_nothing_judged(head, finished, status, reason)
+    letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
-    rows = [row for row in rows if not row.recorded and row.id < head.id]
-    ai, no_ai = proposing.usage_of_session(folder)
-    used = Used(seconds, head.device, head.gpu, ai, no_ai or NO_AI, hosts_of(finished))
-    spared = () if status != "passed" or judged_before(rows, head.ground) else attempts
+    earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]
+    ai, why_no_ai = proposing.usage_of_session(folder)
+    used = Used(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI, hosts_of(finished))
+    # Repeating a session on the files of an earlier one saves nothing.
+    is_first = status == "passed" and not judged_before(earlier_rows, head.ground)
+    saving_steps = attempts if is_first else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
         head=head,
         status=status,
         reason=reason,
         seconds=seconds,
-        own_seconds=own_s,
+        own_seconds=between_s,
         verdicts=findings.verdicts,
-        bill=make_bill(used, card, spared, gains=kept_changes_gains(finished), today=today),
+        bill=make_bill(used, card, saving_steps, gains=kept_changes_gains(finished), today=today),
         grade=letter,
-        grade_reason=why,
+        grade_reason=grade_reason,
         objective=objective,
         learnings=learnings.learnings(finished),
         not_exercised=(
             *findings.not_exercised,
-            *never_reached(head.plan, finished, ending),
-            *left_out(setting, head),
-            *ending.unwatched,
+            *sentences_on_missed_steps(head.plan, finished, ending),
+            *sentences_on_untested(setting, head),
+            *ending.watch_gaps,
         ),
         proposal="",
         lines=len(lines),
     )
-    return record.model_copy(update={"proposal": proposal(setting, record, lines)})
+    return record.model_copy(update={"proposal": proposal_text(setting, record, lines)})
 
 
-def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
+def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
     """A sentence for each planned step that was not done. A paused step counts as done unless interrupted."""
-    broken = ("aborted", "paused") if ending.cut else ("aborted",)
-    done = {(r.pattern, r.step) for r in latest_attempts(finished) if r.status not in broken}
+    undone = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
+    done = {(record.pattern, record.step) for record in latest_attempts(finished) if record.status not in undone}
     return [
         f"step {planned.pattern.name}/{step.id}: {ending.not_reached}"
         for planned in plan.patterns
@@ -101,15 +105,15 @@ def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: En
     ]
 
 
-def left_out(setting: Setting, head: SessionHead) -> list[str]:
+def sentences_on_untested(setting: Setting, head: SessionHead) -> list[str]:
     """A sentence for each variant and device that this session did not test, with the reason."""
     lines = []
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
-            another = made_for_another(setting.target, name) if head.device == "cuda" else ""
-            here = variant.device in (head.device, "any")
-            why = another or ("not selected" if here else f"it runs on {variant.device}")
-            lines.append(f"variant {name}: {why}")
+            reason = architecture_mismatch(setting.target, name) if head.device == "cuda" else ""
+            if not reason and variant.device in (head.device, "any"):
+                reason = "not selected"
+            lines.append(f"variant {name}: {reason or f'it runs on {variant.device}'}")
     lines += [f"speed of {name}: it runs on a GPU, here it was emulated" for name in head.emulated]
     if not head.machine.gpus:
         lines.append("anything on a GPU: this machine has none")
@@ -119,24 +123,23 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
 def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tuple[str, tuple[Figure, ...]]:
     """The report of a session as Markdown, and its figures."""
     templates = setting.project.definitions_folder("templates") or shipped("templates")
-    return render_session(templates, view_of(setting, record, folder))
+    return render_session(templates, make_view(setting, record, folder))
 
 
-def view_of(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
+def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
     """All data of a report: the record, its steps, earlier failures, and how good predictions were."""
-    began = record.head.started
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
+    # Without later sessions: a report that is rendered again stays the same.
+    rows = [row for row in rows if row.started is not None and row.started <= record.head.started]
     return View(
         record=record,
         finished=folder.finished(),
-        recalled=Recall(setting.project, record.head.id).lines,
-        calibration=prediction.how_predictions_held(
-            [row for row in rows if row.started is not None and row.started <= began]
-        ),
+        recall_lines=Recall(setting.project, record.head.id).lines,
+        calibration=prediction.how_predictions_held(rows),
     )
 
 
-def tell_end(
+def print_outcome(
     setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool
 ) -> int:
     """Print the outcome, as text or as one JSON object. Returns the exit code that the gates decide.
@@ -145,60 +148,69 @@ def tell_end(
     """
     finished = folder.finished()
     if as_json:
-        screen.data(to_json(session_outcome(setting, record, folder)))
+        screen.data(to_json(outcome_as_json(setting, record, folder)))
     else:
-        show(on_screen(View(record, finished)), screen)
-    first = first_screen(record, finished)
-    columns = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    lines: list[str] = []
-    for section in first.further.values():
-        lines += filter(None, [section.note, *(f"  {line}" for line in section.lines if section.note)])
-        if section.table is not None:
-            heads = [column.title for column in section.table.columns]
-            lines += table_lines(heads, section.table.rows, columns, wrap=1)
-        lines += [str(line) for line in (*section.after, *(() if section.note else section.lines))]
-    lines += filter(None, [waiting_for(finished)])
-    for line in (*lines, *(f"note: {note}" for note in record.bill.notes)):
+        show(terminal_sections(View(record, finished)), screen)
+    summary = first_screen(record, finished)
+    width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
+    lines = [line for section in summary.further_sections.values() for line in text_lines(section, width)]
+    lines += filter(None, [pending_user_task(finished)])
+    lines += [f"note: {note}" for note in record.bill.notes]
+    for line in lines:
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    screen.outcome(record.status, f": {record.head.target}: {first.decided.replace('`', '')}.")
-    for line in first.cause:
+    screen.outcome(record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}.")
+    for line in summary.cause:
         screen.say(f"  {line}")
     if not record.can_resume:
-        screen.say(f"Next: {first.next}")
-        if first.command:
-            screen.say(f"  {first.command}")
+        screen.say(f"Next: {summary.next}")
+        if summary.command:
+            screen.say(f"  {summary.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 
-def waiting_for(finished: Sequence[Finished]) -> str:
+def text_lines(section: Section, width: int) -> list[str]:
+    """A section as plain lines: note with indented lines, table of `width` characters, final lines."""
+    lines = [section.note, *(f"  {line}" for line in section.lines)] if section.note else []
+    if section.table is not None:
+        heads = [column.title for column in section.table.columns]
+        lines += table_lines(heads, section.table.rows, width, wrap=1)
+    lines += [str(line) for line in section.after]
+    return lines if section.note else [*lines, *map(str, section.lines)]
+
+
+def pending_user_task(finished: Sequence[Finished]) -> str:
     """What the user has to do before a paused session can go on; empty for any other session."""
-    last = latest_attempts(finished)[-1:]
-    return last[0].hint or "" if last and last[0].status == "paused" else ""
+    records = latest_attempts(finished)
+    if not records or records[-1].status != "paused":
+        return ""
+    return records[-1].hint or ""
 
 
-def brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
+def pending_brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
     """Path of the brief's page when a paused session waits for a code change; else None."""
-    last = latest_attempts(finished)[-1:]
-    brief = read_output(last[0], BriefOutput) if last and last[0].status == "paused" else None
-    return page_of(folder.path / CHANGES, brief.brief) if brief and brief.brief else None
+    records = latest_attempts(finished)
+    if not records or records[-1].status != "paused":
+        return None
+    output = read_output(records[-1], BriefOutput)
+    return page_of(folder.path / CHANGES, output.brief) if output and output.brief else None
 
 
-def session_outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
+def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:
     """What `--json` prints of a session: head, record, steps, and the sections of its report."""
     head, finished = record.head, folder.finished()
-    known = {**vars(head), **vars(record)}
-    page = brief_page(folder, finished)
+    values = {**vars(head), **vars(record)}
+    page = pending_brief_page(folder, finished)
     exported = ExportedSession(
-        **{name: known[name] for name in ExportedSession.model_fields if name in known},
+        **{name: values[name] for name in ExportedSession.model_fields if name in values},
         report=str(folder.report),
-        waiting_for=waiting_for(finished),
+        waiting_for=pending_user_task(finished),
         brief=str(page.with_suffix(".json")) if page else "",
         steps=latest_attempts(finished),
         failures=Recall(setting.project, head.id).failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,
-        sections=tuple(in_json(view_of(setting, record, folder))),
+        sections=tuple(sections_as_json(make_view(setting, record, folder))),
     )
     return exported.model_dump(mode="json")

@@ -36,16 +36,16 @@ def report(
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
     if form not in (*FORMATS, SUMMARY):
         raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
-    folder = find(find_project(target, Path.cwd()).sessions, session_id)
+    folder = find_session_to_report(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
     if form == SUMMARY:  # Works without the project's definitions.
-        screen.data(first_screen.digest_of_session(record, folder.finished(), limit, link))
+        screen.data(first_screen.markdown_summary(record, folder.finished(), limit, link))
         return ExitCode.OK
     setting = read_setting(target)
     if form == "json":
-        text = json.dumps(closing.session_outcome(setting, record, folder), indent=1) + "\n"
+        text = json.dumps(closing.outcome_as_json(setting, record, folder), indent=1) + "\n"
     else:
         text, drawn = closing.render(setting, record, folder)
         figures = {figure.path: figure.file for figure in drawn}
@@ -70,12 +70,12 @@ def report(
     return ExitCode.OK
 
 
-def find(root: Path, name: str) -> SessionFolder:
+def find_session_to_report(root: Path, name: str) -> SessionFolder:
     """The folder of a session, by id, prefix or `last`. Raises LoopError if there is none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:
-        known = recorded.find(root, name)
+        known = recorded.find_recorded(root, name)
         if known is None:
             raise
         message = f"{known.id} was recorded elsewhere: there is no report of it"

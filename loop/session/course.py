@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
-from loop.model.output import MeasureOutput, outputs_of
+from loop.model.output import CommandOutput, MeasureOutput, outputs_of, read_output
 from loop.model.plan import Plan, Reached
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, Status, latest_attempts
@@ -13,7 +13,7 @@ from loop.report import format as say
 from loop.report.markdown import columns, filled_table, plain_text, shortened
 from loop.report.sections import Section
 
-Recalled = Callable[[Finished], Sequence[str]]
+RecallLines = Callable[[Finished], Sequence[str]]
 """Takes a failed step; returns lines about the same failure in earlier sessions."""
 
 
@@ -23,7 +23,7 @@ class View:
 
     record: SessionRecord
     finished: Sequence[Finished]
-    recalled: Recalled = lambda record: ()
+    recall_lines: RecallLines = lambda record: ()
     """Lines about the same failure in earlier sessions."""
     calibration: str = ""
 
@@ -40,48 +40,50 @@ class View:
 
 LONGEST_MESSAGE = 110
 """Characters of a message in the table. A failed step's whole message is printed below the table."""
-LONGEST_SAID = 600
+LONGEST_INLINE_MESSAGE = 600
 """A failed step's message longer than this many characters goes into a code block."""
 
 
-def steps(view: View) -> Iterator[Section]:
+def steps_section(view: View) -> Iterator[Section]:
     """A table of all steps: status, time, share of the total time, outcome."""
     records = latest_attempts(view.finished)
-    whole = sum(record.seconds for record in records)
+    total_s = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
-    table = filled_table(heads, [_step_row(record, whole) for record in records])
-    own = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
-    yield Section("Each step", note=own if table else "No step has ended.", table=table)
+    table = filled_table(heads, [_step_row(record, total_s) for record in records])
+    between = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
+    yield Section("Each step", note=between if table else "No step has ended.", table=table)
 
 
-def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
-    """A step's row of the table. `whole`: seconds of all steps together."""
-    ran = record.status != "skipped"
-    late = f", over its {say.seconds(record.budget_s)}" if ran and record.is_over_budget else ""
-    again = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+def _step_row(record: Finished, total_s: float) -> tuple[str, ...]:
+    """A step's row of the table. `total_s`: seconds of all steps together."""
+    attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+    if record.status == "skipped":
+        reason = shortened(record.skipped_because, LONGEST_MESSAGE)
+        return step_name(record), f"skipped{attempt}", "-", "-", reason
+    excess = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
     return (
-        name_of(record),
-        record.status + late + again,
-        say.seconds(record.seconds) if ran else "-",
-        say.share(record.seconds, whole) if ran else "-",
-        shortened(record.message if ran else record.skipped_because, LONGEST_MESSAGE),
+        step_name(record),
+        record.status + excess + attempt,
+        say.seconds(record.seconds),
+        say.share(record.seconds, total_s),
+        shortened(record.message, LONGEST_MESSAGE),
     )
 
 
-def name_of(record: Finished) -> str:
+def step_name(record: Finished) -> str:
     """`pattern/step`, for messages."""
     return f"{record.pattern}/{record.step}"
 
 
-def failed_steps(view: View) -> Iterator[Section]:
+def failed_step_sections(view: View) -> Iterator[Section]:
     """A section for each failed step: message, hint, earlier failures, printed output."""
     for record in latest_attempts(view.finished):
         if record.status == "failed":
-            cure = [f"What usually cures it: {record.hint}"] if record.hint else []
-            recalled = (text[:1].upper() + text[1:] for text in view.recalled(record))
+            hint = [f"What usually cures it: {record.hint}"] if record.hint else []
+            earlier = (text[:1].upper() + text[1:] for text in view.recall_lines(record))
             yield Section(
-                note=f"`{name_of(record)}` failed: {record.message}",
-                lines=(*cure, *recalled),
+                note=f"`{step_name(record)}` failed: {record.message}",
+                lines=(*hint, *earlier),
                 code=step_log(record),
                 language="text",
             )
@@ -89,22 +91,27 @@ def failed_steps(view: View) -> Iterator[Section]:
 
 def step_log(record: Finished) -> tuple[str, ...]:
     """Lines that a step printed: a traceback, the end of a command's output, or a long message."""
-    texts = [text for name in ("traceback", "output") if isinstance(text := record.output.get(name), str)]
-    many = len(record.message.strip().splitlines()) > 1
-    texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
-    lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
-    return tuple(
-        plain_text(line.rstrip("\r").rpartition("\r")[2]) for line in lines
-    )  # A progress bar's last state.
+    printed = read_output(record, CommandOutput)
+    # A step that ended with a bug of loop has no output but a traceback.
+    texts = [printed.output if printed else record.output.get("traceback", "")]
+    has_lines = len(record.message.strip().splitlines()) > 1
+    if has_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
+        texts.append(record.message)
+    lines: list[str] = []
+    for text in filter(None, texts):
+        for line in text.replace("\r\n", "\n").strip("\n").split("\n"):
+            # A progress bar overwrites its line after each `\r`: print its last state.
+            lines.append(plain_text(line.rstrip("\r").rpartition("\r")[2]))
+    return tuple(lines)
 
 
-def environment(view: View) -> Iterator[Section]:
+def environment_section(view: View) -> Iterator[Section]:
     """The environment in which the report's numbers were measured."""
-    facts = environment_of(view.record.head, view.finished)
-    yield Section(lines=tuple(f"{label}: {text}" for label, text in facts if text))
+    pairs = environment_facts(view.record.head, view.finished)
+    yield Section(lines=tuple(f"{label}: {text}" for label, text in pairs if text))
 
 
-def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+def environment_facts(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Label and text of each fact about machine, software and sources; the text is empty if unknown."""
     machine, revision = head.machine, head.revision
     yield "Machine", f"{machine.name}, {machine.system}"
@@ -113,17 +120,20 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
     yield "GPU", machine.gpus_text
     for gpu in outputs_of(finished, DeviceOutput):
         if gpu.capability:
-            runs = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
-            yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, runs]))
+            cuda = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
+            yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, cuda]))
     # The last version is printed: what the imported package reported, else the installed torch's.
-    torch = [machine.torch, *(output.version for output in outputs_of(finished, TorchOutput))]
-    numpy = [output.version for output in outputs_of(finished, NumpyOutput)]
-    known = (("torch", [*filter(None, torch)]), ("NumPy", [*filter(None, numpy)]))
-    packages = (f"{name} {versions[-1]}" for name, versions in known if versions)
+    versions = {"torch": machine.torch, "NumPy": None}
+    for torch in outputs_of(finished, TorchOutput):
+        versions["torch"] = torch.version or versions["torch"]
+    for numpy in outputs_of(finished, NumpyOutput):
+        versions["NumPy"] = numpy.version or versions["NumPy"]
+    packages = (f"{name} {version}" for name, version in versions.items() if version)
     yield "Python", ", ".join((machine.python, *packages))
-    used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
-    cuda = f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler"
-    yield "Compilers", ", ".join(dict.fromkeys([*(used or [machine.compiler or "no C++ compiler"]), cuda]))
+    compilers = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
+    compilers = compilers or [machine.compiler or "no C++ compiler"]
+    compilers.append(f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler")
+    yield "Compilers", ", ".join(dict.fromkeys(compilers))
     threads = next((run.threads for run in outputs_of(finished, MeasureOutput) if run.threads), head.threads)
     yield "Ran on", f"{head.device}, {say.count(threads, 'thread')} a process, base seed {head.seed}"
     sources = "not under version control"
@@ -136,26 +146,27 @@ def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[
     yield "Loop", head.loop_version
 
 
-def device(head: SessionHead) -> str:
+def device_text(head: SessionHead) -> str:
     """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
     gpus = head.machine.gpus if head.device == "cuda" else ()
     return f"{head.device} ({gpus[0]})" if gpus else head.device
 
 
-SLACK_S, SLACK = 60.0, 0.1
+SLACK_S, SLACK_SHARE = 60.0, 0.1
 """Most time outside the steps that is plausible: 60 s plus a tenth of the steps' own time."""
 
 
-def own_seconds(wall_s: float, steps_s: float) -> float:
+def seconds_between_steps(wall_s: float, steps_s: float) -> float:
     """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`.
 
     Wall time jumps when the clock is set or the machine sleeps. `steps_s` is from a monotonic clock.
     """
-    outside = wall_s - steps_s
-    return max(0.0, outside) if -1.0 <= outside <= SLACK_S + SLACK * steps_s else 0.0
+    between_s = wall_s - steps_s
+    is_plausible = -1.0 <= between_s <= SLACK_S + SLACK_SHARE * steps_s
+    return max(0.0, between_s) if is_plausible else 0.0
 
 
-RULE: tuple[tuple[str, str], ...] = (
+GRADE_RULES: tuple[tuple[str, str], ...] = (
     ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
     ("B", "every gate passed; the session or a step took longer than planned"),
     ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
@@ -174,7 +185,10 @@ def grade(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade and its reason. `status`, `reason`: the session's own. `seconds`: its duration."""
+    """The grade by `GRADE_RULES`, and its reason.
+
+    `status`, `reason`: how the session ended. `seconds`: its duration.
+    """
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"
@@ -182,14 +196,16 @@ def grade(
         return "F", reason
     if status == "failed":
         return "D", reason
-    missed = [f"the objective is missed: {part.words}" for part in (objective.missed if objective else ())]
-    reasons, planned = list(missed), 60 * plan.budget.minutes
-    if seconds > planned:
-        reasons.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned)}")
-    late = [f"{name_of(r)} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in steps if r.is_over_budget]
+    missed_parts = objective.missed if objective else ()
+    flaws = [f"the objective is missed: {part.words}" for part in missed_parts]
+    planned_s = 60 * plan.budget.minutes
+    if seconds > planned_s:
+        flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
+    late = [step for step in steps if step.is_over_budget]
     if late:
-        reasons.append(f"over budget: {', '.join(late)}")
-    if reasons:
-        return "C" if missed else "B", "Every gate passed, but " + "; ".join(reasons)
+        times = (f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late)
+        flaws.append(f"over budget: {', '.join(times)}")
+    if flaws:
+        return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)
     reached = "reached its objective, and " if objective else ""
     return "A", f"The session {reached}passed every gate within its time"

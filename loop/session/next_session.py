@@ -27,8 +27,8 @@ from loop.steps.setting import Setting, choose_device, choose_emulated, choose_t
 from loop.store import index, journal, past_changes
 from loop.store.rows import session_row
 
-BASELINE = Idea("baseline", "", ())
-TIMED = ("optimize", "tune")
+BASELINE_IDEA = Idea("baseline", "", ())
+TIMING_PLANS = ("optimize", "tune")
 """Plans that time a variant: they cannot use one that is only emulated here."""
 
 
@@ -90,8 +90,8 @@ def propose_next(
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
-    now = present_target(setting, device)
-    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
+    now = read_target_state(setting, device)
+    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device))
     lost = Counter(change.variant for change in lost_ideas)
     mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     sure = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
@@ -103,10 +103,10 @@ def propose_next(
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
             continue
         try:
-            head = with_prediction(_head(idea, setting, device), setting)
+            head = with_prediction(_make_head_for(idea, setting, device), setting)
         except LoopError:  # Its variant was removed, or runs on another device.
             continue
-        if idea.plan not in TIMED or idea.variant not in head.emulated:
+        if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
     else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
@@ -121,7 +121,7 @@ def propose_next(
         predicted=head.predicted,
         benefit=benefit(idea, rows),
         why=idea.why,
-        command=_command(idea, setting, where, there),
+        command=_shell_command(idea, setting, where, there),
         wrong=now.wrong(rows),
         unjudged=never_judged(missing) if missing else "",
         others=tuple(
@@ -135,7 +135,7 @@ def propose_next(
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants last failed, and a sentence; else unchanged, ""."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
-    for failure in present_target(setting, head.device).failures(rows):
+    for failure in read_target_state(setting, head.device).failures(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
         if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:
             why = f"inputs as in {failure.row.id}, in which {variant} was wrong: seed {seed}"
@@ -143,7 +143,7 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
     return head, ""
 
 
-def present_target(setting: Setting, device: str = "auto") -> TargetState:
+def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     """The target's present state: its variants, and the workloads that this machine can judge."""
     target = setting.target
     chosen = choose_device(device, target, ())
@@ -168,7 +168,7 @@ def present_target(setting: Setting, device: str = "auto") -> TargetState:
     )
 
 
-def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
+def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
     """The head of a session that would run this idea. Raises LoopError if it cannot run."""
     known = idea.plan in setting.plans
     request = SessionRequest(plan=idea.plan if known else None, device=device)
@@ -181,7 +181,7 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
     return make_head(request, setting, resolve_request(request, setting))
 
 
-def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
+def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
     """The shell command that runs an idea, after taking or reverting a commit if it says so."""
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
@@ -204,7 +204,7 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     return f"{shlex.join(before)} && {run}" if before else run
 
 
-def proposal(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
+def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
     """The proposal of a session that ends: a sentence, then a line with a command. `lines`: its journal."""
     head, finished = record.head, journal.finished_steps(lines)
     try:

@@ -24,7 +24,7 @@ from loop.session.course import View
 from loop.store.rows import CHECKS, blamed_commits, fields_of_verdicts
 
 
-def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
+def make_session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
     """A function that computes the facts an expression reads as `session.*`, from the finished steps."""
     per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
 
@@ -52,18 +52,18 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
     return facts
 
 
-FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
+FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
 """Names of findings that `success` and `stop_if` may read, next to `<variant>.ratio` and `session.*`."""
 
 
-def found_names(variants: Collection[str]) -> set[str]:
+def readable_finding_names(variants: Collection[str]) -> set[str]:
     """All names of findings that an expression may read in a session of these variants."""
-    hidden = {name.partition(".")[0] for name in FOUND} | {"session", "plan", "target", "device"}
+    hidden = {name.partition(".")[0] for name in FINDING_NAMES} | {"session", "plan", "target", "device"}
     own = (name for name in variants if name not in hidden)
-    return {*FOUND, *(f"{name}.{field}" for name in own for field in ("ratio", "right"))}
+    return {*FINDING_NAMES, *(f"{name}.{field}" for name in own for field in ("ratio", "right"))}
 
 
-def required_names() -> set[str]:
+def readable_requirement_names() -> set[str]:
     """All names that `requires` may read, next to target, device and plan: known before the first step."""
     machine = {f"machine.{name}" for name in Machine.model_fields}
     revision = {f"revision.{name}" for name in Revision.model_fields}
@@ -99,7 +99,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     }
 
 
-def anything_judged(finished: Sequence[Finished]) -> bool:
+def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
     outputs = outputs_of(finished, VerifyOutput)
     verified = (output.verdict_on(checks.variant) for output in outputs for checks in output.variants)
@@ -110,13 +110,17 @@ def anything_judged(finished: Sequence[Finished]) -> bool:
     )
 
 
-def unless_nothing_judged(
+def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
     """Status and reason; `skipped` instead of `passed` if a verdict was asked for and none was given."""
     steps = (step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps)
     verifies = any(step.action in CHECKS for step in steps)
-    if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
+    if (
+        status != "passed"
+        or is_anything_judged(finished)
+        or not (verifies or Objective.of(head).needs_judged_variant)
+    ):
         return status, reason
     return "skipped", f"no variant was judged, though {reason}"
 
@@ -126,7 +130,7 @@ class Objective:
     """A plan's objective, evaluated for the variants of one session."""
 
     plan: Plan
-    known: Mapping[str, object]
+    plan_values: Mapping[str, object]
     """Further values that expressions read: device, target, parameters of the plan."""
     variants: Sequence[str]
 
@@ -142,16 +146,18 @@ class Objective:
             return None
         parts = failing_parts(Expression.parse(self.plan.success), self._values(finished, session))
         return Reached(
-            success=self.plan.success, missed=parts, judged=anything_judged(finished) or not self.needs_verdict
+            success=self.plan.success,
+            missed=parts,
+            judged=is_anything_judged(finished) or not self.needs_judged_variant,
         )
 
     @property
-    def needs_verdict(self) -> bool:
+    def needs_judged_variant(self) -> bool:
         """Whether the objective reads a finding, so that it needs a judged variant."""
         names = Expression.parse(self.plan.success).names if self.plan.success else ()
-        return any(name in FOUND or name.partition(".")[0] in self.variants for name in names)
+        return any(name in FINDING_NAMES or name.partition(".")[0] in self.variants for name in names)
 
-    def enough(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
+    def is_stop_reached(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
         """Whether `stop_if` is true. An expression with a value that is not known yet is false."""
         if self.plan.stop_if is None:
             return False
@@ -162,16 +168,16 @@ class Objective:
 
     def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
         """All values that the plan's expressions may read."""
-        return {**findings_of(finished, self.variants), **self.known, "session": session}
+        return {**findings_of(finished, self.variants), **self.plan_values, "session": session}
 
 
-def refuse_unless_met(head: SessionHead) -> None:
+def refuse_unmet_requirement(head: SessionHead) -> None:
     """Raise UsageError if the plan's `requires` is false."""
     plan = head.plan.plan
     if plan.requires is None:
         return
     values = {
-        **Objective.of(head).known,
+        **Objective.of(head).plan_values,
         "variants": list(head.variants),
         "emulated": list(head.emulated),
         "machine": head.machine,
@@ -187,19 +193,19 @@ def goal_section(view: View) -> Iterator[Section]:
     """The report section on the plan's objective, and whether the session reached it."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
-    if outcome := objective_verdict(record, view.finished):
+    if outcome := objective_text(record, view.finished):
         lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
     yield Section(plan.title, lines=tuple(lines))
 
 
-def objective_verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
+def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty without an objective."""
     objective = record.objective
     if objective is None:
         return ""
-    goal = goals(objective.success)
+    goal = goal_text(objective.success)
     if objective.missed:
         return f"{goal}: missed ({'; '.join(part.words for part in objective.missed)})"
     if not objective.judged:
@@ -212,7 +218,7 @@ def objective_verdict(record: SessionRecord, finished: Sequence[Finished]) -> st
     return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
 
 
-GOALS = {
+GOAL_PHRASES = {
     r"wrong == \[\]": "nothing wrong",
     r"slower == \[\]": "nothing slower than its known good",
     r"undecided == \[\]": "no verdict open",
@@ -227,10 +233,10 @@ GOALS = {
 """Pattern of one part of an objective to its words; any other part is printed as code."""
 
 
-def goals(success: str) -> str:
+def goal_text(success: str) -> str:
     """An objective in words: `cpu.ratio >= 1.5 and wrong == []` becomes `cpu at 1.5x ..., nothing wrong`."""
     texts = []
     for part in (ast.unparse(part.tree) for part in Expression.parse(success).parts):
-        matches = ((re.fullmatch(form, part), words) for form, words in GOALS.items())
+        matches = ((re.fullmatch(form, part), words) for form, words in GOAL_PHRASES.items())
         texts.append(next((match.expand(words) for match, words in matches if match), f"`{part}`"))
     return ", ".join(texts)

@@ -26,7 +26,7 @@ from loop.optimize.edits import changeable
 from loop.repository import revision
 from loop.session import course
 from loop.session.bounds import SessionLimits
-from loop.session.objective import found_names, goals, required_names
+from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
 from loop.timing.theirs import EvaluatorTerms
@@ -35,8 +35,8 @@ SESSION_NAMES = {
     f"session.{name}"
     for name in ("minutes", "usd", "overrun", "speedup", "wrong", "regressed", "unverified", "unemulated")
 }
-ALWAYS_KNOWN = {"failed", "passed", "target", "device"}
-RESERVED = ALWAYS_KNOWN | {"session", "plan"} | RESERVED_WORDS
+ALWAYS_READABLE = {"failed", "passed", "target", "device"}
+RESERVED_IDS = ALWAYS_READABLE | {"session", "plan"} | RESERVED_WORDS
 """A step must not have one of these ids, because expressions already use these names."""
 
 
@@ -80,11 +80,11 @@ def check_plan(
     plan, document, answers = read.value, read.document, {*patterns, *plans}
     complaints = [*unknown_patterns(read, patterns)]
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
-    names = {*always, *SESSION_NAMES, *found_names(variants)}
+    names = {*always, *SESSION_NAMES, *readable_finding_names(variants)}
     for place, text, known in (
         ("success", plan.success, names),
         ("stop_if", plan.stop_if, names),
-        ("requires", plan.requires, {*always, *required_names()}),
+        ("requires", plan.requires, {*always, *readable_requirement_names()}),
     ):
         complaints += check_expression(document, (place,), text, known) if text is not None else []
     other = plan.otherwise
@@ -101,11 +101,11 @@ def check_pattern(
     read: Read[Pattern], patterns: Mapping[str, Read[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
     """The mistakes of a pattern that its types cannot detect: ids, actions, arguments, expressions."""
-    names = ALWAYS_KNOWN | SESSION_NAMES | {f"plan.{name}" for name in parameters}
+    names = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
     document, complaints, ids = read.document, list[Complaint](), set[str]()
     for index, step in enumerate(read.value.steps):
         place, action = ("steps", index), ACTIONS.get(step.action)
-        if step.id in ids | RESERVED:
+        if step.id in ids | RESERVED_IDS:
             complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
         ids.add(step.id)
         if action is None:
@@ -143,7 +143,7 @@ class SessionRequest:
     variants: Sequence[str] = field(default_factory=tuple)
     threads: int | None = None
     seed: int | None = None
-    asked: SessionLimits = field(default_factory=SessionLimits)
+    limits: SessionLimits = field(default_factory=SessionLimits)
     """Limits that end the session early."""
     ai: AiGiven = field(default_factory=AiGiven)
     """The AI cost that the user stated, because nothing measures it."""
@@ -156,7 +156,7 @@ class SessionRequest:
     """Whether to end a session that waits for a code change, without that change."""
     again: bool = False
     """Whether to try a change again that lost in an earlier session."""
-    theirs: EvaluatorTerms | None = None
+    evaluator: EvaluatorTerms | None = None
     """The evaluator of another task format that judges at the end, too; None: only loop judges."""
     dry_run: bool = False
     json: bool = False
@@ -178,16 +178,16 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         read = definitions.Read(plan, Document(plan.name), pattern.path)
     else:
         read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    read, patterns = fitted_plan(read, setting), dict(setting.patterns)
-    if request.theirs is not None:
-        last = theirs.evaluator_pattern(request.theirs)
+    read, patterns = fit_plan_to_target(read, setting), dict(setting.patterns)
+    if request.evaluator is not None:
+        last = theirs.evaluator_pattern(request.evaluator)
         patterns[last.name] = definitions.Read(last, Document(last.name), read.path)
         more = {"patterns": (*read.value.patterns, last.name)}
         read = replace(read, value=read.value.model_copy(update=more))
     return resolve_plan(read, patterns, setting.plans, setting.target.variants)
 
 
-def fitted_plan(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
+def fit_plan_to_target(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
     """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
 
     Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
@@ -234,7 +234,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
-def asks_for_changes(head: SessionHead) -> bool:
+def has_change_step(head: SessionHead) -> bool:
     """Whether a step of the session asks for a code change."""
     steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
     return any(step.action in BriefOutput.actions for step in steps)
@@ -244,7 +244,7 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
     """Raise UsageError if the plan never calls the campaign's proposer, or no variant has editable files."""
     if not head.campaign.is_unattended:
         return
-    if not asks_for_changes(head):
+    if not has_change_step(head):
         raise UsageError(
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
@@ -258,16 +258,16 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
         )
 
 
-def announce(head: SessionHead) -> str:
+def announcement_text(head: SessionHead) -> str:
     """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
-    where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    where = f"{course.device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
         f"  target {head.target}{in_parentheses(head.variants)} on {where}; about {expected_text(head)}",
     ]
     if plan.success:
-        lines.append(f"  goal: {goals(plan.success)}")
+        lines.append(f"  goal: {goal_text(plan.success)}")
     if plan.otherwise:
         lines.append(f"  if the goal is missed: {plan.otherwise}")
     if head.emulated:

@@ -29,7 +29,7 @@ from loop.report.markdown import shortened
 from loop.report.sections import Line, Section
 from loop.report.templates import environment
 from loop.session import course
-from loop.session.course import RULE, View
+from loop.session.course import GRADE_RULES, View
 from loop.session.first_screen import first_screen, not_exercised
 from loop.session.objective import goal_section
 from loop.timing.against_baseline import call_lines, sensor_lines
@@ -42,7 +42,7 @@ TEMPLATE = "report.md.j2"
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
     """A session's report as Markdown, and its figures. `templates`: the folder of report.md.j2."""
     folds: dict[str, list[Section]] = {}
-    for name, section in folds_of(view):
+    for name, section in sections_by_fold(view):
         folds.setdefault(name, []).append(section)
     picture = ratios(view.record.verdicts, view.head.baseline)
     values = {
@@ -59,20 +59,20 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
     return text, tuple(figure for figure in drawn if figure is not None)
 
 
-def folds_of(view: View) -> Iterator[tuple[str, Section]]:
+def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
     """(fold, section) of every section with content. A fold is a collapsible chapter of the report."""
     for name, parts in FOLDS.items():
         yield from ((name, section) for part in parts for section in part(view) if section)
 
 
-def on_screen(view: View) -> list[Section]:
+def terminal_sections(view: View) -> list[Section]:
     """The sections that a terminal prints at the end of a session."""
-    return [section for _, section in folds_of(view) if section.screen]
+    return [section for _, section in sections_by_fold(view) if section.screen]
 
 
-def in_json(view: View) -> list[dict[str, Any]]:
+def sections_as_json(view: View) -> list[dict[str, Any]]:
     """Every section as a dictionary, with its fold, for `--json`."""
-    return [{"fold": name, **sections.section_fields(section)} for name, section in folds_of(view)]
+    return [{"fold": name, **sections.section_fields(section)} for name, section in sections_by_fold(view)]
 
 
 def correctness(view: View) -> Iterator[Section]:
@@ -124,7 +124,7 @@ def known_good(view: View) -> Iterator[Section]:
         yield Section("Speed against the known good", note=note, table=table)
 
 
-def added_sections(view: View, *, modelled: bool = False) -> Iterator[Section]:
+def sections_of_actions(view: View, *, modelled: bool = False) -> Iterator[Section]:
     """The sections that actions themselves define (`section` in the table of actions), in step order."""
     for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
@@ -137,7 +137,7 @@ def added_sections(view: View, *, modelled: bool = False) -> Iterator[Section]:
 
 def modelled_gpus(view: View) -> Iterator[Section]:
     """Estimates for GPUs that this machine does not have."""
-    parts = list(added_sections(view, modelled=True))
+    parts = list(sections_of_actions(view, modelled=True))
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
 
 
@@ -217,7 +217,7 @@ def learnings(view: View) -> Iterator[Section]:
 
 def grade(view: View) -> Iterator[Section]:
     """The grade, its reason, and the rule of all grades."""
-    rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in RULE)
+    rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
     yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule)
 
@@ -234,22 +234,22 @@ def how_to_repeat(view: View) -> Iterator[Section]:
     for record in latest_attempts(view.finished):
         if record.artifacts:
             names = ", ".join(f"`{name}`" for name in record.artifacts)
-            lines.append(f"Raw samples of `{course.name_of(record)}`: {names}")
+            lines.append(f"Raw samples of `{course.step_name(record)}`: {names}")
     yield Section(lines=tuple(lines))
 
 
-Part = Callable[[View], Iterable[Section]]
-FOLDS: dict[str, tuple[Part, ...]] = {
+SectionMaker = Callable[[View], Iterable[Section]]
+FOLDS: dict[str, tuple[SectionMaker, ...]] = {
     "Evidence": (
         correctness,
         speed,
         known_good,
-        added_sections,
+        sections_of_actions,
         regressions,
         lambda view: changing.sections(view.finished),
     ),
-    "Steps": (goal_section, course.steps, course.failed_steps, not_run),
-    "Environment": (course.environment,),
+    "Steps": (goal_section, course.steps_section, course.failed_step_sections, not_run),
+    "Environment": (course.environment_section,),
     "Controls": (controls,),
     "Jobs": (jobs,),
     "Bottleneck": (bottleneck,),

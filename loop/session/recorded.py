@@ -15,8 +15,8 @@ from loop.model.record import Finished, SessionHead, SessionRecord
 from loop.store.journal import unwritable
 from loop.store.sessions import RECORDED, read_recorded
 
-BEGINNING = "recorded-"
-SHIPPED = "history"
+ID_PREFIX = "recorded-"
+SHIPPED_NAME = "history"
 """The name that imports the histories shipped with loop."""
 
 
@@ -53,13 +53,13 @@ AnySession = ShownSession | ShownRecorded
 """The type of what `loop sessions show --json` prints."""
 
 
-def histories(name: str = SHIPPED) -> list[History]:
+def read_histories(name: str = SHIPPED_NAME) -> list[History]:
     """Recorded histories: one file, or all shipped ones. Raises DefinitionError with every mistake."""
     path = Path(name)
     if path.is_file():
         return [read_file(path, History).value]
-    if name != SHIPPED:
-        hint = f"loop sessions import {SHIPPED} takes what ships with loop"
+    if name != SHIPPED_NAME:
+        hint = f"loop sessions import {SHIPPED_NAME} takes what ships with loop"
         raise UsageError(f"{name}: no such file", hint=hint)
     files = sorted(shipped("sessions/history").glob("*.yaml"))
     return [read_file(path, History).value for path in files]
@@ -71,7 +71,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
     for position, row in enumerate(history.sessions, start=1):
         slug = re.sub(r"[^a-z0-9+.-]", "-", row.id.lower())
         yield RecordedSession(
-            id=f"{BEGINNING}{digest}-{slug}",
+            id=f"{ID_PREFIX}{digest}-{slug}",
             source=history.source,
             when=history.when,
             gpu=history.gpu,
@@ -84,7 +84,7 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Store each row of a history as a session. A mistake in any file prevents all writing."""
-    root, read = find_project(target, Path.cwd()).sessions, histories(name)
+    root, read = find_project(target, Path.cwd()).sessions, read_histories(name)
     new, known = list[str](), list[str]()
     for session in (session for history in read for session in recorded_sessions(history)):
         folder = root / session.id
@@ -106,18 +106,18 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     return ExitCode.OK
 
 
-def find(root: Path, name: str) -> RecordedSession | None:
+def find_recorded(root: Path, name: str) -> RecordedSession | None:
     """An imported session by its id or prefix; None if none matches. Raises LoopError if several match."""
-    if not name.startswith(BEGINNING):
+    if not name.startswith(ID_PREFIX):
         return None
-    names = sorted(path.parent.name for path in root.glob(f"{BEGINNING}*/{RECORDED}"))
+    names = sorted(path.parent.name for path in root.glob(f"{ID_PREFIX}*/{RECORDED}"))
     matches = [name] if name in names else [other for other in names if other.startswith(name)]
     if len(matches) > 1:
         raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {', '.join(matches)}")
     return read_recorded(root / matches[0]) if matches else None
 
 
-def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
+def show_recorded(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     """Print the rows of an imported session. Returns the exit code."""
     if as_json:
         screen.data(to_json(ShownRecorded(recorded=session)))

@@ -25,20 +25,20 @@ from loop.money.bill import hourly_usd
 from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Ending
-from loop.session.drive import Show, drive, store_into
+from loop.session.drive import Show, drive, make_store
 from loop.session.next_session import with_failing_seed
-from loop.session.objective import Objective, refuse_unless_met, session_facts
+from loop.session.objective import Objective, make_session_facts, refuse_unmet_requirement
 from loop.session.opening import (
     SessionRequest,
-    announce,
-    asks_for_changes,
+    announcement_text,
+    has_change_step,
     make_head,
     refuse_campaign,
     resolve_request,
 )
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
-from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
+from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished_steps, last_closed
 from loop.store.past_changes import earlier_tries, known_good, lost_ideas, past_searches
@@ -58,11 +58,11 @@ class Session:
     @property
     def workshop(self) -> Workshop:
         """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
-        tree, notes = tree_of(self.head, self.folder), self.folder.path / CHANGES
+        tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
         return Workshop(tree, notes, self.head.resume_command, self.request.decline)
 
 
-def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
+def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
     """Path of the session's worktree. A hash keeps sessions of two copies of a project apart."""
     place = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{place[:8]}").name
@@ -76,23 +76,23 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     if request.seed is None:
         head, inputs = with_failing_seed(setting, head)
     head = with_prediction(head, setting)
-    request.asked.check(head, rates(setting.project))
+    request.limits.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    if hosted() is None and asks_for_changes(head):  # With `--on`, the sending machine has checked this.
+    if hosted() is None and has_change_step(head):  # With `--on`, the sending machine has checked this.
         require_named_target(request.target, Path.cwd(), "change")
     refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
-    refuse_unless_met(head)
+    refuse_unmet_requirement(head)
     if inputs:
         screen.say(inputs)
-    with signals_as_flags(), paused_by_machine(setting, f"go on with: {head.repeat_command()}"):
+    with signals_as_flags(), errors_as_machine_failures(setting, f"go on with: {head.repeat_command()}"):
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
         with folder.begun(head):
             session = Session(request, setting, head, folder, screen)
-            return run_resumable(session, fresh=False)
+            return run_to_end(session, fresh=False)
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
@@ -102,21 +102,21 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     setting = trusted_setting(request.target, screen)
     folder = sessions.find_session(setting.project.sessions, name)
     again = f"go on with: loop run session --resume {name}"
-    with signals_as_flags(), paused_by_machine(setting, again), folder.lock():
+    with signals_as_flags(), errors_as_machine_failures(setting, again), folder.lock():
         head, record = folder.head(), folder.record()
-        request.asked.check(head, rates(setting.project))
+        request.limits.check(head, rates(setting.project))
         ended = last_closed(folder.lines())
         if record is not None and ended is not None and not ended.can_resume:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.tell_end(setting, record, folder, screen, as_json=request.json)
+            return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
             raise UsageError(
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
                 hint=f"--target {head.target_folder}",
             )
-        allow_session(folder.path, head, setting, screen)
+        ask_for_session_trust(folder.path, head, setting, screen)
         session = Session(request, setting, head, folder, screen)
-        ground = ground_of(session)
+        ground = sources_hash_to_resume(session)
         fresh = ground != head.ground
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
@@ -128,10 +128,10 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         }
         head = head.model_copy(update=now)
         folder.write_head(head)
-        return run_resumable(replace(session, head=head), fresh=fresh)
+        return run_to_end(replace(session, head=head), fresh=fresh)
 
 
-def ground_of(session: Session) -> str:
+def sources_hash_to_resume(session: Session) -> str:
     """Hash of the target's files that a resumed session goes on with.
 
     With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's
@@ -149,11 +149,11 @@ def ground_of(session: Session) -> str:
     )
 
 
-def run_resumable(session: Session, *, fresh: bool) -> int:
+def run_to_end(session: Session, *, fresh: bool) -> int:
     """Walk the remaining steps (`fresh`: all) and close. A LoopError gets the resume command as its hint."""
     try:
-        with paused_by_machine(session.setting, f"go on with: {session.head.resume_command}"):
-            journal, ending = walk_rest(session, fresh=fresh)
+        with errors_as_machine_failures(session.setting, f"go on with: {session.head.resume_command}"):
+            journal, ending = run_remaining_steps(session, fresh=fresh)
             return close_session(session, journal, ending)
     except MachineFailure:
         raise
@@ -164,7 +164,7 @@ def run_resumable(session: Session, *, fresh: bool) -> int:
 
 
 @contextlib.contextmanager
-def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
+def errors_as_machine_failures(setting: Setting, then: str) -> Iterator[None]:
     """Turn an error that a machine failure caused into MachineFailure, with the hint `then`."""
     try:
         yield
@@ -177,16 +177,16 @@ def paused_by_machine(setting: Setting, then: str) -> Iterator[None]:
         raise failure.with_instruction(then) from error
 
 
-def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
+def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
     """Run the steps that have not run yet. Returns the journal and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.LOOKED_BACK)
     proposing.add_stated(folder, request.ai)
     card = rates(setting.project)
-    bounds = request.asked.bounds(head, card, journal.lines, proposing.usage_of_session(folder)[0])
+    bounds = request.limits.make_bounds(head, card, journal.lines, proposing.usage_of_session(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
-    session.screen.say(announce(head))
+    session.screen.say(announcement_text(head))
     if request.events:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json(began, None))
@@ -213,8 +213,8 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
     past = Past(
         known_good=known_good(root, head),
         tries=earlier_tries(root, head),
-        lost=lost_ideas(root, head) if task.changes else (),
-        searches=past_searches(root, head) if task.changes else (),
+        lost=lost_ideas(root, head) if task.has_change_steps else (),
+        searches=past_searches(root, head) if task.has_change_steps else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
         steps_of=lambda name: SessionFolder(root / name).finished(),
     )
@@ -225,22 +225,22 @@ def walk_rest(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past, bounds.watch),
-            facts=session_facts(card, head),
+            session_values=make_session_facts(card, head),
             objective=Objective.of(head),
             earlier=finished_steps(journal.lines),
-            begun=[line.event for line in journal.lines if isinstance(line.event, Started)],
+            begun_steps=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
         show = Show(session.screen, request.events, Recall(setting.project, head.id).lines)
-        ending = drive(walk, show, store_into(folder, journal), bounds)
-    bounds.give_room()
-    return journal, bounds.closed(ending)
+        ending = drive(walk, show, make_store(folder, journal), bounds)
+    bounds.free_reserve()
+    return journal, bounds.end_watch(ending)
 
 
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     """Write record and report, print the outcome, remove a worktree without edits. Returns the exit code."""
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
-    record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
+    record = closing.make_record(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
     text, figures = closing.render(setting, record, folder)
     folder.write_report(text, {figure.path: figure.file for figure in figures})
@@ -250,9 +250,9 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     if not record.can_resume and tree is not None and not tree.changed():
         worktree.remove(tree)
     if session.request.events:
-        outcome = closing.session_outcome(setting, record, folder)
+        outcome = closing.outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    by_gates = closing.tell_end(setting, record, folder, screen, as_json=session.request.json)
-    if ending.status is not None and not closing.waiting_for(folder.finished()):
-        screen.say(f"{ending.to_go_on}: {head.resume_command}")
+    by_gates = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
+    if ending.status is not None and not closing.pending_user_task(folder.finished()):
+        screen.say(f"{ending.resume_phrase}: {head.resume_command}")
     return ending.exit_code or by_gates

@@ -19,26 +19,26 @@ MOST_FAILURES = 6
 """Most failed checks of a variant that are printed."""
 COLUMNS = 110
 """Characters of a negative control's line; `--json` has the whole reason."""
-Words = Sequence[str]
+RepeatOptions = Sequence[str]
 """Command-line options that repeat a verification on the same inputs."""
 
 
-def show_findings(finished: Sequence[Finished], words: Words, screen: Screen) -> None:
+def show_findings(finished: Sequence[Finished], words: RepeatOptions, screen: Screen) -> None:
     """Print tables and lines of the steps' results to stdout."""
-    for kind, show in SHOWN.items():
+    for kind, show in PRINTERS.items():
         for output in outputs_of(finished, kind):
             for line in show(output, words, screen):
                 screen.data(line)
 
 
-def _explained(output: DebugOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _explanation_lines(output: DebugOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Why each wrong variant is wrong."""
     for explanation in (explanation for explanation in output.explanations if explanation.lines):
         yield f"Why {explanation.variant} is wrong:"
         yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
-def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """How many checks each variant passed, and its failures."""
     rows = []
     for checks in output.variants:
@@ -65,7 +65,7 @@ def _checked(output: VerifyOutput, words: Words, screen: Screen) -> Iterator[str
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _sanitizer_lines(output: SanitizeOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Status of each sanitizer for each variant."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
@@ -77,7 +77,7 @@ def _sanitized(output: SanitizeOutput, words: Words, screen: Screen) -> Iterator
     yield from [output.hint] if output.hint else []
 
 
-def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _timing_lines(output: MeasureOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Latency and ratio of each variant on each workload."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
@@ -93,7 +93,7 @@ def _timed(output: MeasureOutput, words: Words, screen: Screen) -> Iterator[str]
     yield from call_lines(output)
 
 
-def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _mutation_lines(output: GateOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Which injected bugs and cheats the gate rejected (killed)."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
@@ -109,7 +109,7 @@ def _proved(output: GateOutput, words: Words, screen: Screen) -> Iterator[str]:
     yield f"killed {output.killed} of {output.total}"
 
 
-def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterator[str]:
+def _resource_lines(output: ResourcesOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Registers, spills, shared memory and occupancy of each kernel."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
@@ -117,12 +117,12 @@ def _resources(output: ResourcesOutput, words: Words, screen: Screen) -> Iterato
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-SHOWN: dict[type[Output], Callable[[Any, Words, Screen], Iterator[str]]] = {
-    DebugOutput: _explained,
-    VerifyOutput: _checked,
-    SanitizeOutput: _sanitized,
-    MeasureOutput: _timed,
-    GateOutput: _proved,
-    ResourcesOutput: _resources,
+PRINTERS: dict[type[Output], Callable[[Any, RepeatOptions, Screen], Iterator[str]]] = {
+    DebugOutput: _explanation_lines,
+    VerifyOutput: _check_lines,
+    SanitizeOutput: _sanitizer_lines,
+    MeasureOutput: _timing_lines,
+    GateOutput: _mutation_lines,
+    ResourcesOutput: _resource_lines,
 }
 """Type of an output to the function that shows it: prints a table at once and yields further lines."""

@@ -86,10 +86,10 @@ class PatternEnded:
     """The pattern that runs next because of this outcome; None without one."""
 
 
-Happening = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
+WalkEvent = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
 
 
-FORMS = {
+SKIP_REASONS = {
     r"device == 'cuda'": "needs a GPU",
     r"device == 'cpu'": "is for a session on the CPU",
     r"passed": "an earlier step failed",
@@ -116,22 +116,22 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
         if step.skipped_because:
             return step.skipped_because
         test = ast.unparse(part.tree)
-        matches = ((re.fullmatch(form, test), words) for form, words in FORMS.items())
+        matches = ((re.fullmatch(form, test), words) for form, words in SKIP_REASONS.items())
         return next((match.expand(words) for match, words in matches if match), f"only when {test}")
     return ""
 
 
-ENDED = ("passed", "failed", "skipped")
+ENDED_STATUSES = ("passed", "failed", "skipped")
 REPORT_BUG = "please report it with the journal of this session"
 Key = tuple[int, str, str]
 """Number of the run, pattern, step."""
 Clock = Callable[[], float]
-Facts = Callable[[Sequence[Finished]], Mapping[str, object]]
+SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
 """Takes the finished steps; returns the values that expressions read as `session.*`."""
 
 
 @dataclass
-class Ran:
+class PatternState:
     """The results so far of one run of a pattern."""
 
     outputs: dict[str, Any] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Ran:
     seconds: float = 0.0
     stopped: str | None = None
     """Why the whole walk ends here; None if it goes on."""
-    left: bool = False
+    leaves_pattern: bool = False
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
@@ -147,15 +147,15 @@ class Ran:
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
-            self.status, self.stopped, self.left = "paused", record.message, True
+            self.status, self.stopped, self.leaves_pattern = "paused", record.message, True
         elif record.status == "failed":
-            self.status, self.left = "failed", step.on_fail != "continue"
+            self.status, self.leaves_pattern = "failed", step.on_fail != "continue"
             if step.on_fail == "stop":
                 self.stopped = f"{pattern.name}/{step.id}: {record.message}"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """How a step ended: status, message, output, raw samples. `killed`: it exceeded its limit."""
 
     status: Status
@@ -166,7 +166,7 @@ class Outcome:
     killed: bool = False
 
     @property
-    def bad(self) -> bool:
+    def has_failure(self) -> bool:
         """Whether the step, or any variant in its output, failed."""
         unjudged = any(verdict["ratio"] is None for verdict in self.output.get("verdicts", ()))
         return self.status == "failed" or unjudged or not self.output.get("ok", False)
@@ -178,73 +178,77 @@ class Walk:
 
     resolved: ResolvedPlan
     context: Context
-    facts: Facts
+    session_values: SessionValues
     earlier: Sequence[Finished] = ()
-    begun: Sequence[Started] = ()
+    begun_steps: Sequence[Started] = ()
     """Steps begun before the resume, whether or not they ended: they number the attempts."""
     clock: Clock = time.monotonic
     finished: list[Finished] = field(default_factory=list)
     objective: Objective | None = None
     """Gives `stop_if` and `success`; None for commands without a plan of their own."""
     stopped: str | None = None
-    enough: bool = False
+    is_stop_reached: bool = False
     """Whether the plan's `stop_if` is true."""
-    paused: bool = False
+    is_paused: bool = False
     """Whether the walk waits for a person, for example for a code change."""
     failure: MachineFailure | None = None
-    bug: bool = False
+    has_bug: bool = False
     """Whether an action raised an unexpected exception: a bug of loop, not of the kernel."""
     folders: Folders = field(default_factory=Folders)
-    standing: dict[Key, Finished] = field(init=False)
+    reusable: dict[Key, Finished] = field(init=False)
     """Earlier records that this walk reuses instead of running the step again."""
     visits: Counter[tuple[str, str]] = field(init=False, default_factory=Counter)
     """(pattern, answering pattern) to how often that answer was chosen; `visits` limits it."""
 
     def __post_init__(self) -> None:
-        self.standing = still_standing(self.earlier)
+        self.reusable = reusable_records(self.earlier)
 
-    def events(self) -> Generator[Happening, None, None]:
+    def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
 
         A pattern's steps run in order, until one leaves the pattern or stops the walk.
         """
         waiting, run = list(self.resolved.plan.patterns), 0
-        while waiting and self.stopped is None and not self.enough:
+        while waiting and self.stopped is None and not self.is_stop_reached:
             run += 1
             name = waiting.pop(0)
-            pattern, ran = self.resolved.find_pattern(name).pattern, Ran()
+            pattern, ran = self.resolved.find_pattern(name).pattern, PatternState()
             yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
             for index, step in enumerate(pattern.steps, start=1):
-                record = yield from self._step(run, pattern, index, ran)
+                record = yield from self._run_step(run, pattern, index, ran)
                 self.finished.append(record)
                 ran.add(pattern, step, record)
                 if self.objective is not None:
-                    self.enough = self.objective.enough(self.finished, self.facts(self.finished))
-                if ran.left or self.enough:
+                    self.is_stop_reached = self.objective.is_stop_reached(
+                        self.finished, self.session_values(self.finished)
+                    )
+                if ran.leaves_pattern or self.is_stop_reached:
                     break
-            self.stopped, self.paused = ran.stopped, ran.status == "paused"
-            answer = None if self.enough else self._answer(pattern, ran)
+            self.stopped, self.is_paused = ran.stopped, ran.status == "paused"
+            answer = None if self.is_stop_reached else self._answering_pattern(pattern, ran)
             yield PatternEnded(run, name, ran.status, ran.seconds, answer)
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
             if not waiting and self.stopped is None:
-                waiting = self._otherwise()
+                waiting = self._fallback_patterns()
 
-    def _otherwise(self) -> list[str]:
+    def _fallback_patterns(self) -> list[str]:
         """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
         name = self.resolved.plan.otherwise
         known = any(planned.pattern.name == name for planned in self.resolved.patterns)
         if self.objective is None or not known or any(record.pattern == name for record in self.finished):
             return []
-        reached = self.objective.judge(self.finished, self.facts(self.finished))
+        reached = self.objective.judge(self.finished, self.session_values(self.finished))
         return [name] if name and reached is not None and reached.missed else []
 
-    def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
+    def _run_step(
+        self, run: int, pattern: Pattern, index: int, ran: PatternState
+    ) -> Generator[WalkEvent, None, Finished]:
         """Run, skip or reuse one step of a pattern. Returns its record."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
-        earlier = self.standing.get(key)
+        earlier = self.reusable.get(key)
         if earlier is not None and earlier.output.get("identity") is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
@@ -255,7 +259,7 @@ class Walk:
             run=run,
             pattern=pattern.name,
             step=step.id,
-            attempt=sum(before.key == key for before in self.begun) + 1,
+            attempt=sum(before.key == key for before in self.begun_steps) + 1,
             title=step.title,
             index=index,
             of=len(pattern.steps),
@@ -263,9 +267,9 @@ class Walk:
         )
         yield StepBegan(started)
         timer = StepTimer(self.clock)
-        outcome = Outcome("skipped", f"skipped: {because}")
+        outcome = StepOutcome("skipped", f"skipped: {because}")
         if not because:
-            outcome = yield from self._done(step, started, timer, ran)
+            outcome = yield from self._act_and_judge(step, started, timer, ran)
         record = Finished(
             **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
             action=step.action,
@@ -277,37 +281,39 @@ class Walk:
             killed=outcome.killed,
             **({"seconds": 0.0} if because else timer.end()),
         )
-        drop_later_records(self.standing, record)
+        drop_later_records(self.reusable, record)
         yield StepEnded(record, outcome.samples)
         return record
 
-    def _done(
-        self, step: Step, started: Started, timer: "StepTimer", ran: Ran
-    ) -> Generator[Happening, None, Outcome]:
+    def _act_and_judge(
+        self, step: Step, started: Started, timer: "StepTimer", ran: PatternState
+    ) -> Generator[WalkEvent, None, StepOutcome]:
         """Run a step's action and judge its result. A failure of the machine pauses the step, not fails it."""
         gauge, failure = FolderWatch(self.folders), None
         try:
             result = yield from self._act(step, started, timer, gauge)
-            outcome = self._judged(step, result, ran)
+            outcome = self._judge(step, result, ran)
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
             killed = error.exit_code == ExitCode.OVER_BUDGET
-            outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
+            outcome = StepOutcome("failed", error.message, step.mend or error.hint, killed=killed)
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
-            self.bug = self.bug or failure is None
+            self.has_bug = self.has_bug or failure is None
             message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
-            outcome = Outcome("failed", message, REPORT_BUG, {"traceback": trace})
+            outcome = StepOutcome("failed", message, REPORT_BUG, {"traceback": trace})
         # An action may report a machine failure (a full disk, a lost GPU) in any of its texts.
         text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
-        self.failure = failure or gauge.failure(has_failed=outcome.bad, messages=text if outcome.bad else "")
+        self.failure = failure or gauge.failure(
+            has_failed=outcome.has_failure, messages=text if outcome.has_failure else ""
+        )
         if self.failure is None:
             return outcome
         shop = self.context.task.workshop
         mended = self.failure.with_instruction(
             f"go on with: {shop.resume}" if shop else "run the same command again"
         )
-        return Outcome("paused", self.failure.message, mended.hint)
+        return StepOutcome("paused", self.failure.message, mended.hint)
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", gauge: FolderWatch
@@ -339,7 +345,7 @@ class Walk:
         finally:
             working.close()
 
-    def _judged(self, step: Step, result: Result[Output], ran: Ran) -> Outcome:
+    def _judge(self, step: Step, result: Result[Output], ran: PatternState) -> StepOutcome:
         """The outcome of an action: its gate decides, or the output's `ok` for a step without a gate."""
         output = result.output.model_dump(mode="json")
         message, passed = result.output.message, result.output.ok
@@ -353,9 +359,9 @@ class Walk:
                 message, passed = f"gate {error.message}", False
         hint = None if passed and not result.paused else result.output.hint or step.mend
         status: Status = "paused" if result.paused else "passed" if passed else "failed"
-        return Outcome(status, message, hint, output, result.samples)
+        return StepOutcome(status, message, hint, output, result.samples)
 
-    def _values(self, ran: Ran) -> dict[str, object]:
+    def _values(self, ran: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""
         return {
             **ran.outputs,
@@ -364,10 +370,10 @@ class Walk:
             "target": self.context.bench.target.name,
             "device": self.context.bench.device,
             "plan": self.resolved.plan.parameters,
-            "session": self.facts(self.finished),
+            "session": self.session_values(self.finished),
         }
 
-    def _answer(self, pattern: Pattern, ran: Ran) -> str | None:
+    def _answering_pattern(self, pattern: Pattern, ran: PatternState) -> str | None:
         """The pattern that `next` names for this outcome, within its limit of visits; else None."""
         for following in pattern.next if ran.status != "paused" else ():
             try:
@@ -381,11 +387,11 @@ class Walk:
         return None
 
 
-def still_standing(earlier: Iterable[Finished]) -> dict[Key, Finished]:
+def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
     """Records that a walk may reuse: each step's last, unless an earlier step's `identity` changed since."""
     standing: dict[Key, Finished] = {}
     for record in earlier:
-        if record.status in ENDED:
+        if record.status in ENDED_STATUSES:
             drop_later_records(standing, record)
             standing[record.key] = record
     return standing

@@ -7,9 +7,9 @@ from loop.base.processes import run
 from loop.model.base import Model
 from loop.model.output import CommandOutput, Output
 from loop.model.plan import Positive, Text
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 
-RAN = ("passed", "failed")
+RUN_STATUSES = ("passed", "failed")
 
 
 class AuditOutput(Output):
@@ -30,10 +30,10 @@ class Cadence(Model):
     """Longest time in seconds without a message on the screen."""
 
 
-def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
+def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     """Check the session's own journal: no long silence on the screen, and no step over its budget."""
     yield from ()
-    steps = [record for record in context.finished if record.status in RAN]
+    steps = [record for record in context.finished if record.status in RUN_STATUSES]
     silence = max((step.longest_silence_s for step in steps), default=0.0)
     late = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
     message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
@@ -56,7 +56,7 @@ class ShellCommand(Model):
     """Further environment variables."""
 
 
-def command(context: Context, arguments: ShellCommand) -> Working[CommandOutput]:
+def run_command(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:
     """Run a shell command; the step passes if the command exits with 0."""
     names = {
         "LOOP_SESSION": context.task.session,

@@ -32,7 +32,7 @@ class Workshop:
     notes: Path
     """Folder for briefs and patches, inside the session's folder."""
     resume: str
-    declined: bool = False
+    is_declined: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Task:
     campaign: Campaign = field(default_factory=Campaign)
 
     @property
-    def changes(self) -> bool:
+    def has_change_steps(self) -> bool:
         """Whether any step judges or asks for a code change."""
         return any(step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps)
 
-    def step(self, action: str) -> Step | None:
+    def first_step(self, action: str) -> Step | None:
         """The first step with this action; None if no step has it."""
         steps = (step for pattern in self.patterns for step in pattern.steps)
         return next((step for step in steps if step.action == action), None)
@@ -118,20 +118,20 @@ class Context:
         return outputs[-1] if outputs else None
 
 
-Found = TypeVar("Found", bound=Output, covariant=True)
+OutputType = TypeVar("OutputType", bound=Output, covariant=True)
 
 
 @dataclass(frozen=True)
-class Result(Generic[Found]):
+class Result(Generic[OutputType]):
     """What an action returns: its output, and raw samples that are stored in files."""
 
-    output: Found
+    output: OutputType
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False
     """Whether the step waits for a person, for example for a code change."""
 
 
-Working = Generator[Tick, None, Result[Found]]
+RunningAction = Generator[Tick, None, Result[OutputType]]
 """A running action: yields ticks while it waits, then returns its result."""
 
 
@@ -143,7 +143,7 @@ class NoArguments(Model):
 class Action:
     """An entry of the table of actions: a function, described by its signature and docstring."""
 
-    run: Callable[[Context, Any], Working[Output]]
+    run: Callable[[Context, Any], RunningAction[Output]]
     section: Callable[[Any], Section | None] | None = None
     """Makes a report section of the output; None if the report already shows this output elsewhere."""
 

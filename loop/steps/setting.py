@@ -44,11 +44,11 @@ def read_setting(target: Path | None) -> Setting:
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
     """Like `read_setting`, for a command that runs the project's code: asks the user for trust first."""
     setting = read_setting(target)
-    allow(setting.project, screen)
+    ask_for_trust(setting.project, screen)
     return setting
 
 
-def allow(project: Project, screen: Screen) -> None:
+def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
@@ -60,7 +60,7 @@ def allow(project: Project, screen: Screen) -> None:
         trust.grant(project, digest, machines)
 
 
-def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
+def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
     """Ask before a stored session runs commands that the project does not define. Raises Untrusted for a no."""
     lines = trust.not_allowed(folder, head, [read.value for read in setting.patterns.values()])
     if not lines:
@@ -94,14 +94,14 @@ def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> 
         close = nearest(wanted, ["cpu", "cuda", "auto"])
         raise UsageError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
     if wanted == "cuda" and not there:
-        raise _no_gpu(target)
+        raise _no_gpu_error(target)
     device: Device = "cuda" if wanted == "cuda" else "cpu"
     if not target.variants_on(device) and not choose_emulated((), target, device):
         raise UsageError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
 
 
-def _no_gpu(target: Target) -> LoopError:
+def _no_gpu_error(target: Target) -> LoopError:
     """The error that says why no GPU is usable, with a hint."""
     message, mend = no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
@@ -115,13 +115,13 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
     """The named variants, or all, that run on the device. Raises LoopError for one that does not."""
     there = target.variants_on(device)
     if device == "cuda":
-        there = tuple(name for name in there if not made_for_another(target, name))
+        there = tuple(name for name in there if not architecture_mismatch(target, name))
     emulated = choose_emulated(names, target, device)
     for name in names:
         if name not in target.variants:
             hint = definitions.hint_for(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
-        if device == "cuda" and (another := made_for_another(target, name)):
+        if device == "cuda" and (another := architecture_mismatch(target, name)):
             raise UsageError(f"variant {name}: {another}", hint="--device cpu runs it under the emulator")
         if name not in (*there, *emulated):
             other = target.variants[name].device
@@ -129,7 +129,7 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
     return tuple(name for name in dict.fromkeys(names) if name in there) if names else tuple(there)
 
 
-def made_for_another(target: Target, name: str) -> str:
+def architecture_mismatch(target: Target, name: str) -> str:
     """Why a variant does not run on this GPU: another architecture. Empty if it runs, or without a GPU."""
     variant, first = target.variants[name], gpus().first
     wanted = variant.architecture if isinstance(variant, CAbiVariant) else None
@@ -160,7 +160,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
     Raises LoopError if the device is absent: a resumed session may have begun on another machine.
     """
     if device == "cuda" and not machine().gpus:
-        raise _no_gpu(setting.target)
+        raise _no_gpu_error(setting.target)
     return Bench(
         target=setting.target,
         folder=setting.project.target,
@@ -172,7 +172,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
     )
 
 
-def with_given(setting: Setting, names: Sequence[str]) -> Setting:
+def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
     """The setting, with a workload set added for each name that gives sizes, as `B=1 H=2 S=65 D=64`.
 
     Raises LoopError that names the wrong part and shows a workload that fits.

@@ -24,7 +24,7 @@ from loop.steps.context import Context
 
 START_S = 60.0
 """Seconds that a job's process may take in addition to its step."""
-KEPT = 1000
+MOST_KEPT_FOLDERS = 1000
 """Job folders that are kept, so that a resumed campaign can reuse their results."""
 
 
@@ -43,9 +43,9 @@ class Part:
     sets: Sequence[str]
     """Workload sets that are timed; `checks` are only verified."""
     checks: Sequence[str] = ()
-    times: bool = False
+    measures_time: bool = False
     """Whether the job measures time: then it runs alone on its CPU, and only on devices of one group."""
-    keeps: bool = False
+    returns_samples: bool = False
     """Whether the job returns its raw samples."""
     folder: Path | None = None
     """Folder to copy to the job, whole; None: the target's own files."""
@@ -60,11 +60,11 @@ def spread_action(
 
     Raises WorkFailed if a part has no result after all its tries.
     """
-    jobs = yield from ended_jobs(context, action, parts)
+    jobs = yield from run_jobs(context, action, parts)
     return [output_of_job(job) for job in jobs], tuple(job.run_record for job in jobs)
 
 
-def ended_jobs(
+def run_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
     """Run one job for each part and wait for all. Jobs of this session that had ended are reused.
@@ -72,8 +72,8 @@ def ended_jobs(
     `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs.
     """
     campaign = context.task.campaign
-    folder.remove_old_jobs(KEPT)
-    jobs = [_job(context, action, part) for part in parts]
+    folder.remove_old_jobs(MOST_KEPT_FOLDERS)
+    jobs = [_prepare_job(context, action, part) for part in parts]
     if all(job.state == "done" for job in jobs):
         return jobs
     runner = executor.open_executor(campaign.executor, campaign.width)
@@ -84,7 +84,7 @@ def ended_jobs(
     return jobs
 
 
-def _job(context: Context, action: str, part: Part) -> JobFolder:
+def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     """Prepare the folder of one job: its files, and the `loop run step` command."""
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
@@ -104,7 +104,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
     words += [f"--seed={task.seed}"]
-    words += [f"--samples=../{SAMPLES}"] if part.keeps else []
+    words += [f"--samples=../{SAMPLES}"] if part.returns_samples else []
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
     hashes = folder.content_hashes(root, files)
@@ -114,8 +114,8 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         title=part.title,
         files=hashes,
         needs_gpu=bench.device == "cuda",
-        alone=part.times and bench.device == "cpu",
-        times=part.times,
+        alone=part.measures_time and bench.device == "cpu",
+        times=part.measures_time,
         programs=tuple(
             sorted({variant.build.compiler for variant in bench.compiled_variants(part.variants).values()})
         ),

@@ -13,9 +13,9 @@ from loop.model.base import Model
 from loop.model.output import OutputType, outputs_of
 from loop.steps.context import Context
 
-OWN = {".py", ".c", ".h"}
+SOURCE_SUFFIXES = {".py", ".c", ".h"}
 """Suffixes of loop's own source files."""
-PASSING = {"name", "load"}
+IRRELEVANT_FIELDS = {"name", "load"}
 """Fields of a machine on which no result depends."""
 
 
@@ -42,11 +42,13 @@ def dependency_hash(context: Context, action: str, *more: str) -> str:
         "checks": task.plan.checks,
     }
     words = [f"{kind} {name}" for kind, names in chosen.items() for name in names]
-    here = task.machine.model_dump_json(exclude=PASSING)
-    return content_hash([action, _loop(), task.harness, here, bench.device, str(bench.threads), *words, *more])
+    here = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
+    return content_hash(
+        [action, _hash_of_loop(), task.harness, here, bench.device, str(bench.threads), *words, *more]
+    )
 
 
-def take_over(context: Context, kind: type[OutputType], ground: str, terms: Lasting) -> OutputType | None:
+def reuse_result(context: Context, kind: type[OutputType], ground: str, terms: Lasting) -> OutputType | None:
     """The result of the last session that ran this step with the same hash `ground`; None if it failed,
     is too old, or there is none. Raises LoopError if that session's files are damaged.
     """
@@ -62,7 +64,7 @@ def take_over(context: Context, kind: type[OutputType], ground: str, terms: Last
 
 
 @functools.cache
-def _loop() -> str:
+def _hash_of_loop() -> str:
     """Hash of loop's own sources: another version of the gate may find something else."""
-    sources: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in OWN]
+    sources: list[Path] = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_SUFFIXES]
     return content_hash([hash_files(sources, PACKAGE), hash_files(include_folder().glob("*.h"), include_folder())])

@@ -16,7 +16,7 @@ from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.readiness import hold_device, ready_variants, warnings, with_warnings
@@ -81,7 +81,7 @@ class MeasureTerms(Model):
     """Rounds, if the step's budget allows. Default: 5 on a CPU, 8 on a GPU."""
 
 
-def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
+def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureOutput]:
     """Time the baseline and every verified variant, alternating, in fresh processes."""
     state = yield from ready_variants(context)
     unmeasured = tuple(

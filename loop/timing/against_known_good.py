@@ -22,7 +22,7 @@ from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
 from loop.timing.doubts import doubts
 from loop.timing.readiness import ReadyVariants, hold_device, ready_variants, warnings, with_warnings
@@ -210,7 +210,7 @@ class CompareTerms(Model):
     """Seconds of extra timing for a candidate that is undecided and may be faster."""
 
 
-def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
+def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
     """Compare each compiled variant that is right, and each candidate: controls, known good."""
     state = yield from ready_variants(context)
     if state.builds is None:
@@ -219,7 +219,7 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
     return (yield from compare_ready(context, replace(state, builds=builds), arguments))
 
 
-def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> Working[CompareOutput]:
+def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> RunningAction[CompareOutput]:
     """The same as `compare`, for variants already known to be right."""
     builds, begun = state.builds or {}, monotonic()
     missing = [

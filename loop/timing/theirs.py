@@ -21,7 +21,7 @@ from loop.model.plan import Pattern
 from loop.model.record import Finished
 from loop.report.markdown import Column, Table
 from loop.report.sections import Section
-from loop.steps.context import Context, Result, Working
+from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device
 
 
@@ -69,7 +69,7 @@ class TheirsOutput(Output):
     """One entry for each answer."""
 
 
-def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]:
+def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsOutput]:
     """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees."""
     translated = made_of(context.task.folder)
     if translated is None:

@@ -11,7 +11,7 @@ from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting
 from loop.library import trust
 from loop.model.change import Brief
 from loop.optimize.edits import page_of
-from loop.session.run import tree_of
+from loop.session.run import worktree_path
 from loop.store.sessions import CHANGES, SessionFolder
 from tests.makers import make_record, make_session_head
 from tests.projects import make_project
@@ -82,11 +82,11 @@ def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:
     """Whatever a session calls itself."""
     folder = SessionFolder(tmp_path / HEAD.id)
     head = HEAD.model_copy(update={"id": "../../home/me/project"})
-    assert state_folder() / WORKTREES == tree_of(head, folder).parent
+    assert state_folder() / WORKTREES == worktree_path(head, folder).parent
 
 
 def test_sessions_of_one_name_in_two_copies_of_a_project_edit_two_worktrees(tmp_path: Path) -> None:
     """Two campaigns that began in the same second, of the same files, took each other's edits."""
     one, other = (SessionFolder(tmp_path / name / HEAD.id) for name in ("one", "other"))
-    assert tree_of(HEAD, one) == tree_of(HEAD, one)
-    assert tree_of(HEAD, one) != tree_of(HEAD, other)
+    assert worktree_path(HEAD, one) == worktree_path(HEAD, one)
+    assert worktree_path(HEAD, one) != worktree_path(HEAD, other)

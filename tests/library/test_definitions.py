@@ -8,7 +8,7 @@ from loop.base.errors import DefinitionError, LoopError
 from loop.base.places import find_project
 from loop.library import definitions, targets
 from loop.library.rates import rates
-from loop.session.recorded import histories
+from loop.session.recorded import read_histories
 from tests.projects import TARGET, add_commands, make_project
 
 
@@ -30,7 +30,7 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     assert plans == set(definitions.plans(bundled))
     assert "attention" == targets.target(bundled).value.name
     assert rates(bundled).find_rate(rates(bundled).gpu) is not None
-    assert 9 == len(histories()[0].sessions)
+    assert 9 == len(read_histories()[0].sessions)
 
 
 def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from loop.actions import ACTIONS
 from loop.model.output import CommandOutput
 from loop.steps.actions import ShellCommand
-from loop.steps.context import Action, Context, Task, Working
+from loop.steps.context import Action, Context, RunningAction, Task
 from tests.makers import make_machine, make_plan
 from tests.session.walks import Behaviour
 from tests.targets import compiled, open_bench, write_target
@@ -29,7 +29,7 @@ def behave(monkeypatch: pytest.MonkeyPatch) -> dict[str, Behaviour]:
     """Commands by name that do what a test gives them to do, in place of the shell."""
     behaviours: dict[str, Behaviour] = {}
 
-    def run(context: Context, arguments: ShellCommand) -> Working[CommandOutput]:
+    def run(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:
         return (yield from behaviours[arguments.run](context))
 
     monkeypatch.setitem(ACTIONS, "command.run", Action(run))

@@ -8,7 +8,7 @@ from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
 from loop.model.plan import Reached
 from loop.model.record import Finished, Revision, SessionHead
-from loop.session.objective import Objective, findings_of, refuse_unless_met, unless_nothing_judged
+from loop.session.objective import Objective, findings_of, refuse_unmet_requirement, skipped_if_nothing_judged
 from tests.makers import (
     make_built,
     make_check,
@@ -67,10 +67,10 @@ def test_an_objective_is_reached_or_missed_by_how_much() -> None:
 def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
     """The part that does not hold is named, with what there is."""
     head = head_of(requires="revision.commit is not none and machine.cores >= 1")
-    refuse_unless_met(head)
+    refuse_unmet_requirement(head)
     bare = head.model_copy(update={"revision": Revision(commit=None)})
     with pytest.raises(UsageError, match=r"revision.commit is not known, asked: `revision.commit is not none`"):
-        refuse_unless_met(bare)
+        refuse_unmet_requirement(bare)
 
 
 def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:
@@ -90,6 +90,6 @@ def test_a_session_that_judged_nothing_did_not_pass() -> None:
     """Where its plan verifies, or its objective speaks of variants; steps that only look pass."""
     looks = make_plan(make_pattern("look", ("sources",)))
     for head in (make_session_head(), head_of(success="wrong == []")):
-        assert "skipped" == unless_nothing_judged(head, [], "passed", "all 2 steps passed")[0]
-        assert "passed" == unless_nothing_judged(head, [RIGHT], "passed", "all 2 steps passed")[0]
-    assert "passed" == unless_nothing_judged(make_session_head(plan=looks), [], "passed", "it passed")[0]
+        assert "skipped" == skipped_if_nothing_judged(head, [], "passed", "all 2 steps passed")[0]
+        assert "passed" == skipped_if_nothing_judged(head, [RIGHT], "passed", "all 2 steps passed")[0]
+    assert "passed" == skipped_if_nothing_judged(make_session_head(plan=looks), [], "passed", "it passed")[0]

@@ -5,7 +5,7 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from loop.session.first_screen import LEAST, LIMIT, digest_of_session
+from loop.session.first_screen import LIMIT, SMALLEST_LIMIT, markdown_summary
 from tests.makers import make_finished, make_no_speed, make_record, make_session_head, make_speed
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>\u202e` --> [a](javascript:b)\x00"
@@ -16,7 +16,7 @@ def many(count: int, **fields: object) -> str:
     """The digest of a session with that many workloads, one of them slower, one wrong."""
     verdicts = [make_speed(f"w{place}", ratio=1.0 + place / 100) for place in range(count)]
     worst = [make_speed("the slow one", "slower", 0.5), make_no_speed("the wrong one")]
-    return digest_of_session(make_record(verdicts=[*verdicts, *worst], **fields), [])  # type: ignore[arg-type]
+    return markdown_summary(make_record(verdicts=[*verdicts, *worst], **fields), [])  # type: ignore[arg-type]
 
 
 def tables(text: str) -> list[str]:
@@ -31,7 +31,7 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
     assert lines[3].startswith("**`attention` passed: ")
 
 
-@pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
+@pytest.mark.parametrize("limit", [SMALLEST_LIMIT, 1700, 3000, 10_000, LIMIT])
 @pytest.mark.slow
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     """Whole rows, whole fences, and it says what was left out."""
@@ -39,7 +39,7 @@ def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     verdicts = [make_speed(variant=name) for name in names]
     failed = [FAILED.model_copy(update={"step": f"s{place}"}) for place in range(20)]
     head = make_session_head(variants=names)
-    text = digest_of_session(make_record(head, verdicts, status="failed", reason="x" * 5000), failed, limit)
+    text = markdown_summary(make_record(head, verdicts, status="failed", reason="x" * 5000), failed, limit)
     assert limit >= len(text.encode())
     assert {3} >= {line.count("|") for line in tables(text)}
     assert 0 == text.count("```") % 2
@@ -52,7 +52,7 @@ def test_hostile_text_stays_text() -> None:
     head = make_session_head(target=HOSTILE, baseline=HOSTILE, variants=(HOSTILE,))
     bad = make_finished("verify", status="failed", message=f"{HOSTILE}\n```\n{HOSTILE}", hint=HOSTILE)
     verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant=HOSTILE)]
-    text = digest_of_session(make_record(head, verdicts, status="failed", reason=HOSTILE), [bad])
+    text = markdown_summary(make_record(head, verdicts, status="failed", reason=HOSTILE), [bad])
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     for mark in ("\x1b", "\x00", "\u202e"):
         assert mark not in text
@@ -67,7 +67,7 @@ def test_nobody_is_called_and_no_issue_is_linked() -> None:
     said = "error #20012 at `@here #1`: @triton.jit\n@other"
     bad = make_finished("verify", status="failed", message=said, hint="ask @somebody")
     head = make_session_head(baseline="@w #3", variants=("@v",))
-    text = digest_of_session(make_record(head, [make_speed(variant="@v")], status="failed", reason="@all"), [bad])
+    text = markdown_summary(make_record(head, [make_speed(variant="@v")], status="failed", reason="@all"), [bad])
     for words in (
         "#<!-- -->20012",
         "@<!-- -->triton.jit",

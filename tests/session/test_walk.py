@@ -12,14 +12,14 @@ from loop.model.output import CommandOutput
 from loop.model.plan import Pattern
 from loop.session.objective import Objective
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
-from loop.steps.context import Context, Working
+from loop.steps.context import Context, RunningAction
 from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
 
 
 def failing(error: BaseException) -> Behaviour:
     """Raise."""
 
-    def act(context: Context) -> Working[CommandOutput]:
+    def act(context: Context) -> RunningAction[CommandOutput]:
         yield Tick("at it")
         raise error
 
@@ -107,14 +107,14 @@ def test_any_other_error_is_a_bug_and_ends_nothing_else(context: Context, behave
     record = walked.ended[0]
     assert "bug in loop: ZeroDivisionError: by zero" == record.message
     assert "Traceback" in record.output["traceback"]
-    assert walked.walk.bug
+    assert walked.walk.has_bug
 
 
 def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave: dict[str, Behaviour]) -> None:
     """Then again after thirty more; ticks between them are no heartbeats."""
     clock = Clock()
 
-    def work(now: Context) -> Working[CommandOutput]:
+    def work(now: Context) -> RunningAction[CommandOutput]:
         for _ in range(7):
             clock.now += 10.0
             yield Tick("working")
@@ -141,7 +141,7 @@ def test_a_step_that_met_a_full_disk_is_paused_not_failed(
         one = pattern("one", make_step("a", "x"), make_step("b", "x"), answers=[answer])
         walked = walk(context, one, pattern("two", make_step("c", "x")), listed=["one"])
         assert ["a paused"] == walked.steps
-        assert (True, False) == (walked.walk.paused, walked.walk.bug)
+        assert (True, False) == (walked.walk.is_paused, walked.walk.has_bug)
         assert walked.walk.failure is not None
         assert f"{walked.walk.failure.hint}; then run the same command again" == walked.record.hint
 
@@ -151,7 +151,7 @@ def test_stop_if_ends_the_walk_after_the_step_that_makes_it_true(context: Contex
     loud = pattern("loud", make_step("a"), make_step("b"), answers=[{"when": "passed", "pattern": "quiet"}])
     walked = aimed(context, loud, pattern("quiet", make_step("c")), stop_if="session.minutes >= 0")
     assert ["a passed"] == walked.steps
-    assert (True, None) == (walked.walk.enough, walked.walk.stopped)
+    assert (True, None) == (walked.walk.is_stop_reached, walked.walk.stopped)
 
 
 def test_a_pattern_answers_a_missed_objective_once_at_the_end(context: Context) -> None:

@@ -8,11 +8,11 @@ from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.plan import Pattern, ResolvedPlan
 from loop.model.record import Finished
-from loop.session.walk import Happening, PatternBegan, StepBegan, StepEnded, Walk
-from loop.steps.context import Context, Result, Working
+from loop.session.walk import PatternBegan, StepBegan, StepEnded, Walk, WalkEvent
+from loop.steps.context import Context, Result, RunningAction
 from tests.makers import make_pattern, make_plan
 
-Behaviour = Callable[[Context], Working[CommandOutput]]
+Behaviour = Callable[[Context], RunningAction[CommandOutput]]
 """What a command does when a test decides it."""
 
 
@@ -49,7 +49,7 @@ class Walked:
     """A walk and everything it told."""
 
     walk: Walk
-    events: list[Happening] = field(default_factory=list)
+    events: list[WalkEvent] = field(default_factory=list)
 
     def to_its_end(self) -> "Walked":
         """Walk until nothing is left."""
@@ -102,7 +102,7 @@ class Walked:
                 walk,
                 context=context or walk.context,
                 earlier=[*walk.earlier, *written],
-                begun=[*walk.begun, *begun],
+                begun_steps=[*walk.begun_steps, *begun],
                 finished=[],
                 stopped=None,
             )
@@ -129,7 +129,7 @@ def found(ok: bool = True, **fields: Any) -> Result[CommandOutput]:
 def at_once(result: Result[CommandOutput]) -> Behaviour:
     """Find something without waiting."""
 
-    def act(context: Context) -> Working[CommandOutput]:
+    def act(context: Context) -> RunningAction[CommandOutput]:
         yield Tick("at it")
         return result
 

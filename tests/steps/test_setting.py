@@ -82,6 +82,6 @@ def test_what_a_gpu_is_missing_for_is_emulated_where_it_can_be() -> None:
 def test_what_does_not_fit_is_named(text: str, said: str, tmp_path: Path) -> None:
     """With a workload that fits."""
     with pytest.raises(LoopError) as caught:
-        setting.with_given(setting.read_setting(make_project(tmp_path)), [text])
+        setting.with_stated_workloads(setting.read_setting(make_project(tmp_path)), [text])
     assert f"--workloads {text!r}: {said}" == caught.value.message
     assert "as in --workloads 'N=3 M=5 dtype=float32'" == caught.value.hint

@@ -10,7 +10,7 @@ import pytest
 from loop.model.index import SessionRow
 from loop.proving.prove import GateOutput
 from loop.steps.context import Context
-from loop.steps.taken_over import Lasting, dependency_hash, take_over
+from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.store.rows import session_row
 from tests.makers import make_finished, make_machine, make_session_head
 from tests.targets import compiled, make_context, open_bench, write_target
@@ -50,7 +50,7 @@ def found(
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
     earlier = session_row(head, None, []).model_copy(update={"lasting": {"g": True}})
     now = context(folder, sessions=(earlier, *later), steps_of=lambda session: steps if session == EARLIER else ())
-    return take_over(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
+    return reuse_result(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
 
 
 def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path) -> None:
