@@ -303,10 +303,9 @@ class Walk:
             message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
             outcome = StepOutcome("failed", message, REPORT_BUG, {"traceback": trace})
         # An action may report a machine failure (a full disk, a lost GPU) in any of its texts.
-        text = "\n".join(map(str, (outcome.status, outcome.message, outcome.hint, outcome.output)))
-        self.failure = failure or gauge.failure(
-            has_failed=outcome.has_failure, messages=text if outcome.has_failure else ""
-        )
+        texts = (outcome.status, outcome.message, outcome.hint, outcome.output) if outcome.has_failure else ()
+        messages = "\n".join(map(str, texts))
+        self.failure = failure or gauge.failure(has_failed=outcome.has_failure, messages=messages)
         if self.failure is None:
             return outcome
         shop = self.context.task.workshop
