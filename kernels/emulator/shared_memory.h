@@ -1,6 +1,7 @@
 // The shared memory of one block, and who touched it when.
 //
-// Every two bytes have a record of their last write and their last reads. Two accesses by different threads, one of
+// Every four bytes have a record of their last write and their last reads; from the first access of two bytes on, every
+// two bytes have one. Two accesses by different threads, one of
 // them a write, are ordered when a __syncthreads lies between them, or a __syncwarp where both are of one warp. If
 // neither does, it is a race, whatever order the schedule happened to choose. So a missing barrier is found on the
 // first run that touches the memory twice, not on the run that is unlucky.
@@ -28,14 +29,13 @@ namespace emulator SIMT_PRIVATE {
 
 class SharedMemory {
  public:
-  static constexpr unsigned kGranule = 2;  // The smallest access there is.
-
   explicit SharedMemory(const Sites &sites) : sites_(sites) {}
 
   // All NaN in every float type, and written by nobody.
   void reset(size_t bytes) {
     memory_.assign(bytes, 0xff);
-    cells_.assign((bytes + kGranule - 1) / kGranule, Cell());
+    cell_shift_ = 2;
+    cells_.assign((bytes + 3) / 4, Cell());
     pieces.reset(bytes);
   }
   size_t size() const { return memory_.size(); }
@@ -43,11 +43,23 @@ class SharedMemory {
   unsigned char *at(uint32_t address) { return memory_.data() + address; }
 
   // Whether an access is allowed; it leaves its mark. What is wrong with it, `fault` says.
-  bool read(uint32_t address, unsigned bytes, Stamp now) {
+  // Most reads are of one cell that was written before the last barrier: they take the short way, inlined.
+  __attribute__((always_inline)) bool read(uint32_t address, unsigned bytes, Stamp now) {
+    if (bytes == 1u << cell_shift_ && address % bytes == 0 && !pieces.used() &&
+        address + uint64_t(bytes) <= memory_.size()) {
+      Cell *cell = first(address);
+      if (cell->write.landed() && cell->write.in_earlier_interval(now)) {
+        note_read(cell, now);
+        return true;
+      }
+    }
+    return read_cells(address, bytes, now);
+  }
+  __attribute__((noinline)) bool read_cells(uint32_t address, unsigned bytes, Stamp now) {
     if (!inside(address, bytes)) return false;
     if (pieces.used() && !pieces.read(address, bytes, clock, sites_)) return fail(pieces.fault());
     for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) {
-      if (cell->write.never() || cell->write.in_flight() || !before(cell->write, now)) return unreadable(cell, now);
+      if (!cell->write.landed() || !before(cell->write, now)) return unreadable(cell, now);
       note_read(cell, now);
     }
     return true;
@@ -80,7 +92,7 @@ class SharedMemory {
   void brought(uint32_t address, unsigned bytes, Stamp start) {
     for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) *cell = {start, Stamp(), Stamp()};
   }
-  Stamp writer(uint32_t address) const { return cells_[address / kGranule].write; }
+  Stamp writer(uint32_t address) const { return cells_[address >> cell_shift_].write; }
 
   // cp.async is issued: the destination is its own until it lands.
   bool depart(uint32_t address, unsigned bytes, Stamp now) {
@@ -107,9 +119,17 @@ class SharedMemory {
     Stamp write, read, other_read;  // The last reader, and the last one of another warp.
   };
 
-  Cell *first(uint32_t address) { return cells_.data() + address / kGranule; }
-  Cell *last(uint32_t address, unsigned bytes) { return cells_.data() + (address + bytes + kGranule - 1) / kGranule; }
-  unsigned address_of(const Cell *cell) const { return static_cast<unsigned>(cell - cells_.data()) * kGranule; }
+  Cell *first(uint32_t address) { return cells_.data() + (address >> cell_shift_); }
+  Cell *last(uint32_t address, unsigned bytes) { return first(address + bytes - 1) + 1; }
+  unsigned address_of(const Cell *cell) const { return static_cast<unsigned>(cell - cells_.data()) << cell_shift_; }
+
+  // Each half of a word gets a record of its own, a copy of the word's.
+  __attribute__((noinline)) void split_cells() {
+    std::vector<Cell> halves(2 * cells_.size());
+    for (size_t i = 0; i < halves.size(); i++) halves[i] = cells_[i / 2];
+    cells_.swap(halves);
+    cell_shift_ = 1;
+  }
 
   static void note_read(Cell *cell, Stamp now) {
     const Stamp seen = cell->read;
@@ -123,6 +143,7 @@ class SharedMemory {
     if (address + uint64_t(bytes) > memory_.size())
       return fail(format("touches bytes %u to %u of shared memory, the block has %zu", address, address + bytes - 1,
                          memory_.size()));
+    if (bytes < 1u << cell_shift_) split_cells();
     return true;
   }
 
@@ -161,6 +182,7 @@ class SharedMemory {
   const Sites &sites_;
   std::vector<unsigned char> memory_;
   std::vector<Cell> cells_;
+  unsigned cell_shift_ = 2;  // log2 of the bytes of a cell.
   std::string fault_;
 };
 

@@ -14,10 +14,13 @@ namespace emulator SIMT_PRIVATE {
 class Sites {
  public:
   unsigned number(Where where) {
+    const unsigned line = static_cast<unsigned>(where.line) & 0x3fff;
+    if (where.file == last_file_) return last_index_ << 14 | line;
     unsigned index = 0;
     while (index < files_.size() && files_[index] != where.file) index++;
     if (index == files_.size() && index < 7) files_.push_back(where.file);
-    return (index & 7) << 14 | (static_cast<unsigned>(where.line) & 0x3fff);
+    last_file_ = where.file, last_index_ = index & 7;
+    return last_index_ << 14 | line;
   }
   std::string text(unsigned site) const {
     const unsigned file = site >> 14;
@@ -27,6 +30,8 @@ class Sites {
 
  private:
   std::vector<const char *> files_;
+  const char *last_file_ = nullptr;  // Most accesses come from the file of the one before.
+  unsigned last_index_ = 0;
 };
 
 // One access, packed: thread 10 bits, partner 5, place 17, warp interval 14, block interval 17, in flight 1.
@@ -47,6 +52,7 @@ class Stamp {
   unsigned warp() const { return thread() / 32; }
   unsigned site() const { return bits_ >> 15 & 0x1ffff; }
   bool in_flight() const { return bits_ >> 63; }
+  bool landed() const { return static_cast<int64_t>(bits_) > 0; }  // Neither never nor in flight.
 
   Stamp flying() const { return Stamp(bits_ | uint64_t(1) << 63); }
 
@@ -62,9 +68,11 @@ class Stamp {
 
   bool same_instruction(Stamp other) const { return together(other) && site() == other.site(); }
 
+  bool in_earlier_interval(Stamp now) const { return block_interval() != now.block_interval(); }
+
   // Whether this access happened before anything that `now` may do.
   bool before(Stamp now) const {
-    if (block_interval() != now.block_interval()) return true;
+    if (in_earlier_interval(now)) return true;
     if (thread() == now.thread() && !partner()) return true;
     return warp() == now.warp() && warp_interval() != now.warp_interval();
   }

@@ -13,6 +13,7 @@ RIGHT = (
     "handed_on",
     "two_buffers",
     "neighbours",
+    "words_then_halves",
     "same_value_by_a_warp",
     "many_warp_barriers",
 )
@@ -22,6 +23,7 @@ RACES = (
     "shuffle_is_no_barrier",
     "warp_barrier_for_two_warps",
     "no_barrier_before_refill",
+    "half_of_a_word",
 )
 
 

@@ -121,6 +121,22 @@ KERNEL(neighbours, 64, 128) {
   shared_load<float>(word(thread / 2));
 }
 
+// Whole words first, then halves of the same words by different threads.
+KERNEL(words_then_halves, 64, 128) {
+  const int thread = threadIdx.x;
+  if (thread < 32) shared_store(word(thread), 1.0f);
+  __syncthreads();
+  shared_store(shared_base() + 2 * thread, from_float<__half>(1.0f));
+  __syncthreads();
+  shared_load<float>(word(thread / 2));
+}
+KERNEL(half_of_a_word, 64, 128) {
+  const int thread = threadIdx.x;
+  prepare(32);
+  if (thread < 32) shared_store(word(thread), 2.0f);  // half_of_a_word: writes
+  if (thread >= 32) shared_load<__half>(word(thread - 32) + 2);  // half_of_a_word: reads
+}
+
 // One instruction of a warp may write one value to one place: no lane's order shows.
 KERNEL(same_value_by_a_warp, 32, 4) {
   shared_store(word(0), 1.0f);
