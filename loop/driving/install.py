@@ -21,34 +21,37 @@ from loop.report.templates import environment
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = environment(shipped("templates") / "agents")
-LOOK = ("status", "kernels list", "targets inspect", "plan next")
-START = ("init",)
-OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show")
-"""Commands whose examples the skill shows."""
+LOOK_EXAMPLES = ("status", "kernels list", "targets inspect", "plan next")
+"""Commands whose first example the skill shows as the way to look around."""
+START_EXAMPLES = ("init",)
+OTHER_EXAMPLES = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show")
 
 
-def skill() -> str:
+def skill_text() -> str:
     """The text of SKILL.md, for an agent that knows nothing of loop."""
-    lines = []
-    for command in filter(lambda command: command.mcp, ALL):
-        needed = [p.name.upper() for p in command.parameters if p.default is Parameter.empty]
-        lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
-    rows = {command.words: command for command in ALL}
+    rows = []
+    for command in ALL:
+        if command.mcp:
+            needed = [item.name.upper() for item in command.parameters if item.default is Parameter.empty]
+            rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
+    command_by_words = {command.words: command for command in ALL}
 
     def examples(names: tuple[str, ...]) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
-        firsts = [(rows[name].examples[0], rows[name].mcp) for name in names]
-        asked = (f"{text} --json" if is_tool and "--json" not in text else text for text, is_tool in firsts)
-        return [Markdown(text) for text in asked]
+        texts = []
+        for name in names:
+            example, is_tool = command_by_words[name].examples[0], bool(command_by_words[name].mcp)
+            texts.append(Markdown(f"{example} --json" if is_tool and "--json" not in example else example))
+        return texts
 
     return TEMPLATES.get_template("SKILL.md.j2").render(
         begin=Markdown(BEGIN),
         end=Markdown(END),
         version=__version__,
-        look=examples(LOOK),
-        start=examples(START),
-        other=examples(OTHER),
-        commands=lines,
+        look=examples(LOOK_EXAMPLES),
+        start=examples(START_EXAMPLES),
+        other=examples(OTHER_EXAMPLES),
+        commands=rows,
         exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},
         error_codes=ERROR_CODES,
     )
@@ -60,9 +63,9 @@ def agents_section(skill_path: Path) -> str:
     return TEMPLATES.get_template("AGENTS.md.j2").render(values)
 
 
-SKILLS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
+SKILL_PATHS = (Path(".agents/skills/loop/SKILL.md"), Path(".claude/skills/loop/SKILL.md"))
 """Where clients look for skills: most in the first place, Claude Code in the second."""
-PAGE = Path("AGENTS.md")
+AGENTS_PATH = Path("AGENTS.md")
 
 
 class AgentFiles(Printed):
@@ -81,46 +84,60 @@ class AgentFiles(Printed):
 
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
-    """Write SKILL.md and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use."""
+    """Write SKILL.md and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use.
+
+    `folder`: None is the current one. Returns the exit code: 2 if the user does not agree.
+    """
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
-    before = {}
-    for place in (*SKILLS, PAGE):
-        try:
-            before[place] = (here / place).read_bytes().decode() if (here / place).exists() else ""
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{here / place}: is no UTF-8 text", hint="save it as UTF-8") from error
-        except OSError as error:
-            raise file_error(here / place, "read", error) from error
-    for place in SKILLS:
-        if before[place] and BEGIN not in before[place]:
-            raise UsageError(f"{here / place}: it is not loop's, and stays", hint="move it away")
-    after = {place: skill() for place in SKILLS}
-    page, part = before[PAGE], agents_section(SKILLS[0])
-    above, begun, rest = page.partition(BEGIN)
-    _, ended, below = rest.partition(END)
-    if begun and not ended:
-        raise UsageError(f"{here / PAGE}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
-    after[PAGE] = above + part.rstrip() + below if begun else f"{page.rstrip()}\n\n{part}".lstrip()
-    todo = [place for place in after if after[place] != before[place]]
+    before = {path: _read_file(here / path) for path in (*SKILL_PATHS, AGENTS_PATH)}
+    for path in SKILL_PATHS:
+        if before[path] and BEGIN not in before[path]:
+            raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
+    after = {path: skill_text() for path in SKILL_PATHS}
+    after[AGENTS_PATH] = _with_section(before[AGENTS_PATH], here / AGENTS_PATH)
+    changed = [path for path in after if after[path] != before[path]]
     rows = []
-    for place in after:
-        change = "unchanged" if place not in todo else "updated" if before[place] else "made"
-        rows.append({"file": str(place), "change": change})
+    for path in after:
+        change = "unchanged" if path not in changed else "updated" if before[path] else "made"
+        rows.append({"file": str(path), "change": change})
     answer = AgentFiles.model_validate({"folder": str(here), "files": rows, "written": yes})
-    agreed = yes
+    is_agreed = yes
     if not as_json:
         answer.show(screen)
-        agreed = yes or (bool(todo) and screen.confirm("Write that?"))
-        if todo and not agreed:
+        is_agreed = yes or (bool(changed) and screen.confirm("Write that?"))
+        if changed and not is_agreed:
             screen.say("nothing was written; to do it: add --yes")
-    for place in todo if agreed else ():
+    for path in changed if is_agreed else ():
         try:
-            (here / place).parent.mkdir(parents=True, exist_ok=True)
-            write_atomic((here / place).resolve(), after[place])
+            (here / path).parent.mkdir(parents=True, exist_ok=True)
+            write_atomic((here / path).resolve(), after[path])
         except OSError as error:
-            raise file_error(here / place, "written", error) from error
+            raise file_error(here / path, "written", error) from error
     if as_json:
         screen.data(to_json(answer))
-    return ExitCode.OK if agreed or not todo else ExitCode.USAGE
+    return ExitCode.OK if is_agreed or not changed else ExitCode.USAGE
+
+
+def _read_file(path: Path) -> str:
+    """The text of a file; empty if there is none. Raises UsageError if it cannot be read as UTF-8."""
+    try:
+        return path.read_bytes().decode() if path.exists() else ""
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise file_error(path, "read", error) from error
+
+
+def _with_section(page: str, path: Path) -> str:
+    """The text of AGENTS.md with loop's section between its two marks, or at the end if it has none.
+
+    `path`: for the UsageError if the mark that ends the section is missing.
+    """
+    section = agents_section(SKILL_PATHS[0])
+    above, begin, remainder = page.partition(BEGIN)
+    _, end, below = remainder.partition(END)
+    if begin and not end:
+        raise UsageError(f"{path}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
+    return above + section.rstrip() + below if begin else f"{page.rstrip()}\n\n{section}".lstrip()

@@ -25,28 +25,28 @@ loop judges changes to GPU and CPU kernels: correctness first, then speed with e
 Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
 A tool that starts work returns a job: `job_wait` until its state is `ended`.
 An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
-SAYS_S = 1.0
+PROGRESS_S = 1.0
 """Seconds between two progress messages."""
 
 
-class Calls:
+class ToolCalls:
     """Answers tool calls. Calls that only read run one at a time."""
 
     def __init__(self) -> None:
         self.tools = tools.tools()
-        self.one_at_a_time = anyio.Lock()
+        self.read_lock = anyio.Lock()
 
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
         """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
-        listed = []
+        described = []
         for tool in self.tools.values():
             hints = types.ToolAnnotations(
                 read_only_hint=tool.command.mcp == "reads",
                 destructive_hint=tool.command.mcp == "ends",
-                idempotent_hint=not tool.starts,
+                idempotent_hint=not tool.starts_job,
                 open_world_hint=False,
             )
-            listed.append(
+            described.append(
                 types.Tool(
                     name=tool.name,
                     title=tool.command.summary.rstrip("."),
@@ -55,53 +55,54 @@ class Calls:
                     annotations=hints,
                 )
             )
-        return types.ListToolsResult(tools=listed)
+        return types.ListToolsResult(tools=described)
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Run one tool call. An error becomes a result with `is_error`, a code and what to do next."""
-        words, known = "loop", self.tools
+        command_text = "loop"
         try:
-            if params.name not in known:
-                others = f"there are {', '.join(known)}; the rest is for a person: loop --help"
-                hint = did_you_mean(params.name, list(known)) or others
+            if params.name not in self.tools:
+                names = f"there are {', '.join(self.tools)}; the rest is for a person: loop --help"
+                hint = did_you_mean(params.name, list(self.tools)) or names
                 raise UsageError(f"there is no tool {params.name!r}", hint=hint)
-            tool = known[params.name]
-            words = f"loop {tool.command.words}"
-            answer = await self._done(tool, tool.read(params.arguments or {}), ctx)
+            tool = self.tools[params.name]
+            command_text = f"loop {tool.command.words}"
+            answer = await self._run(tool, tool.check_arguments(params.arguments or {}), ctx)
         except LoopError as error:
-            answer = error.as_json(words)
+            answer = error.as_json(command_text)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=json.dumps(answer, ensure_ascii=False))],
             structured_content=answer,
             is_error="error" in answer,
         )
 
-    async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
-        if tool.starts:
-            seconds, words = values.pop(WAIT), tool.words(values)
+    async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
+        if tool.starts_job:
+            wait_s, words = values.pop(WAIT), tool.command_line(values)
             job = await run_sync(call_with_loop_errors, lambda: begin(words, tool.name))
-            return await self._awaited(job, seconds, ctx)
+            return await self._wait_for_job(job, wait_s, ctx)
         if tool.name == "job_wait":
-            return await self._awaited(find_job(values["job"]), values["wait_s"], ctx)
-        async with self.one_at_a_time:
+            return await self._wait_for_job(find_job(values["job"]), values["wait_s"], ctx)
+        async with self.read_lock:
             return await run_sync(call_with_loop_errors, lambda: tool.call(values))
 
-    async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
-        """Wait up to `seconds` for a job, and report progress. Returns its state, with its error if any."""
+    async def _wait_for_job(self, job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
+        """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
         begun = time.monotonic()
-        while job.state in tools.AT_WORK and time.monotonic() - begun < seconds:
-            now = await run_sync(tools.status, job)
-            await ctx.session.report_progress(now.seconds, None, now.doing or now.state)
-            wait_s = min(SAYS_S, seconds - (time.monotonic() - begun))
+        while job.state in tools.UNENDED and time.monotonic() - begun < limit_s:
+            state = await run_sync(tools.read_state, job)
+            await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
+            wait_s = min(PROGRESS_S, limit_s - (time.monotonic() - begun))
             await run_sync(wait, job, wait_s, abandon_on_cancel=True)
-        status = (await run_sync(tools.status, job)).model_dump(mode="json")
-        error = (status["result"] or {}).get("error")
-        return {**status, "error": error} if error else status
+        answer = (await run_sync(tools.read_state, job)).model_dump(mode="json")
+        error = (answer["result"] or {}).get("error")
+        return {**answer, "error": error} if error else answer
 
 
 def new_server() -> Server[Any]:
     """The MCP server, not yet connected."""
-    calls = Calls()
+    calls = ToolCalls()
     return Server(
         "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=calls.list, on_call_tool=calls.call
     )

@@ -25,7 +25,7 @@ from loop.cli import ALL
 from loop.cli.command import Command, default_of
 from loop.cli.commands import Target
 from loop.jobs import folder as folders
-from loop.jobs.executor import start_detached as begin_apart
+from loop.jobs.executor import start_detached
 from loop.jobs.folder import JobFolder, read_text
 from loop.library import trust
 from loop.model.base import Printed
@@ -48,6 +48,7 @@ class WaitingChange:
 
     folder: SessionFolder
     brief: Brief
+    """What is to change: a variant, its files, what was found."""
     top: Path
     """The target's folder in the session's worktree."""
     committed: frozenset[str]
@@ -61,8 +62,8 @@ class WaitingChange:
             raise UsageError(f"{name} is no plain file in {self.top}", hint)
         return path
 
-    def judged(self, target: Path | None) -> str:
-        """The tool call that has the change judged."""
+    def next_call(self, target: Path | None) -> str:
+        """The tool call that has the change judged, in words. `target`: as the agent gave it."""
         return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
 
 
@@ -75,7 +76,10 @@ def waiting_session(session: str, target: Path | None) -> WaitingChange:
     if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if pending_brief_page(folder, finished) else None
+    brief = None
+    if pending_brief_page(folder, finished):
+        _, output = outputs_by_run(finished, BriefOutput)[-1]
+        brief = output.brief
     if brief is None:
         hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
         raise UsageError(f"{folder.id} waits for no change", hint)
@@ -94,7 +98,7 @@ def change_brief(session: SessionId = "last", target: Target = None) -> dict[str
         "brief": change.brief,
         "sources": {name: read_text(change.file(name)) for name in change.brief.files},
         "page": read_text(page_of(change.folder.path / CHANGES, change.brief)),
-        "next": f"change_edit, kernels_check with target={change.top}, then {change.judged(target)}; "
+        "next": f"change_edit, kernels_check with target={change.top}, then {change.next_call(target)}; "
         "with decline=true the session ends without a further change",
     }
 
@@ -113,24 +117,29 @@ def change_edit(
     change = waiting_session(session, target)
     brief, path, name = change.brief, change.file(file), str(Path(file))
     if not may_change(name, brief.files, change.committed):
-        shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
-        raise UsageError(f"{file} may not change{shared}", hint=f"these may: {', '.join(brief.files)}")
+        users = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
+        raise UsageError(f"{file} may not change{users}", hint=f"these may: {', '.join(brief.files)}")
     if len(text.encode()) > LARGEST:
         raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
-    changed = not path.is_file() or path.read_text(errors="replace") != text
+    is_changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
-    answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": changed}
-    return {**answer, "next": f"{check}, then {change.judged(target)}"}
+    return {
+        "schema_version": 1,
+        "session": change.folder.id,
+        "file": file,
+        "changed": is_changed,
+        "next": f"{check}, then {change.next_call(target)}",
+    }
 
 
 LONGEST_WAIT_S = 50.0
 """Longest wait of one call in seconds: clients time out after about a minute."""
-KEPT = 100
+KEPT_JOBS = 100
 """How many job folders of agents are kept."""
 PREFIX = "mcp-"
 """Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
-AT_WORK = ("queued", "running")
+UNENDED = ("queued", "running")
 """States of a job that has not ended."""
 ENDS_S = 20.0
 """Seconds for a job to end after it was cancelled."""
@@ -158,81 +167,86 @@ class JobState(Printed):
     next: str = ""
 
 
-def status(job: JobFolder) -> JobState:
+def read_state(job: JobFolder) -> JobState:
     """The state of a job, from the files in its folder."""
-    running, code, objects = job.state in AT_WORK, job.exit_code, list[dict[str, Any]]()
-    text = read_text(job.path / folders.OUT)  # With --events one JSON object per line, else one object.
+    is_running, code = job.state in UNENDED, job.exit_code
+    events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
+    text = read_text(job.path / folders.OUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:
         with contextlib.suppress(ValueError):  # Not written completely yet.
-            objects.append(json.loads(part))
-    session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
-    last: dict[str, Any] = objects[-1] if objects and not running else {}
-    whole = last.get("happening", "SessionEnded") == "SessionEnded"  # Any other last event: it was killed.
-    result = {name: value for name, value in last.items() if whole and name != "happening"}
-    steps = [event for event in objects if event.get("happening") in ("StepBegan", "Ticked", "StepEnded")]
+            events.append(json.loads(part))
+    kinds = [event.get("happening", "SessionEnded") for event in events]  # A plain result ends a command.
+    session = str(events[kinds.index("SessionBegan")]["session"]) if "SessionBegan" in kinds else ""
+    result: dict[str, Any] = {}
+    if events and not is_running and kinds[-1] == "SessionEnded":  # Any other last event: it was killed.
+        result = {name: value for name, value in events[-1].items() if name != "happening"}
     doing = folders.last_line(job.path / folders.STDERR)
-    if steps:
-        text = steps[-1].get("message") or steps[-1].get("note") or steps[-1].get("title", "")
-        doing = f"{steps[-1]['pattern']}/{steps[-1]['step']}: {text}"
-    if running:
-        then = f"job_wait with job={job.id}"
-    elif code is None:
-        then = f"run_session with resume={session}" if session else "call the same tool again"
-    elif error := result.get("error"):
-        then = str(error["next"])
-    elif result.get("brief"):
-        then = f"change_brief with session={session}"
-    elif result.get("status") in RESUMABLE:
-        then = f"{result['reason']}; run_session with resume={session} goes on"
-    else:
-        then = " ".join(str(result.get("proposal", "")).split())
-    ended = max(folders.modified_at(job.path / name) for name in (folders.OUT, folders.RC))
-    until = time.time() if running else ended
+    for event, kind in zip(events, kinds, strict=True):
+        if kind in ("StepBegan", "Ticked", "StepEnded"):
+            progress = event.get("message") or event.get("note") or event.get("title", "")
+            doing = f"{event['pattern']}/{event['step']}: {progress}"
+    end = time.time()
+    if not is_running:
+        end = max(folders.modified_at(job.path / name) for name in (folders.OUT, folders.RC))
+    state: Literal["running", "ended", "lost"] = "lost" if code is None else "ended"
     return JobState(
         job=job.id,
-        state="running" if running else "lost" if code is None else "ended",
+        state="running" if is_running else state,
         command=shlex.join(["loop", *job.task.words]),
         exit_code=code,
         means=EXIT_CODES.get(code, ""),
-        seconds=round(max(0.0, until - folders.modified_at(job.path / folders.TASK)), 1),
+        seconds=round(max(0.0, end - folders.modified_at(job.path / folders.TASK)), 1),
         doing=doing,
         session=session,
         result=result or None,
-        next=then,
+        next=f"job_wait with job={job.id}" if is_running else _next_after(code, session, result),
     )
 
 
-def begin(words: Sequence[str], name: str) -> JobFolder:
-    """Start `loop WORDS` as a job in a process of its own, and return at once. `name`: the tool's."""
-    folders.remove_old_jobs(KEPT, PREFIX)
+def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> str:
+    """What an agent can do after a job has ended. `code`: None if it was killed; `session`: its id, or empty."""
+    if code is None:
+        return f"run_session with resume={session}" if session else "call the same tool again"
+    if error := result.get("error"):
+        return str(error["next"])
+    if result.get("brief"):
+        return f"change_brief with session={session}"
+    if result.get("status") in RESUMABLE:
+        return f"{result['reason']}; run_session with resume={session} goes on"
+    return " ".join(str(result.get("proposal", "")).split())
+
+
+def begin(words: Sequence[str], tool: str) -> JobFolder:
+    """Start `loop WORDS` as a job in a process of its own, and return at once. `tool`: its name, for the id."""
+    folders.remove_old_jobs(KEPT_JOBS, PREFIX)
     now = datetime.datetime.now(datetime.UTC)
-    name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
-    job = folders.create_job(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
-    begin_apart(job)
+    job_id = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{tool.replace('_', '-')}"
+    job = folders.create_job(folders.Job(id=job_id, words=tuple(words), folder=str(Path.cwd())))
+    start_detached(job)
     return job
 
 
 def find_job(name: str) -> JobFolder:
     """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
-    known = {job.id: job for job in folders.list_jobs() if job.id.startswith(PREFIX)}
-    chosen = max(known, default=name) if name == "last" else name
-    if chosen not in known:
-        recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"
-        raise UsageError(f"no job {name!r}", hint=recent)
-    return known[chosen]
+    jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(PREFIX)}
+    job_id = max(jobs, default=name) if name == "last" else name
+    if job_id not in jobs:
+        newest = f"the newest: {', '.join(sorted(jobs)[-3:])}" if jobs else "a tool that starts work returns one"
+        raise UsageError(f"no job {name!r}", hint=newest)
+    return jobs[job_id]
 
 
 def wait(job: JobFolder, seconds: float) -> JobState:
     """Wait until a job ends, at most `seconds` and `LONGEST_WAIT_S`. Returns its state."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
-    while job.state in AT_WORK and time.monotonic() < end:
+    while job.state in UNENDED and time.monotonic() < end:
         time.sleep(0.05)
-    return status(job)
+    return read_state(job)
 
 
 def job_status(job: JobId = "last") -> JobState:
     """Show what a job does, or its result. Without an id: the last job."""
-    return status(find_job(job))
+    return read_state(find_job(job))
 
 
 def job_wait(
@@ -245,9 +259,9 @@ def job_wait(
 
 def job_cancel(job: JobId = "last") -> JobState:
     """End a job in good order. A session that is cancelled can be resumed."""
-    chosen = find_job(job)
-    chosen.cancel()
-    return wait(chosen, ENDS_S)
+    folder = find_job(job)
+    folder.cancel()
+    return wait(folder, ENDS_S)
 
 
 HIDDEN = frozenset(
@@ -262,15 +276,17 @@ HIDDEN = frozenset(
 )
 """Parameters that no tool has: only a person may set them."""
 WAIT = "wait_s"
+"""Name of the argument that says how long a call waits for the job that it started."""
 WAITED_S = 30.0
-OWN = (
+"""Its default in seconds."""
+TOOL_COMMANDS = (
     Command("job status", job_status, mcp="reads", has_json=True),
     Command("job wait", job_wait, mcp="reads", has_json=True),
     Command("job cancel", job_cancel, mcp="ends", has_json=True),
     Command("change brief", change_brief, mcp="reads", has_json=True),
     Command("change edit", change_edit, mcp="edits", has_json=True),
 )
-"""Tools without a command: for jobs, and for editing without a shell."""
+"""Tools that are no commands of the command line: for jobs, and for editing without a shell."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +301,7 @@ class Tool:
         return self.command.words.replace(" ", "_").replace("-", "_")
 
     @property
-    def starts(self) -> bool:
+    def starts_job(self) -> bool:
         """Whether the tool starts a job that may outlast the call."""
         return self.command.mcp == "starts"
 
@@ -300,29 +316,30 @@ class Tool:
         fields: dict[str, Any] = {}
         for name, parameter in self.parameters.items():
             option, kind = parameter.annotation.__metadata__[0], parameter.annotation.__origin__
-            text, default = option.help, ... if parameter.default is Parameter.empty else parameter.default
+            description = option.help
             if name == "proposer":
                 kind = Literal["person", "tuner"]
-                text = "You (`person`: it pauses with a brief), or a search (`tuner`)."
-            fields[name] = kind, Field(default, description=text, ge=option.min, le=option.max)
-        if self.starts:
-            text = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=text))
+                description = "You (`person`: it pauses with a brief), or a search (`tuner`)."
+            default = ... if parameter.default is Parameter.empty else parameter.default
+            fields[name] = kind, Field(default, description=description, ge=option.min, le=option.max)
+        if self.starts_job:
+            description = "Wait so long for the end; after that `job_wait` goes on waiting."
+            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=description))
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
-    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the arguments of a call. Raises UsageError that names the wrong one and describes it."""
+    def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call, with defaults. Raises UsageError that names the wrong one and describes it."""
         try:
             return dict(self.arguments.model_validate(dict(values)))
         except ValidationError as error:
             first = error.errors()[0]
-            name, known = str(first["loc"][0]), self.arguments.model_fields
-            if name in known:
-                hint = f"{name}: {known[name].description}"
+            name, fields = str(first["loc"][0]), self.arguments.model_fields
+            if name in fields:
+                hint = f"{name}: {fields[name].description}"
             elif name in self.command.parameter_names:
                 hint = f"only a person gives that; a person runs: loop {self.command.words}"
             else:
-                hint = did_you_mean(name, list(known)) or f"it takes {', '.join(known) or 'none'}"
+                hint = did_you_mean(name, list(fields)) or f"it takes {', '.join(fields) or 'none'}"
             raise UsageError(f"{self.name}: {name}: {first['msg'].lower()}"[:400], hint) from error
 
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,13 +349,14 @@ class Tool:
         self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True))
         return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
-    def words(self, values: Mapping[str, Any]) -> list[str]:
-        """The words after `loop` on the command line that do the same."""
-        form = "events" if "events" in self.command.parameter_names and not values.get("dry_run") else "json"
-        return self.command.command_line({**{name: values[name] for name in self.parameters}, form: True})
+    def command_line(self, values: Mapping[str, Any]) -> list[str]:
+        """The words after `loop` that do the same and print JSON; for a session, an event a line."""
+        has_events = "events" in self.command.parameter_names and not values.get("dry_run")
+        arguments = {name: values[name] for name in self.parameters}
+        return self.command.command_line({**arguments, "events" if has_events else "json": True})
 
 
 def tools() -> dict[str, Tool]:
     """All tools by name."""
-    rows = (Tool(command) for command in (*ALL, *OWN) if command.mcp)
-    return {row.name: row for row in rows}
+    all_tools = (Tool(command) for command in (*ALL, *TOOL_COMMANDS) if command.mcp)
+    return {tool.name: tool for tool in all_tools}

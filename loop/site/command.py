@@ -19,7 +19,7 @@ from loop.base.screen import Screen, seconds_text
 from loop.learning import prediction
 from loop.model.base import Printed
 from loop.report import format as say
-from loop.site.pages import Contents, Known, pages, stem
+from loop.site.pages import CataloguePattern, Contents, pages, stem
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
 from loop.store.sessions import REPORT
@@ -29,7 +29,7 @@ MARKER = "catalogue.json"
 KIND = "loop catalogue"
 
 
-def check_place(out: Path) -> Path:
+def check_out_folder(out: Path) -> Path:
     """The absolute path of `out`. Raises UsageError for a folder with anything but a catalogue in it."""
     place, here = Path(os.path.realpath(out)), Path(os.path.realpath(os.curdir))
     hint = "choose another folder with --out; a new one is made"
@@ -40,43 +40,44 @@ def check_place(out: Path) -> Path:
     if not place.is_dir() or not any(place.iterdir()):
         return place
     try:
-        fields = json.loads((place / MARKER).read_bytes())
+        marker = json.loads((place / MARKER).read_bytes())
     except (OSError, ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or fields.get("kind") != KIND or not isinstance(fields.get("top"), list):
+        marker = None
+    if not isinstance(marker, dict) or marker.get("kind") != KIND or not isinstance(marker.get("top"), list):
         raise UsageError(f"{place}: there are files, and it is not a catalogue made by loop", hint=hint)
-    others = sorted(path.name for path in place.iterdir() if path.name not in {MARKER, *map(str, fields["top"])})
+    own_names = {MARKER, *map(str, marker["top"])}
+    others = sorted(path.name for path in place.iterdir() if path.name not in own_names)
     if others:
-        what = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        lost = f"{place}: {what} is not of the catalogue, and would be lost"
-        raise UsageError(lost, hint=f"move it away, or {hint}")
+        names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        message = f"{place}: {names} is not of the catalogue, and would be lost"
+        raise UsageError(message, hint=f"move it away, or {hint}")
     return place
 
 
-def write_site(place: Path, pages: Iterable[tuple[str, str]], facts: Mapping[str, Any]) -> int:
+def write_site(place: Path, pages: Iterable[tuple[str, str]], counts: Mapping[str, Any]) -> int:
     """Write a site into `place`, replacing an older one. Returns the number of files.
 
-    `pages`: (path, text) pairs. `facts`: written into the marker file. An interruption leaves the old
+    `pages`: (path, text) pairs. `counts`: written into the marker file. An interruption leaves the old
     site unchanged and no temporary files. Raises LoopError if the disk cannot be written.
     """
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
-    written = []
+    paths = []
     try:
         scratch.mkdir(parents=True)
         for path, text in pages:
             raise_if_signalled()
             (scratch / path).parent.mkdir(parents=True, exist_ok=True)
             (scratch / path).write_text(text, encoding="utf-8")
-            written.append(path)
-        top = sorted({path.partition("/")[0] for path in written})
-        fields = {"schema_version": 1, "kind": KIND, "top": top, **facts}
-        (scratch / MARKER).write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+            paths.append(path)
+        top_names = sorted({path.partition("/")[0] for path in paths})
+        marker = {"schema_version": 1, "kind": KIND, "top": top_names, **counts}
+        (scratch / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
         _swap(scratch, place)
     except OSError as error:
         raise file_error(place, "written", error) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return len(written) + 1
+    return len(paths) + 1
 
 
 def _swap(scratch: Path, place: Path) -> None:
@@ -112,16 +113,16 @@ class BuiltSite(Printed):
         """Print the path of the first page, and counts."""
         screen.data(self.index)
         names = ("patterns", "sessions", "variants", "plans", "damaged")
-        parts = ", ".join(f"{getattr(self, name)} {name}" for name in names)
-        screen.say(f"{parts}: {self.files} files in {seconds_text(self.seconds)}")
+        counts = ", ".join(f"{getattr(self, name)} {name}" for name in names)
+        screen.say(f"{counts}: {self.files} files in {seconds_text(self.seconds)}")
         screen.say(f"look at it: open {self.index}")
 
 
 def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
-    begun, place = time.monotonic(), check_place(out)
+    begun, place = time.monotonic(), check_out_folder(out)
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
-    facts = {
+    counts = {
         "target": contents.target.name,
         "patterns": len(contents.patterns),
         "sessions": len(contents.rows),
@@ -131,25 +132,32 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     }
     screen.status(f"writing {place}")
     with signals_as_flags():
-        files = write_site(place, pages(shipped("templates") / "site", contents), facts)
-    where = {"out": str(place), "index": str(place / "index.html")}
-    return BuiltSite.model_validate({**facts, **where, "files": files, "seconds": time.monotonic() - begun})
+        files = write_site(place, pages(shipped("templates") / "site", contents), counts)
+    paths = {"out": str(place), "index": str(place / "index.html")}
+    return BuiltSite.model_validate({**counts, **paths, "files": files, "seconds": time.monotonic() - begun})
 
 
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     """The contents of a project's catalogue. Reports behind links out of a session's folder are ignored."""
     root = setting.project.sessions
     rows, damaged = index.read_index(root)
-    known = prediction.gather_statistics(setting.project, setting.patterns)
-    top = Path(os.path.realpath(root))
-    places = {row.id: top / row.id / REPORT for row in rows if stem(row.id) == row.id}
+    statistics = prediction.gather_statistics(setting.project, setting.patterns)
+    patterns = {}
+    for name, read in setting.patterns.items():
+        patterns[name] = CataloguePattern(read.value, statistics.get(name))
+    real_root = Path(os.path.realpath(root))
+    reports = {}
+    for row in rows:
+        report = real_root / row.id / REPORT
+        if stem(row.id) == row.id and report.is_file() and Path(os.path.realpath(report)) == report:
+            reports[row.id] = report
     return Contents(
         target=setting.target,
-        patterns={name: Known(read.value, known.get(name)) for name, read in setting.patterns.items()},
+        patterns=patterns,
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(damaged),
-        reports={name: p for name, p in places.items() if p.is_file() and Path(os.path.realpath(p)) == p},
+        reports=reports,
         version=__version__,
         date=say.day(now),
     )

@@ -25,14 +25,14 @@ from loop.report.markdown import plain_text
 from loop.report.templates import jinja
 from loop.store.index import SessionListing
 
-SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 TAKEN = ("index",)
 """File names that pages of single items must not use."""
 
 
 def stem(name: str) -> str:
     """File name of the page of `name`, without suffix; a hash if `name` is unsafe as a file name."""
-    if SAFE.fullmatch(name) and name.lower() not in TAKEN:
+    if SAFE_NAME.fullmatch(name) and name.lower() not in TAKEN:
         return name
     return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 
@@ -48,39 +48,40 @@ LONGEST = 20_000
 
 def clean_text(text: str, longest: int = LONGEST) -> str:
     """`text` without escapes and control characters, cut to `longest`; line ends and tabs stay."""
-    text = text[: 2 * longest]
+    text = text[: 2 * longest]  # Escapes are removed below; cleaning all of a huge text takes long.
     if not text.isprintable():
         text = "\n".join(line if line.isprintable() else plain_text(line) for line in text.split("\n"))
     return text if len(text) <= longest else f"{text[:longest]} ... (cut)"
 
 
 @dataclass(frozen=True)
-class Known:
-    """A pattern and its statistics over sessions."""
+class CataloguePattern:
+    """A pattern and its statistics over sessions, as templates show them."""
 
     pattern: Pattern
-    known: PatternStatistics | None = None
+    record: PatternStatistics | None = None
+    """None: no statistics were gathered."""
 
     @property
     def standing(self) -> str:
         """Proposed, applied, validated, doubtful or retired."""
-        return self.known.status if self.known else "proposed"
+        return self.record.status if self.record else "proposed"
 
     @property
     def statistics(self) -> Sequence[str]:
         """The statistics as lines of text."""
-        return statistics_lines(self.known) if self.known else ()
+        return statistics_lines(self.record) if self.record else ()
 
     @property
-    def share(self) -> str:
+    def success_rate(self) -> str:
         """Interval of its rate of success, `80-95 %`; a dash if it never ran."""
-        success = self.known.success if self.known else None
+        success = self.record.success if self.record else None
         return f"{100 * success[0]:.0f}-{100 * success[2]:.0f} %" if success else "-"
 
     @property
     def runs(self) -> int:
         """Number of runs behind the statistics."""
-        return self.known.applied if self.known else 0
+        return self.record.applied if self.record else 0
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,10 @@ class Contents:
     """Everything that the site shows."""
 
     target: Target
-    patterns: Mapping[str, Known]
+    patterns: Mapping[str, CataloguePattern]
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
+    """All sessions that can be read, oldest first."""
     damaged: tuple[SessionListing, ...] = ()
     reports: Mapping[str, Path] = field(default_factory=dict)
     """Session id to the path of its report in Markdown."""
@@ -112,14 +114,14 @@ def status_of(row: SessionRow) -> str:
     return "recorded" if row.recorded else row.status or "open"
 
 
-LARGEST = 2**20
+LONGEST_REPORT = 2**20
 """Most characters of a report that are read."""
 _FIGURE = re.compile(r"^!\[(.*)\]\((figures/[A-Za-z][\w-]{0,60}\.svg)\)$", re.MULTILINE)
 _LINK = re.compile(r'<a href="(?!#)[^"]*">(.*?)</a>', re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Stored(Figure):
+class StoredFigure(Figure):
     """A stored figure, shown by an <img>, so that nothing in the file can run or load anything."""
 
     data: bytes = b""
@@ -139,17 +141,20 @@ def report_page(templates: Path, report: Path, status: str) -> str:
 
     `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the session.
     """
-    text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LARGEST)
-    named = {path: alt for alt, path in reversed(_FIGURE.findall(text))}
+    text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LONGEST_REPORT)
+    # The first description of a figure counts, so it comes last into the dict.
+    description_by_path = {path: description for description, path in reversed(_FIGURE.findall(text))}
     figures: list[Figure] = []  # A missing figure becomes its description.
-    for path, alt in named.items():
+    for path, description in description_by_path.items():
         file = report.parent / path
-        figures.append(Stored(file.stem, alt, inline(alt), 1, 1, "", file.read_bytes() if file.is_file() else b""))
+        data = file.read_bytes() if file.is_file() else b""
+        figures.append(StoredFigure(file.stem, description, inline(description), 1, 1, "", data))
     html = page(templates, text, figures, status)
     session = report.parent.name
-    back = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
-    html = html.replace("; base-uri", "; img-src data:; base-uri", 1)
-    return _LINK.sub(r"\1", html).replace("<header>", f"<header>\n{back}", 1)
+    back_link = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
+    html = html.replace("; base-uri", "; img-src data:; base-uri", 1)  # Its policy has to allow the figures.
+    html = _LINK.sub(r"\1", html)  # Links out of the report may lead anywhere: only their text stays.
+    return html.replace("<header>", f"<header>\n{back_link}", 1)
 
 
 NEWEST = 12
@@ -158,13 +163,13 @@ MOST_USED = 100
 """Most sessions on the page of a pattern, plan or kernel, newest first."""
 
 
-Judged = tuple[SessionRow, str, float | None]
+JudgedSession = tuple[SessionRow, str, float | None]
 """(session; `wrong`, `right` or `not judged`; speed ratio, None without one)."""
 
 
-def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judged]:
-    """The sessions that judged a variant, oldest first. A wrong variant has no ratio."""
-    judged = list[Judged]()
+def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[JudgedSession]:
+    """The sessions that judged a variant, in the order of `rows`. A wrong variant has no ratio."""
+    judged: list[JudgedSession] = []
     for row in rows:
         verdict, ratio = row.verdict_on(variant), row.ratios.get(variant) or None
         if verdict != "not judged" or ratio:
@@ -172,7 +177,7 @@ def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[Judge
     return judged
 
 
-def place_of_run(row: SessionRow) -> str:
+def processor_of(row: SessionRow) -> str:
     """The GPU or processor on which a session ran."""
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
@@ -185,66 +190,64 @@ def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     for name, report in contents.reports.items():
         status = status_of(contents.by_id[name])
         yield f"sessions/{stem(name)}.report.html", report_page(templates.parent, report, status)
-    for path, template, values in _pages(contents):
-        folder, _, name = path.rpartition("/")
-        where = {"top": "../" if folder else "", "section": folder, "here": name == "index.html"}
-        yield path, env.get_template(f"{template}.html.j2").render(site=contents, **where, **values)
+    for path, template, values in _template_values(contents):
+        folder, _, file = path.rpartition("/")
+        place = {"top": "../" if folder else "", "section": folder, "here": file == "index.html"}
+        yield path, env.get_template(f"{template}.html.j2").render(site=contents, **place, **values)
 
 
-def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield path, template name and template values of each page."""
     target, newest = contents.target, tuple(reversed(contents.rows))
-    history = {name: sessions_that_judged(name, contents.rows) for name in target.variants}
-    latest = {name: judged[-1] for name, judged in history.items() if judged}
+    judged = {name: sessions_that_judged(name, newest) for name in target.variants}
+    latest = {name: sessions[0] for name, sessions in judged.items() if sessions}
     yield "index.html", "home", {"newest": newest[:NEWEST]}
     yield "patterns/index.html", "patterns", {}
     yield "sessions/index.html", "sessions", {"newest": newest}
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
-    for name, known in contents.patterns.items():  # With patterns that lead to it, plans and sessions.
-        answers = ((other, answer) for other, asks in contents.patterns.items() for answer in asks.pattern.next)
-        asked_by = [(other, answer.when) for other, answer in answers if answer.pattern == name]
+    for name, known in contents.patterns.items():
+        asked_by = []  # Patterns that lead to this one, each with the outcome on which they do.
+        for other, asking in contents.patterns.items():
+            asked_by += [(other, answer.when) for answer in asking.pattern.next if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
-        yield (
-            page_path("patterns", name),
-            "pattern",
-            {"known": known, "asked_by": asked_by, "plans": plans, **_cut(rows)},
-        )
+        values = {"known": known, "asked_by": asked_by, "plans": plans, **_shown_rows(rows)}
+        yield page_path("patterns", name), "pattern", values
     for name, plan in contents.plans.items():
-        yield page_path("plans", name), "plan", {"plan": plan, **_cut(contents.of_plan(name))}
+        yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
     for name, variant in target.variants.items():
         recipe: tuple[str, ...] = ()  # For the manifest's first GPU, or for this CPU.
         if isinstance(variant, CAbiVariant):
             build = target.compiled_variant(name, next(iter(target.devices), "sm_89")).build
             recipe = build.compiler, *build.flags
         tuning = [tuning for tuning in target.tuning.values() if tuning.variant == name]
-        judged = _cut(tuple(reversed(history[name])))
+        shown = _shown_rows(judged[name])
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
-        yield page_path("kernels", name), "kernel", {**values, "points": judged["rows"], "more": judged["more"]}
+        yield page_path("kernels", name), "kernel", {**values, "points": shown["rows"], "more": shown["more"]}
     ids = [None, *(row.id for row in contents.rows), None]
     for number, row in enumerate(contents.rows):
         report, figure = contents.reports.get(row.id), ""
         if report and (file := report.parent / "figures/ratios.svg").is_file():
             title = "Ratio by workload, as the report has it"
-            figure = Stored("ratios", title, "", 1, 1, "", file.read_bytes()).inline
-        around = {"older": ids[number], "newer": ids[number + 2]}
-        yield page_path("sessions", row.id), "session", {"row": row, **around, "figure": Markup(figure)}
+            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).inline
+        neighbours = {"older": ids[number], "newer": ids[number + 2]}
+        yield page_path("sessions", row.id), "session", {"row": row, **neighbours, "figure": Markup(figure)}
 
 
-def _cut(rows: Sequence[Any]) -> dict[str, Any]:
-    """The rows that a page lists, and how many more there are."""
+def _shown_rows(rows: Sequence[Any]) -> dict[str, Any]:
+    """`rows`: those that a page lists, and `more`: the number of others. The input begins with the newest."""
     return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
 
 
 def environment(templates: Path) -> Environment:
     """A Jinja2 environment for HTML: cleans and escapes all values except markup of templates."""
-    env = jinja(
-        templates,
-        finalize=lambda value: (
-            clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-        ),
-    )
+
+    def clean_value(value: Any) -> Any:
+        """A value as the page shows it: text of any origin is cleaned, markup stays."""
+        return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    env = jinja(templates, finalize=clean_value)
     env.filters |= {
         "usd": say.usd,
         "billed": say.billed_usd,
@@ -257,5 +260,5 @@ def environment(templates: Path) -> Environment:
         "kind": colour_class,
         "yaml": lambda value: to_json(value).strip(),
     }
-    env.globals |= {"page": page_path, "place": place_of_run}
+    env.globals |= {"page": page_path, "place": processor_of}
     return env

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
 from loop.cli import app
-from loop.driving.install import BEGIN, SKILLS
+from loop.driving.install import BEGIN, SKILL_PATHS
 
-FIRST, SECOND = map(str, SKILLS)
+FIRST, SECOND = map(str, SKILL_PATHS)
 
 
 @pytest.fixture

@@ -30,11 +30,11 @@ def begin(project: Path) -> JobFolder:
     job = tools.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
     end = time.monotonic() + 300
     while (
-        not tools.status(job).session
+        not tools.read_state(job).session
         or not (job.path / PID).is_file()
         or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True))
     ):
-        assert time.monotonic() < end, tools.status(job)
+        assert time.monotonic() < end, tools.read_state(job)
         time.sleep(0.05)
     return job
 
@@ -48,7 +48,7 @@ def pid(job: JobFolder) -> int:
 def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
     """It has a record, can be resumed, and nothing of it stays behind."""
     job = begin(project)
-    assert "running" == tools.status(job).state
+    assert "running" == tools.read_state(job).state
     children = psutil.Process(pid(job)).children(recursive=True)
 
     async def story(agent: Agent) -> None:
@@ -72,8 +72,8 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
 
     drive(starts, project)
     job = tools.find_job("last")
-    assert job.state in tools.AT_WORK
-    assert "running" == tools.status(job).state
+    assert job.state in tools.UNENDED
+    assert "running" == tools.read_state(job).state
     job.cancel()
     assert "ended" == tools.wait(job, 30).state
 
@@ -87,7 +87,7 @@ def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(proj
     for one in killed:
         one.kill()
     psutil.wait_procs(killed, timeout=10)
-    status = tools.status(job)
+    status = tools.read_state(job)
     assert ("lost", None) == (status.state, status.exit_code)
     assert f"run_session with resume={status.session}" == status.next
 
@@ -105,7 +105,7 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
     """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
     job = tools.begin(["status"], "status")
-    assert ("running", None) == (tools.status(job).state, tools.status(job).exit_code)
+    assert ("running", None) == (tools.read_state(job).state, tools.read_state(job).exit_code)
     slow_start.touch()
     assert "lost" == tools.wait(job, 50).state  # What stands for the runner ended without a word.
 
@@ -134,6 +134,6 @@ def test_the_server_ends_quietly_with_its_client(project: Path) -> None:
         server.stdin.close()
         assert 0 == server.wait(30)
         assert "" == server.stderr.read()
-    assert job.state in tools.AT_WORK
+    assert job.state in tools.UNENDED
     job.cancel()
     tools.wait(job, 30)

@@ -10,9 +10,9 @@ import typer.main
 import yaml
 
 from loop.cli import ALL, app
-from loop.driving.install import agents_section, skill
+from loop.driving.install import agents_section, skill_text
 
-TEXT = skill()
+TEXT = skill_text()
 ALLOWED = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
 
 

@@ -53,9 +53,9 @@ def test_arguments_become_the_words_of_the_command_line() -> None:
     """Options by their flags, never as words of their own, so that no value is taken for an option."""
     (command,) = [one for one in ALL if one.words == "kernels verify"]
     tool = Tool(command)
-    values = tool.read({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
+    values = tool.check_arguments({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
     words = ["kernels", "verify", "--workloads=-x", "--emulate", "--json", "--", "--help", "b"]
-    assert words == tool.words({key: value for key, value in values.items() if key != "wait_s"})
+    assert words == tool.command_line({key: value for key, value in values.items() if key != "wait_s"})
 
 
 def test_a_tool_answers_what_the_command_prints(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, S
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Plan, Step
 from loop.model.target import Target
-from loop.site.pages import Contents, Known, pages
+from loop.site.pages import CataloguePattern, Contents, pages
 from tests.makers import NOON, make_pattern
 
 TEMPLATES = shipped("templates") / "site"
@@ -77,7 +77,7 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
     """The catalogue of one pattern, one plan and these sessions."""
     base: dict[str, Any] = {
         "target": make_target(),
-        "patterns": {"build": Known(make_pattern("build"))},
+        "patterns": {"build": CataloguePattern(make_pattern("build"))},
         "plans": {"quick": make_plan()},
         "rows": rows,
         "version": "0.1.0",
@@ -147,7 +147,7 @@ def make_hostile() -> Contents:
         make_row("../../etc/passwd"),
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
-        patterns={"build": Known(pattern, known)},
+        patterns={"build": CataloguePattern(pattern, known)},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,

@@ -15,7 +15,7 @@ SECOND = [("index.html", "two")]
 
 def write(place: Path, pages: list[tuple[str, str]]) -> int:
     """A site of these pages."""
-    return command.write_site(command.check_place(place), pages, {"target": "t"})
+    return command.write_site(command.check_out_folder(place), pages, {"target": "t"})
 
 
 def tree(top: Path) -> dict[str, str]:
