@@ -1,5 +1,5 @@
-"""Memory shared by the judge and one worker: inputs that the judge writes, and a slot for each
-output. The judge reads results directly, so a variant cannot change them on the way."""
+"""Memory shared by the judge and one worker: inputs that the judge writes, and a place for the
+output of each call. The judge reads results directly, so a variant cannot change them on the way."""
 
 import ctypes
 import fcntl
@@ -30,74 +30,80 @@ LEAVE, READY, RUN, SETTLE, GIVE = range(5)
 
 
 class Bell:
-    """Two pipes by which judge and worker wake each other, if they share a core."""
+    """Two pipes by which judge and worker wake each other, if they share a core and cannot poll."""
 
     def __init__(self) -> None:
-        self._orders, self._ring = os.pipe()
-        self._done, self._rung = os.pipe()
+        self._order_reader, self._order_writer = os.pipe()
+        self._reply_reader, self._reply_writer = os.pipe()
         self._poll = select.poll()
-        self._poll.register(self._done, select.POLLIN)
+        self._poll.register(self._reply_reader, select.POLLIN)
 
     @property
     def worker_ends(self) -> tuple[int, int]:
-        """The worker's ends: it reads the first and writes the second."""
-        return self._orders, self._rung
+        """Descriptors for the worker: it waits on the first and wakes the judge by the second."""
+        return self._order_reader, self._reply_writer
 
     def wake_worker(self) -> None:
-        """Wake the worker."""
-        os.write(self._ring, b"x")
+        """Write one byte, for which the worker waits."""
+        os.write(self._order_writer, b"x")
 
     def wait_for_worker(self, limit_s: float) -> bool:
-        """Wait up to `limit_s` seconds for the worker; return whether it rang."""
+        """Wait up to `limit_s` seconds for the worker's byte; return whether it came."""
         if not self._poll.poll(limit_s * 1e3):
             return False
-        os.read(self._done, 1)
+        os.read(self._reply_reader, 1)
         return True
 
     def close(self) -> None:
         """Close the pipes."""
-        for handle in (self._orders, self._ring, self._done, self._rung):
-            os.close(handle)
+        for pipe_end in (self._order_reader, self._order_writer, self._reply_reader, self._reply_writer):
+            os.close(pipe_end)
 
 
-def obey(memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, inputs: int, number: int) -> None:
-    """Carry out orders in the worker until LEAVE. An exception of a call passes through; its order
-    stays undone.
+def obey(
+    memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, input_count: int, order_number: int
+) -> None:
+    """Carry out the judge's orders in the worker, until the order LEAVE. An exception of a call
+    passes through; its order is not reported as done.
 
-    `memory`: shared memory. `bell`: pipes to wait on and to ring; None: both sides poll, each on
-    its own core. `inputs`: number of input tensors. `number`: number of the previous order.
+    The judge writes kind and arguments of an order to control words in `memory`, and last a new
+    number to the word ORDER. `stage`: the prepared call. `order_number`: that of the last order
+    carried out before. `bell`: pipes to wait on and to wake the judge by; None: both sides poll,
+    each on its own core.
     """
-    words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
-    was_on = gc.isenabled()
-    gc.disable()
+    control_words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
+    gc_was_enabled = gc.isenabled()
+    gc.disable()  # No garbage collection within a timed call.
     try:
         while True:
             if bell is not None:
                 os.read(bell[0], 1)
-            last = number
-            while (number := words[ORDER]) == last:
+            last_number = order_number
+            while (order_number := control_words[ORDER]) == last_number:
                 pass
-            op = words[OP]
-            if op == RUN:
-                words[WORKER_NS] = stage.run(words[COUNT])
-            elif op == READY:
-                rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
-                flat = words[OFFSETS : OFFSETS + words[COUNT] * inputs].tolist()
-                windows = [flat[call * inputs :][:inputs] for call in range(words[COUNT])]
+            kind = control_words[OP]
+            if kind == RUN:
+                control_words[WORKER_NS] = stage.run(control_words[COUNT])
+            elif kind == READY:
+                rotations = control_words[ROTATIONS : ROTATIONS + input_count].tolist()
+                windows = []
+                for call_number in range(control_words[COUNT]):
+                    begin = OFFSETS + call_number * input_count
+                    windows.append(control_words[begin : begin + input_count].tolist())
                 stage.prepare_calls(windows, rotations)
-                words[CAPTURED] = int(stage.is_captured)
-            elif op == SETTLE:
+                control_words[CAPTURED] = int(stage.is_captured)
+            elif kind == SETTLE:
                 stage.finish_results()
-            elif op == GIVE:
+            elif kind == GIVE:
                 stage.copy_results()
-            words[DONE] = number
+            control_words[DONE] = order_number
             if bell is not None:
                 os.write(bell[1], b"x")
-            if op == LEAVE:
+            if kind == LEAVE:
                 return
     finally:
-        words.release()
-        if was_on:
+        control_words.release()
+        if gc_was_enabled:
             gc.enable()
 
 
@@ -106,40 +112,42 @@ GAP_BYTES = 4096
 """Minimum gap between tensors, so that a small out-of-bounds write damages no other tensor."""
 MOST_CALLS = 256
 """Maximum number of calls in a sample."""
-SLOTS_BYTES = 4 << 20
+MAX_OUTPUTS_BYTES = 4 << 20
 """Maximum memory for all outputs of a sample. A single output may exceed it."""
-HUGE_BYTES = 128 << 20
-"""From this size on, request huge pages."""
+HUGE_PAGES_FROM_BYTES = 128 << 20
 
 
-def new_file() -> int:
+def create_shared_file() -> int:
     """Descriptor of an anonymous file that can grow but not shrink. If a worker could shrink the
     file, the judge would crash (SIGBUS) when it reads past the end."""
     if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        return handle
+        file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+        return file_descriptor
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
 
 class InputValues:
-    """The judge's values of one input, with room for windows; all sides share them."""
+    """The judge's values of one input; all sides get the same. They are longer than the tensor, and
+    a call sees a window of them, so no two calls of a sample need the same values."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self._twice: ctypes.Array[ctypes.c_char] | None = None
+        self._doubled: ctypes.Array[ctypes.c_char] | None = None
+        """The values twice in a row, so that one copy writes them in any rotation."""
 
-    def write_rotated(self, address: int, count: int) -> None:
-        """Copy the values to an address, rotated by `count` bytes."""
-        if self.data and self._twice is None:
-            self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
-        if self._twice is not None:
-            ctypes.memmove(address, ctypes.addressof(self._twice) + count, len(self.data))
+    def write_rotated(self, address: int, rotation_bytes: int) -> None:
+        """Copy the values to an address, beginning with byte `rotation_bytes`."""
+        if not self.data:
+            return
+        if self._doubled is None:
+            self._doubled = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
+        ctypes.memmove(address, ctypes.addressof(self._doubled) + rotation_bytes, len(self.data))
 
 
 class Pool:
-    """The values of one input in shared memory."""
+    """The values of one input in shared memory, from which calls take their windows."""
 
     def __init__(self, tensor: TensorFile, values: InputValues, offset: int) -> None:
         """`offset`: first byte in shared memory."""
@@ -147,17 +155,17 @@ class Pool:
         self.rotation_bytes = 0
         """Bytes by which the values are rotated now."""
 
-    def write_rotated(self, base: int, count: int) -> None:
-        """Write the values rotated by `count` bytes."""
-        self.values.write_rotated(base + self.offset, count)
-        self.rotation_bytes = count
+    def write_rotated(self, base_address: int, rotation_bytes: int) -> None:
+        """Write the values rotated by so many bytes. `base_address`: that of the shared memory."""
+        self.values.write_rotated(base_address + self.offset, rotation_bytes)
+        self.rotation_bytes = rotation_bytes
 
 
 class Arena:
     """The shared memory of one worker. Call `close` after the worker has ended."""
 
     def __init__(self) -> None:
-        self.handle = new_file()
+        self.handle = create_shared_file()
         """File descriptor that the worker inherits."""
         self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
@@ -166,44 +174,47 @@ class Arena:
         self.output_bytes = 0
         self.updated_inputs: frozenset[int] = frozenset()
         """Positions of the inputs that a call changes in place."""
-        self._spoilt: list[tuple[int, bytes]] = []
-        """(byte, original bytes) of input elements changed by `spoil`."""
+        self._changed_elements: list[tuple[int, bytes]] = []
+        """(byte, original bytes) of input elements changed by `change_element`."""
         os.ftruncate(self.handle, self.size)
         self._map()
 
     def _map(self) -> None:
-        """Map the file, again after each growth. The anchor gives the address and blocks a
-        close."""
+        """Map the file into this process, anew after each growth."""
         self.memory = mmap.mmap(self.handle, self.size)
-        if self.size > HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        if self.size > HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
-        self._anchor = ctypes.c_char.from_buffer(self.memory)
-        self.base_address = ctypes.addressof(self._anchor)
+        # The only way to the mapping's address. While it exists, the mapping cannot be closed.
+        self._first_byte = ctypes.c_char.from_buffer(self.memory)
+        self.base_address = ctypes.addressof(self._first_byte)
 
     def _unmap(self) -> None:
+        """Remove the mapping, after the views that would block that."""
         self.control_words.release()
-        del self._anchor
+        del self._first_byte
         self.memory.close()
 
-    def lay_out(self, call: Call, values: Sequence[InputValues], most: int = MOST_CALLS) -> None:
-        """Reserve memory for a call's inputs, with these values, and for up to `most` outputs."""
+    def lay_out(self, call: Call, values: Sequence[InputValues], most_calls: int = MOST_CALLS) -> None:
+        """Reserve memory for a call's inputs, with these values, and for the outputs of at most
+        `most_calls` calls. Fewer fit if the control words or MAX_OUTPUTS_BYTES do not suffice."""
         self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
-        by_words, by_bytes = MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.output_bytes, 1)
-        count = max(1, min(most, MOST_CALLS, by_words, by_bytes))
-        begins, end = [], CONTROL_BYTES
-        for size in [*(len(data.data) for data in values), *[self.output_bytes] * count]:
-            begins.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
-            end = begins[-1] + size
+        most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
+        most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)
+        calls = max(1, min(most_calls, MOST_CALLS, most_by_words, most_by_bytes))
+        offsets, end = [], CONTROL_BYTES
+        for size in [*(len(data.data) for data in values), *[self.output_bytes] * calls]:
+            offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
+            end = offsets[-1] + size
         self._resize(end + GAP_BYTES)
-        self.pools = [Pool(*pool) for pool in zip(call.inputs, values, begins, strict=False)]
-        self.output_offsets = begins[len(values) :]
+        self.pools = [Pool(*pool) for pool in zip(call.inputs, values, offsets, strict=False)]
+        self.output_offsets = offsets[len(values) :]
         for pool in self.pools:
             pool.write_rotated(self.base_address, 0)
 
     def _resize(self, size: int) -> None:
-        """Change the size of the mapping; the file itself only grows."""
-        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:  # Discard the old contents.
+        """Discard the contents and change the size of the mapping; the file itself only grows."""
+        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()
         self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -212,52 +223,56 @@ class Arena:
         self._map()
 
     def free_tensors(self) -> None:
-        """Free the memory of the tensors."""
+        """Free the memory of the tensors; the control words stay."""
         self.pools, self.output_offsets = [], []
         self._resize(CONTROL_BYTES)
 
-    def poison_outputs(self, count: int) -> None:
-        """Fill the first `count` outputs with NaN, so that unwritten elements show."""
-        for slot in self.output_offsets[:count]:
-            ctypes.memset(self.base_address + slot, POISON, self.output_bytes)
+    def poison_outputs(self, calls: int) -> None:
+        """Fill the outputs of the first `calls` calls with NaN, so that unwritten elements show."""
+        for offset in self.output_offsets[:calls]:
+            ctypes.memset(self.base_address + offset, POISON, self.output_bytes)
 
-    def change_element(self, number: int, element: int, mask: int) -> None:
-        """Change one input element until `mend`: flip the bits of `mask`, or make it NaN if 0."""
-        pool = self.pools[number]
-        item = pool.tensor.itemsize
-        at = pool.offset + element * item
-        true = self.memory[at : at + item]
-        self._spoilt.append((at, true))
-        flipped = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little")
-        self.memory[at : at + item] = flipped if mask else bytes([POISON]) * item
+    def change_element(self, input_number: int, element: int, flipped_bits: int) -> None:
+        """Change one element of an input until `restore_elements`, so that a result computed ahead
+        of the order is wrong. `flipped_bits`: mask of bits to flip; 0: make the element NaN."""
+        pool = self.pools[input_number]
+        itemsize = pool.tensor.itemsize
+        begin = pool.offset + element * itemsize
+        original = self.memory[begin : begin + itemsize]
+        self._changed_elements.append((begin, original))
+        changed = bytes([POISON]) * itemsize
+        if flipped_bits:
+            changed = (int.from_bytes(original, "little") ^ flipped_bits).to_bytes(itemsize, "little")
+        self.memory[begin : begin + itemsize] = changed
 
     def restore_elements(self) -> None:
-        """Restore all elements changed by `spoil`."""
-        while self._spoilt:
-            at, true = self._spoilt.pop()
-            self.memory[at : at + len(true)] = true
+        """Restore all elements changed by `change_element`, the latest first."""
+        while self._changed_elements:
+            begin, original = self._changed_elements.pop()
+            self.memory[begin : begin + len(original)] = original
 
-    def read_output_bytes(self, number: int, places: Sequence[int]) -> bytes:
-        """Read single bytes of the output of call `number`."""
-        begin = self.output_offsets[number]
-        return bytes(self.memory[begin + place] for place in places)
+    def read_output_bytes(self, call_number: int, positions: Sequence[int]) -> bytes:
+        """Read single bytes of a call's output. `positions`: counted from its first byte."""
+        begin = self.output_offsets[call_number]
+        return bytes(self.memory[begin + position] for position in positions)
 
-    def read_output(self, number: int) -> bytes:
-        """Read the output of call `number`."""
-        return self.memory[self.output_offsets[number] : self.output_offsets[number] + self.output_bytes]
+    def read_output(self, call_number: int) -> bytes:
+        """Read all bytes of a call's output."""
+        begin = self.output_offsets[call_number]
+        return self.memory[begin : begin + self.output_bytes]
 
-    def has_unwritten_output(self, count: int) -> bool:
-        """Whether one of the first `count` outputs was never written: it is all poison."""
-        whole = bytes([POISON]) * self.output_bytes
-        return bool(whole) and any(self.read_output(number) == whole for number in range(count))
+    def has_unwritten_output(self, calls: int) -> bool:
+        """Whether the output of one of the first `calls` calls still is all poison."""
+        poison = bytes([POISON]) * self.output_bytes
+        return bool(poison) and any(self.read_output(number) == poison for number in range(calls))
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs that differ from the judge's values, except those a call may update."""
         names = []
-        for n, pool in enumerate(self.pools):
-            data, turned = pool.values.data, pool.rotation_bytes  # Rotated, so that each call sees other values.
-            now = self.memory[pool.offset : pool.offset + len(data)]
-            if n not in self.updated_inputs and now != data[turned:] + data[:turned]:
+        for number, pool in enumerate(self.pools):
+            data, rotation = pool.values.data, pool.rotation_bytes
+            current = self.memory[pool.offset : pool.offset + len(data)]
+            if number not in self.updated_inputs and current != data[rotation:] + data[:rotation]:
                 names.append(pool.tensor.name)
         return names
 

@@ -40,22 +40,25 @@ def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> 
     - `strided`: padded rows; the dimensions between first and last lie in reverse order, as in [B,
       S, H, D] storage of a [B, H, S, D] tensor.
     - `transposed`: the last two dimensions are exchanged.
-    - `broadcast`: the axis `same` has stride 0 (-1: no axis).
+    - `broadcast`: stride 0 along `constant_axis`, where all values are equal (-1: no such axis).
     """
     if layout == "broadcast" and constant_axis >= 0:
-        dense = strides_of((*shape[:constant_axis], 1, *shape[constant_axis + 1 :]), "contiguous")
+        shape_without = (*shape[:constant_axis], 1, *shape[constant_axis + 1 :])
+        dense = strides_of(shape_without, "contiguous")
         return (*dense[:constant_axis], 0, *dense[constant_axis + 1 :])
-    order = list(range(len(shape)))
-    if layout == "strided":
-        order = order[:1] + order[-2:0:-1] + order[-1:] if len(shape) > 1 else order
+    axes = list(range(len(shape)))  # From the outermost in memory to the innermost.
+    if layout == "strided" and len(shape) > 1:
+        axes = axes[:1] + axes[-2:0:-1] + axes[-1:]
     elif layout == "transposed":
-        order = [*order[:-2], *order[:-3:-1]]
-    strides, step = [0] * len(shape), 2 if layout == "strided" and len(shape) == 1 else 1
-    for place, axis in enumerate(reversed(order)):
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-        if layout == "strided" and place == 0:
-            step += ROW_PADDING
+        axes = [*axes[:-2], *axes[:-3:-1]]
+    strides = [0] * len(shape)
+    # A vector has no rows to pad: every second element is left out in place of that.
+    stride = 2 if layout == "strided" and len(shape) == 1 else 1
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride *= max(shape[axis], 1)
+        if layout == "strided" and axis == axes[-1]:
+            stride += ROW_PADDING
     return tuple(strides)
 
 
@@ -69,31 +72,32 @@ def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
 ) -> bytes:
-    """Spread a contiguous tensor's bytes out to `strides` (in elements), over the bytes of
-    `between`. Along an axis of stride 0 the values have to be equal."""
+    """Copy a contiguous tensor's bytes to their places by `strides` (in elements), and return the
+    whole memory. `background`: the bytes of that memory that lie between elements and around them.
+    Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
         return background
     import numpy  # Imported late: only checks of layouts need numpy.
 
-    spread = bytearray(background)
-    view = numpy.ndarray(shape, f"u{itemsize}", spread, strides=[stride * itemsize for stride in strides])
+    memory = bytearray(background)
+    byte_strides = [stride * itemsize for stride in strides]
+    view = numpy.ndarray(shape, f"u{itemsize}", memory, strides=byte_strides)
     view[...] = numpy.frombuffer(data, f"u{itemsize}").reshape(shape)
-    return bytes(spread)
+    return bytes(memory)
 
 
-def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
-    """Inverse of `scatter`: bytes of the contiguous tensor."""
+def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bytes:
+    """Inverse of `scatter`: bytes of the contiguous tensor whose elements lie in `memory`."""
     if 0 in shape:
         return b""
     import numpy
 
-    return numpy.ndarray(
-        shape, f"u{itemsize}", spread, strides=[stride * itemsize for stride in strides]
-    ).tobytes()
+    byte_strides = [stride * itemsize for stride in strides]
+    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=byte_strides).tobytes()
 
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
-    """Make the LoopTensor of a tensor in memory; strides in elements."""
+    """The C struct LoopTensor for a tensor at an address; strides in elements."""
     tensor = LoopTensor(address, DTYPES[dtype][0], len(shape))
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         tensor.sizes[axis], tensor.strides[axis] = size, stride
@@ -106,7 +110,7 @@ STEP_BYTES = {"cuda": 256, "cpu": 64}
 LATE_S = 20e-3
 """Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
 output, which is read first; the host's clock cannot tell it from an interruption."""
-APART = 256
+BLOCK_ALIGNMENT = 256
 """Alignment of outputs in a block, and minimum bytes between two of them."""
 
 
@@ -119,46 +123,52 @@ class Refused(Exception):
         self.cause, self.code, self.seed = cause, code, seed
 
 
-def refuse_late_work(seconds: float) -> None:
-    """Raise Refused if other streams worked too long after the call's own stream was done."""
-    if seconds > LATE_S:
-        late = f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done"
-        raise Refused(late, "left work")
+def refuse_late_work(late_s: float) -> None:
+    """Raise Refused if the GPU worked for more than LATE_S seconds (`late_s`) after the call's own
+    stream was done: the variant moved work to a stream that its timing does not see."""
+    if late_s > LATE_S:
+        message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
+        raise Refused(message, "left work")
 
 
 @dataclass_transform(frozen_default=True)
 class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
-    def __init__(self, *values: Any, **named: Any) -> None:
+    def __init__(self, *values: Any, **named_values: Any) -> None:
+        """Set the fields as a dataclass does. Raises TypeError for an unknown field, and
+        AttributeError for a field that has neither a value nor a default."""
         kind = type(self)
-        named = {**dict(zip(kind.__annotations__, values, strict=False)), **named}
-        fields = {name: named[name] if name in named else getattr(kind, name) for name in kind.__annotations__}
-        if named.keys() - fields.keys() or len(values) > len(fields):
-            raise TypeError(f"{kind.__name__} has no such fields: {named}")
-        self.__dict__.update(fields)
+        fields = kind.__annotations__
+        given = {**dict(zip(fields, values, strict=False)), **named_values}
+        if given.keys() - fields.keys() or len(values) > len(fields):
+            raise TypeError(f"{kind.__name__} has no such fields: {given}")
+        for name in fields:
+            self.__dict__[name] = given[name] if name in given else getattr(kind, name)
 
     def replace(self, **changes: Any) -> Self:
-        """Copy with changed fields."""
+        """A copy with these fields changed."""
         return type(self)(**{**vars(self), **changes})
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
 
 
 class TensorFile(Plain):
-    """A contiguous tensor in a file, C order. With `room`, the file has that many additional
-    elements. Each window of the tensor's size is valid input. Timed calls use different windows, so
-    no call sees earlier values."""
+    """A contiguous tensor in a file, C order. The file may have more elements than the tensor: then
+    each window of the tensor's size is a valid input. Timed calls use different windows, so no call
+    sees earlier values."""
 
     name: str
     path: str
     shape: tuple[int, ...]
     dtype: Dtype
     extra_elements: int = 0
+    """Elements of the file beyond the tensor's own."""
     offset: int = 0
     """First element of the window whose answer the judge knows."""
     constant_axis: int = -1
@@ -170,36 +180,38 @@ class TensorFile(Plain):
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor."""
+        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Number of bytes of one element."""
         return DTYPES[self.dtype][1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor."""
+        """Number of bytes of the tensor."""
         return self.elements * self.itemsize
 
     def read_window(self) -> bytes:
-        """Read the tensor's bytes from the file."""
+        """Read the bytes of the window at `offset`, whose answer the judge knows."""
         with open(self.path, "rb") as file:
             file.seek(self.offset * self.itemsize)
             return file.read(self.nbytes)
 
     @property
     def pool_nbytes(self) -> int:
-        """Bytes of the file: tensor and room."""
+        """Number of bytes of the whole file: the tensor and the extra elements."""
         return self.nbytes + self.extra_elements * self.itemsize
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """Array of LoopTensor for tensors at these addresses."""
-    placed = zip(addresses, tensors, strict=True)
-    described = [make_loop_tensor(at, each.shape, each.strides(layout), each.dtype) for at, each in placed]
-    return (LoopTensor * max(len(described), 1))(*described)
+    """C array of LoopTensor for tensors at these addresses; of one empty element for none, because
+    C has no empty array."""
+    structs = []
+    for tensor, address in zip(tensors, addresses, strict=True):
+        structs.append(make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype))
+    return (LoopTensor * max(len(structs), 1))(*structs)
 
 
 class Call(Plain):
@@ -242,29 +254,23 @@ class Call(Plain):
     @property
     def separate_outputs(self) -> tuple[TensorFile, ...]:
         """Outputs that are separate tensors, not inputs changed in place."""
-        return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
+        updates = self.updates or [-1] * len(self.outputs)
+        return tuple(part for part, number in zip(self.outputs, updates, strict=True) if number < 0)
 
-    def join_outputs(self, written: Iterable[bytes], updated: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block. `written`: bytes of the separate outputs. `updated`:
-        returns the bytes of an input changed in place, by position."""
-        rest = iter(written)
+    def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
+        """Join all outputs into one block, as `parts` places them. `separate`: bytes of each of
+        `separate_outputs`. `read_input`: bytes of an input changed in place, by its position."""
+        separate_bytes = iter(separate)
         if not self.parts:
-            return next(rest)
-        filled = bytearray(self.output.nbytes)
+            return next(separate_bytes)
+        block = bytearray(self.output.nbytes)
         for part, number in zip(self.parts, self.updates or [-1] * len(self.parts), strict=True):
-            filled[part.offset : part.offset + part.nbytes] = updated(number) if number >= 0 else next(rest)
-        return bytes(filled)
-
-    def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
-        """LoopTensor array of the inputs at these addresses."""
-        return c_tensors(self.inputs, addresses, layout)
-
-    def c_outputs(self, address: int) -> Any:
-        """LoopTensor array of the outputs in a block at this address."""
-        return c_tensors(self.separate_outputs, [address + part.offset for part in self.separate_outputs])
+            data = read_input(number) if number >= 0 else next(separate_bytes)
+            block[part.offset : part.offset + part.nbytes] = data
+        return bytes(block)
 
     def c_numbers(self) -> Any:
-        """Attributes as an array of double."""
+        """C array of double with the attributes; None becomes NaN."""
         numbers = [math.nan if number is None else number for number in self.numbers]
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
@@ -312,22 +318,23 @@ Terms = LibraryTerms | FunctionTerms | CommandTerms
 
 
 def window_step(dtype: Dtype, device: Device) -> int:
-    """Elements between the beginnings of two windows."""
+    """Number of elements between the beginnings of two neighbouring windows: whole STEP_BYTES."""
     return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
 def place_in_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Place several outputs in one block; return it and the outputs with byte offsets."""
+    """Place several outputs in one block of bytes in the file `path`. Returns the block, and the
+    outputs with their offsets in bytes. A gap after each output takes small stray writes."""
     parts, end = [], 0
     for output in outputs:
-        begin = end and (-(-end // APART) + 1) * APART
+        begin = (-(-end // BLOCK_ALIGNMENT) + 1) * BLOCK_ALIGNMENT if end else 0
         parts.append(output.replace(path=path, offset=begin))
         end = begin + output.nbytes
     return TensorFile("outputs", path, (end,), "uint8"), tuple(parts)
 
 
 def attribute_number(choices: tuple[str, ...], value: Value) -> float | None:
-    """An attribute as a double for C: a choice becomes its index, None stays None."""
+    """An attribute as a double for C: a choice becomes its index in `choices`, None stays None."""
     if isinstance(value, str):
         return float(choices.index(value))
     return None if value is None else float(value)

@@ -1,7 +1,7 @@
 """Calls a user's Python function or class with any structure of arguments and results.
 
-A structure (tuples, dicts, modules) is split into its tensors and the rest. The rest is pickled
-with a number for each tensor, so that a worker can rebuild the structure around its own tensors.
+A structure (tuples, dicts, modules) is split into its tensors and its skeleton: the structure,
+pickled, with a number in place of each tensor. A worker rebuilds it around its own tensors.
 """
 
 import hashlib
@@ -20,15 +20,14 @@ from torch import Tensor
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
 from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, make_instance
 
-WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 HASH_BLOCK_WORDS = 1 << 20
-"""32-bit words hashed in one step."""
+"""Number of 32-bit words hashed in one step."""
 
 
 @dataclass(frozen=True)
 class SplitStructure:
-    """A structure split into its tensors and the rest."""
+    """A structure split into its tensors and its skeleton."""
 
     skeleton: bytes
     """The structure, pickled, with numbers in place of tensors."""
@@ -46,7 +45,8 @@ class _Pickler(pickle.Pickler):
         """id(tensor) to its number and the tensor."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """For a tensor: (is it a module's Parameter, number); None for any other object."""
+        """Called by pickle for each object. A tensor is replaced by (is it a module's Parameter,
+        its number); None: pickle the object itself. Raises Refused for a subclass of Tensor."""
         if not isinstance(obj, Tensor):
             return None
         if type(obj) not in (Tensor, torch.nn.Parameter):
@@ -56,95 +56,104 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
+    """Unpickler that puts other tensors in the numbered places."""
+
     tensors: Sequence[Tensor]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the tensor with this number."""
+        """Called by pickle for each number that `_Pickler.persistent_id` wrote: its tensor."""
         is_parameter, number = pid
         tensor = self.tensors[number]
         return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
     def find_class(self, module: str, name: str) -> Any:
-        """Find a class or function; the module may be a path of a file."""
+        """Called by pickle for each class or function. `module` may be the path of a file."""
         if module.endswith(".py"):
             import_file(module)
         return super().find_class(module, name)
 
 
-def split_structure(value: Any) -> SplitStructure:
-    """Split a structure into its tensors and the rest. Raises Refused if it cannot be pickled."""
-    names = {id(tensor): name for name, tensor in _named_tensors(value, "")}
+def split_structure(structure: Any) -> SplitStructure:
+    """Split a structure into tensors and skeleton. Raises Refused if it cannot be pickled."""
+    name_by_id = {id(tensor): name for name, tensor in _named_tensors(structure, "")}
     file = io.BytesIO()
     pickler = _Pickler(file)
     try:
-        pickler.dump(value)
+        pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise Refused(f"cannot pass {type(value).__name__} to another process: {error}") from error
-    paths = tuple(names.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items())
-    return SplitStructure(file.getvalue(), paths, tuple(tensor.detach() for _, tensor in pickler.tensors.values()))
+        raise Refused(f"cannot pass {type(structure).__name__} to another process: {error}") from error
+    names, tensors = [], []
+    for identity, (number, tensor) in pickler.tensors.items():
+        names.append(name_by_id.get(identity, f"tensor {number}"))
+        tensors.append(tensor.detach())
+    return SplitStructure(file.getvalue(), tuple(names), tuple(tensors))
 
 
-def rebuild_structure(rest: bytes, tensors: Sequence[Tensor]) -> Any:
-    """Rebuild a structure around other tensors; inverse of `split_structure`."""
-    unpickler = _Unpickler(io.BytesIO(rest))
+def rebuild_structure(skeleton: bytes, tensors: Sequence[Tensor]) -> Any:
+    """Rebuild a structure around these tensors; inverse of `split_structure`."""
+    unpickler = _Unpickler(io.BytesIO(skeleton))
     unpickler.tensors = tensors
     return unpickler.load()
 
 
-def structure_digest(rest: bytes) -> str:
-    """Digest of a structure's pickled rest."""
-    return hashlib.blake2b(rest).hexdigest()
+def structure_digest(skeleton: bytes) -> str:
+    """Digest of a structure's skeleton."""
+    return hashlib.blake2b(skeleton).hexdigest()
 
 
 def structure_of(call: Call) -> bytes:
-    """Read the pickled argument structure of a call; empty if tensors are passed one by one. Raises
+    """Read the skeleton of a call's arguments; empty if tensors are passed one by one. Raises
     Refused if the file is not what the judge wrote, because unpickling a changed file would run its
     code."""
     if not call.structure:
         return b""
     try:
-        rest = Path(call.structure).read_bytes()
+        skeleton = Path(call.structure).read_bytes()
     except OSError as error:
         raise Refused(f"the file of what {call.key} is given: {error.strerror}") from error
-    if structure_digest(rest) != call.structure_digest:
+    if structure_digest(skeleton) != call.structure_digest:
         raise Refused(f"the file of what {call.key} is given was changed while a variant ran", "changed input")
-    return rest
+    return skeleton
 
 
-def _named_tensors(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of a structure with its path, outermost first."""
-    if isinstance(value, Tensor):
-        yield path or "output", value
-    elif isinstance(value, torch.nn.Module):
-        yield from _members({**dict(value.named_parameters()), **dict(value.named_buffers())}, path)
+def _named_tensors(structure: Any, path: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield (path, tensor) for every tensor of a structure. `path`: that of the structure itself;
+    empty at the top."""
+    if isinstance(structure, Tensor):
+        yield path or "output", structure
+    elif isinstance(structure, torch.nn.Module):
+        parameters, buffers = structure.named_parameters(), structure.named_buffers()
+        yield from _named_members({**dict(parameters), **dict(buffers)}, path)
     else:
-        for name, item in _members(value, path):
-            yield from _named_tensors(item, name)
+        for name, member in _named_members(structure, path):
+            yield from _named_tensors(member, name)
 
 
-def _members(value: Any, path: str) -> list[tuple[str, Any]]:
-    """The direct members of a structure, each with its path."""
-    items: dict[Any, Any] = {}
-    if isinstance(value, Mapping):
-        items = dict(value)
-    elif isinstance(value, list | tuple):
-        items = dict(zip(getattr(value, "_fields", None) or range(len(value)), value, strict=True))
-    elif hasattr(value, "__dataclass_fields__"):
-        items = vars(value)
-    return [(f"{path}.{name}" if path else str(name), item) for name, item in items.items()]
+def _named_members(structure: Any, path: str) -> list[tuple[str, Any]]:
+    """(path, value) of each direct member of a mapping, sequence or dataclass; empty for any other
+    object. `path`: that of the structure itself."""
+    members: dict[Any, Any] = {}
+    if isinstance(structure, Mapping):
+        members = dict(structure)
+    elif isinstance(structure, list | tuple):
+        names = getattr(structure, "_fields", None) or range(len(structure))  # Of a named tuple.
+        members = dict(zip(names, structure, strict=True))
+    elif hasattr(structure, "__dataclass_fields__"):
+        members = vars(structure)
+    return [(f"{path}.{name}" if path else str(name), member) for name, member in members.items()]
 
 
 def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
-    """Map paths to the tensors that a function returned; a number becomes a tensor without
+    """Map paths to the outputs in a function's result. A number becomes a tensor without
     dimensions. Any other object is kept unchanged, such as a tensor subclass, which could compute
-    lazily."""
+    lazily. `path`: that of the result itself; empty at the top."""
     if isinstance(result, bool | int | float):
         dtype = torch.float64 if isinstance(result, float) else None
         return {path or "output": torch.tensor(result, dtype=dtype)}
     outputs: dict[str, Any] = {}
     if result is None or isinstance(result, Mapping | list | tuple) or hasattr(result, "__dataclass_fields__"):
-        for name, item in _members(result, path):
-            outputs |= outputs_of(item, name)
+        for name, member in _named_members(result, path):
+            outputs |= outputs_of(member, name)
         return outputs
     return {path or "output": result}
 
@@ -162,8 +171,8 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: returns the constructor's arguments, if `function` is a class. `watched`:
-        record the module's state, to detect changes."""
+        """`arguments`: returns the constructor's arguments, if `function` is a class; None: there
+        are none. `watches_state`: record the module's state, to detect changes."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = structure_of(call)
         self.module: torch.nn.Module | None = None
@@ -171,98 +180,107 @@ class Callee:
             self.function = make_instance(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.state = self._state() if watches_state else {}
-        """Digests of the module's tensors; copies of them if calls may change the state."""
+        self.first_state = self._read_state() if watches_state else {}
 
-    def _state(self) -> dict[str, Any]:
-        """Digests or copies of the module's tensors by name."""
+    def _read_state(self) -> dict[str, Any]:
+        """The module's tensors by name: copies if calls may change them, otherwise digests. Empty
+        if the function is no module."""
         state = self.module.state_dict() if self.module is not None else {}
-        keep: Callable[[Tensor], Any] = torch.clone if self.terms.may_change_state else digest
-        return {name: keep(value) for name, value in state.items() if isinstance(value, Tensor)}
+        record: Callable[[Tensor], Any] = torch.clone if self.terms.may_change_state else digest
+        return {name: record(value) for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore_state(self) -> None:
         """Reset the module to its first state, if calls may change it."""
         if self.module is not None and self.terms.may_change_state:
-            self.module.load_state_dict({**self.module.state_dict(), **self.state})
+            self.module.load_state_dict({**self.module.state_dict(), **self.first_state})
 
     @property
     def changed_state(self) -> list[str]:
-        """Names of state tensors that changed although they must not."""
+        """Names of the module's tensors that changed although they must not."""
         if self.module is None or self.terms.may_change_state:
             return []
-        now = self._state()
-        return [f"state {name}" for name in {**self.state, **now} if self.state.get(name) != now.get(name)]
+        first, current = self.first_state, self._read_state()
+        return [f"state {name}" for name in {**first, **current} if first.get(name) != current.get(name)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """Bind the function to these tensors. `outputs`: buffers for a variant that gets its
-        outputs passed."""
+        """The function with these input tensors, ready to be called without arguments. `outputs`:
+        buffers for a variant that gets its outputs passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
             positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            keywords |= dict(zip((part.name for part in self.call.separate_outputs), outputs, strict=True))
+            names = (output.name for output in self.call.separate_outputs)
+            keywords |= dict(zip(names, outputs, strict=True))
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def checked_outputs(self, result: Any) -> list[Tensor]:
-        """The output tensors in a call's result. Raises Refused if a shape or type is wrong."""
+        """The output tensors in a call's result. Raises Refused if their number, or the shape or
+        type of one, is not what the call expects."""
         expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
         if not self.call.parts:
-            single = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
-            tensors = tensors if single else [result]
+            is_wrapped = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
+            tensors = tensors if is_wrapped else [result]
         if len(tensors) != len(expected):
-            names = ", ".join(part.name for part in expected) or "nothing"
+            names = ", ".join(output.name for output in expected) or "nothing"
             raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
-        for part, tensor in zip(expected, tensors, strict=True):
-            of = f" of {part.name}" if self.call.parts else ""
-            check_result(tensor, part.shape, TORCH_DTYPES[part.dtype], of)
+        for output, tensor in zip(expected, tensors, strict=True):
+            name = output.name if self.call.parts else ""
+            check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
         return tensors
 
 
 def digest(tensor: Tensor) -> bytes:
-    """Digest of a tensor's values, computed on its device because tensors may have gigabytes. A sum
-    of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter and
-    Wegman 1979). With 64-bit words an even number of changed sign bits would cancel."""
-    words = bits_of(tensor).reshape(-1).view(torch.uint8)
-    words = words.clone() if words.storage_offset() % 4 else words
-    whole = words.numel() // 4
-    short = words[: whole * 4].view(torch.int32)
-    draw, odd = torch.Generator(words.device).manual_seed(HASH_BLOCK_WORDS), random.Random(HASH_BLOCK_WORDS)
-    factors = (
-        torch.randint(-(2**63), 2**63 - 1, (min(whole, HASH_BLOCK_WORDS),), generator=draw, device=words.device)
-        | 1
-    )
+    """Digest of a tensor's values, computed on its device because tensors may have gigabytes.
+
+    A sum of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter
+    and Wegman 1979): with 64-bit words an even number of changed sign bits would cancel. Bytes
+    after the last whole word are appended.
+    """
+    content = bits_of(tensor).reshape(-1).view(torch.uint8)
+    if content.storage_offset() % 4:  # A view as 32-bit words needs an aligned beginning.
+        content = content.clone()
+    word_count = content.numel() // 4
+    words = content[: word_count * 4].view(torch.int32)
+    generator = torch.Generator(content.device).manual_seed(HASH_BLOCK_WORDS)
+    block_factors = random.Random(HASH_BLOCK_WORDS)
+    shape = (min(word_count, HASH_BLOCK_WORDS),)
+    factors = torch.randint(-(2**63), 2**63 - 1, shape, generator=generator, device=content.device) | 1
     total = 0
-    for first in range(0, whole, HASH_BLOCK_WORDS):
-        block = short[first : first + HASH_BLOCK_WORDS]
-        total += int((block * factors[: block.numel()]).sum()) * (odd.getrandbits(64) | 1)
-    return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
+    for first in range(0, word_count, HASH_BLOCK_WORDS):
+        block = words[first : first + HASH_BLOCK_WORDS]
+        total += int((block * factors[: block.numel()]).sum()) * (block_factors.getrandbits(64) | 1)
+    return (total % 2**64).to_bytes(8, "little") + content[word_count * 4 :].cpu().numpy().tobytes()
 
 
-def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:
-    """Raise Refused unless `result` is a plain tensor of this shape and type. `of`: its name."""
+def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
+    """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: the output's
+    name for the message; empty for the only output."""
+    of = f" of {name}" if name else ""
     if type(result) is not Tensor:
-        got = type(result).__name__
-        raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {got}", "wrong result")
+        actual = type(result).__name__
+        raise Refused(f"wrong result{of}: expected a plain torch.Tensor, got {actual}", "wrong result")
     if tuple(result.shape) != shape:
         raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
     if result.dtype != dtype:
         raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
 
 
-def view_output(block: Tensor, part: TensorFile) -> Tensor:
-    """View one output in a block of bytes as a tensor."""
-    data = block[part.offset : part.offset + part.nbytes]
-    return data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape)
+def view_output(block: Tensor, output: TensorFile) -> Tensor:
+    """View one output in a block of bytes (uint8) as a tensor of its own type and shape."""
+    data = block[output.offset : output.offset + output.nbytes]
+    return data.view(TORCH_DTYPES[output.dtype]).reshape(output.shape)
 
 
 def overwrite_result(result: Any) -> None:
-    """Fill returned tensors with NaN or the smallest integer, so that a reused result shows."""
-    tensors = [output for output in outputs_of(result).values() if type(output) is Tensor]
+    """Fill returned tensors with NaN or the smallest integer, so that a reused result shows. Tensors
+    of bool stay, because both of their values are valid."""
     with torch.inference_mode():
-        for tensor in tensors:
+        for tensor in outputs_of(result).values():
+            if type(tensor) is not Tensor or tensor.dtype == torch.bool:
+                continue
+            # An expanded axis (stride 0) repeats one element, which may be written only once.
             sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-            least = torch.iinfo(tensor.dtype).min if tensor.dtype in WHOLE_NUMBERS else float("nan")
-            if tensor.dtype != torch.bool:
-                tensor.as_strided(sizes, tensor.stride()).fill_(least)
+            filler = torch.iinfo(tensor.dtype).min if tensor.dtype in INTEGERS else float("nan")
+            tensor.as_strided(sizes, tensor.stride()).fill_(filler)

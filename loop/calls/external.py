@@ -37,7 +37,7 @@ class External:
         """Write the call's files. The layout is ignored, because files are contiguous."""
         return ExternalCall(self, call)
 
-    def stage(self, places: Places, call: Call, slow: float) -> "ProgramStage":
+    def stage(self, places: Places, call: Call, slowdown: float) -> "ProgramStage":
         """Prepare timed runs of a call."""
         return ProgramStage(self.prepare(call), places)
 
@@ -55,50 +55,53 @@ class ExternalCall(Prepared):
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write each input to a file, and the JSON description of the call."""
+        """Write each input to a file, and the JSON description of the call; fill the placeholders
+        of the command. Files lie next to that of the call's output."""
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
-        self.output_paths = [
-            path.with_suffix(f".{part.name}.out") if call.parts else path for part in call.separate_outputs
-        ]
+        self.output_paths = [path]
+        if call.parts:
+            self.output_paths = [path.with_suffix(f".{output.name}.out") for output in call.separate_outputs]
         self.values = [tensor.read_window() for tensor in call.inputs]
         for file, data in zip(self.input_paths, self.values, strict=True):
             file.write_bytes(data)
-        fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
-        fields["inputs"] = list(map(describe_file, call.inputs, self.input_paths))
-        fields["output"] = describe_file(call.output, path)
+        description: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
+        description["inputs"] = list(map(describe_file, call.inputs, self.input_paths))
+        description["output"] = describe_file(call.output, path)
         if call.parts:
-            fields["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
-        description = path.with_suffix(".call.json")
-        description.write_text(json.dumps(fields))
-        tensors, places = (*call.inputs, *call.separate_outputs), [*self.input_paths, *self.output_paths]
-        input_paths = {tensor.name: str(place) for tensor, place in zip(tensors, places, strict=True)}
-        words = self._placeholder_values()
-        self.environment = {f"LOOP_{name}": value for name, value in words.items()}
-        self.environment |= {f"LOOP_PATH_{name}": place for name, place in input_paths.items()}
-        self.environment["LOOP_CALL"] = str(description)
-        words = {**input_paths, **words}
-        self.command = [
-            PLACEHOLDER.sub(lambda match: words.get(match[1], match[0]), word) for word in self.variant.terms.run
-        ]
+            description["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
+        description_path = path.with_suffix(".call.json")
+        description_path.write_text(json.dumps(description))
+        paths = zip((*call.inputs, *call.separate_outputs), [*self.input_paths, *self.output_paths], strict=True)
+        path_by_tensor = {tensor.name: str(place) for tensor, place in paths}
+        values = self._placeholder_values()
+        self.environment = {f"LOOP_{name}": value for name, value in values.items()}
+        self.environment |= {f"LOOP_PATH_{name}": place for name, place in path_by_tensor.items()}
+        self.environment["LOOP_CALL"] = str(description_path)
+        values = {**path_by_tensor, **values}
+        self.command = []
+        for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
+            self.command.append(PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word))
 
     def _placeholder_values(self) -> dict[str, str]:
-        """Values for placeholders: sizes, attributes and element type as text; true is 1."""
-        shapes, words = self.variant.terms.shapes, dict[str, str]()
+        """Placeholder to its text: sizes by dimension, attributes and element type; true is 1."""
+        dimensions_by_tensor, values = self.variant.terms.shapes, dict[str, str]()
         for tensor in (*self.call.inputs, *self.call.outputs):
-            words |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
+            dimensions = dimensions_by_tensor.get(tensor.name, "").split()
+            values |= zip(dimensions, map(str, tensor.shape), strict=False)
         for name, value in self.call.attributes.items():
-            words[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        return {**words, "dtype": self.call.dtype}
+            values[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        return {**values, "dtype": self.call.dtype}
 
     def bind(self) -> Run:
         return self.run
 
     def run(self) -> None:
-        """Run the program once. Its last line of output may be `{"seconds": ...}`."""
+        """Run the program once. Its last line of output may be `{"seconds": ...}`. Raises Refused if
+        it does not start, fails, or states an invalid time."""
         for path in self.output_paths:
             path.unlink(missing_ok=True)
-        for number in self.call.updated_inputs:
+        for number in self.call.updated_inputs:  # The last run changed these files.
             self.input_paths[number].write_bytes(self.values[number])
         began = time.perf_counter()
         try:
@@ -114,9 +117,10 @@ class ExternalCall(Prepared):
         except (FileNotFoundError, PermissionError) as error:
             raise Refused(f"cannot run {self.command[0]}: {error.strerror}") from error
         took_s = time.perf_counter() - began
-        if code := completed.returncode:
-            tail = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
-            raise Refused(": ".join([f"exit {code}" if code > 0 else f"killed by signal {-code}", *tail]))
+        if status := completed.returncode:
+            ending = f"exit {status}" if status > 0 else f"killed by signal {-status}"
+            last_line = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            raise Refused(": ".join([ending, *last_line]))
         self.stated_s = stated_seconds(completed.stdout.decode(errors="replace"), took_s)
 
     def read_output(self) -> bytes:
@@ -127,11 +131,13 @@ class ExternalCall(Prepared):
         )
 
     def changed_inputs(self) -> list[str]:
-        return [
-            tensor.name
-            for n, tensor in enumerate(self.call.inputs)
-            if n not in self.call.updated_inputs and self.input_paths[n].read_bytes() != self.values[n]
-        ]
+        """Names of inputs whose files the program changed, except those it may update."""
+        names = []
+        for number, tensor in enumerate(self.call.inputs):
+            is_changed = self.input_paths[number].read_bytes() != self.values[number]
+            if is_changed and number not in self.call.updated_inputs:
+                names.append(tensor.name)
+        return names
 
 
 class ProgramStage(Stage):
@@ -141,12 +147,14 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once; return the nanoseconds it states (1 or more), 0 for none."""
+        """Run the program once, whatever `count` is. Returns the nanoseconds that it states, at
+        least 1; 0 if it states none."""
         self.prepared.run()
-        seconds = self.prepared.stated_s
-        return 0 if seconds is None else max(1, round(seconds * 1e9))
+        stated_s = self.prepared.stated_s
+        return 0 if stated_s is None else max(1, round(stated_s * 1e9))
 
     def copy_results(self) -> None:
+        """Copy the program's output into shared memory. Raises Refused if it changed an input."""
         if changed := self.prepared.changed_inputs():
             raise Refused(f"changed its input {', '.join(changed)}", "changed input")
         data, begin = self.prepared.read_output(), self.places.output_offsets[0]
@@ -154,7 +162,7 @@ class ProgramStage(Stage):
 
 
 def _read_output(path: Path, tensor: TensorFile) -> bytes:
-    """Read a tensor's file. Raises Refused if it is missing or has another size."""
+    """Bytes of a tensor's file. Raises Refused if the file is missing or has another size."""
     if not path.is_file():
         raise Refused("wrote no output file", "wrong result")
     data = path.read_bytes()
@@ -170,21 +178,21 @@ def describe_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
 
 
 def stated_seconds(output: str, took_s: float) -> float | None:
-    """The `seconds` in the last line of a program's output; None if there are none. `took_s`:
-    measured time of the program. Raises Refused if the stated time is invalid or longer than
-    that."""
+    """The time that a program states as `{"seconds": ...}` in the last line of its output; None if
+    it states none. `took_s`: our measured time of the whole program. Raises Refused if the stated
+    time is no positive number, or longer than that."""
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None
-    start = f"the last line of its output is {line[:MAX_LINE_CHARS]}"
+    subject = f"the last line of its output is {line[:MAX_LINE_CHARS]}"
     try:
-        stated = json.loads(line).get("seconds")
+        seconds = json.loads(line).get("seconds")
     except (ValueError, RecursionError) as error:
-        raise Refused(f'{start}: "seconds" cannot be read, as the line is no JSON') from error
-    if stated is None:
+        raise Refused(f'{subject}: "seconds" cannot be read, as the line is no JSON') from error
+    if seconds is None:
         return None
-    if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
-        raise Refused(f'{start}: "seconds" is not a number above 0')
-    if stated > MAX_CLOCK_RATIO * took_s:
-        raise Refused(f'{start}: more "seconds" than the {took_s:.3g} s of the whole program')
-    return float(stated)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise Refused(f'{subject}: "seconds" is not a number above 0')
+    if seconds > MAX_CLOCK_RATIO * took_s:
+        raise Refused(f'{subject}: more "seconds" than the {took_s:.3g} s of the whole program')
+    return float(seconds)

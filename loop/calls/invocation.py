@@ -55,55 +55,57 @@ class FaultWatch:
     leaves any other fault handler in place."""
 
     def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
-        """`tensors`: returns the tensors in our memory with their names."""
+        """`tensors`: returns name and memory of each tensor."""
         self.tensors = tensors
         self.fallback_message = ""
         """Message for a fault that is near no tensor; empty for none."""
-        self._handler = _Handler(self._fault)
+        self._c_handler = _Handler(self._handle_fault)
         self._libc: Any = ctypes.CDLL(None)
-        self._set: list[int] = []
+        self._handled_signals: list[int] = []
 
     def __enter__(self) -> "FaultWatch":
         for number in SIGNALS if sys.platform == "linux" else ():
-            old = _Action()
-            self._libc.sigaction(number, None, ctypes.byref(old))
-            if not old.handler:
-                action = _Action(ctypes.cast(self._handler, ctypes.c_void_p), flags=SA_SIGINFO)
+            earlier = _Action()
+            self._libc.sigaction(number, None, ctypes.byref(earlier))
+            if not earlier.handler:
+                action = _Action(ctypes.cast(self._c_handler, ctypes.c_void_p), flags=SA_SIGINFO)
                 self._libc.sigaction(number, ctypes.byref(action), None)
-                self._set.append(number)
+                self._handled_signals.append(number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._set:
-            self._libc.sigaction(self._set.pop(), ctypes.byref(_Action()), None)
+        while self._handled_signals:
+            self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
 
-    def _fault(self, number: int, info: int, context: int) -> None:
-        """Report the tensor and remove the handler, so that the repeated access ends the
-        process."""
+    def _handle_fault(self, number: int, info: int, context: int) -> None:
+        """Signal handler: name the tensor near the fault, and remove this handler, so that the
+        access is repeated and ends the process. `info`, `context`: addresses of the C structures
+        `siginfo_t` and `ucontext_t`."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
-            error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
-            verb = "writes" if error & WRITES else "reads"
-        sentence = self.fallback_message
+            error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
+            verb = "writes" if error_code & WRITES else "reads"
+        message = self.fallback_message
         for name, memory in self.tensors():
-            if memory.address_range[0] <= address < memory.address_range[1]:
+            first, end = memory.address_range
+            if first <= address < end:
                 after, before = address - memory.address - memory.nbytes, memory.address - address
-                where = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
-                sentence = f"{verb} outside {name}: {where}"
+                place = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
+                message = f"{verb} outside {name}: {place}"
                 break
-        if sentence:
-            os.write(2, f"\n{STRAY_PREFIX}{sentence}\n".encode())
+        if message:
+            os.write(2, f"\n{STRAY_PREFIX}{message}\n".encode())
         self.__exit__()
 
 
 def explain_lost_device() -> str:
-    """Why this process cannot use the device any more; empty if it can, or never used it. Waits for
-    running work on the device."""
-    cuda, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
-    if cuda is not None and cuda.the_device.cache_info().currsize:
+    """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can, or
+    never used it. Waits for running work on the GPU."""
+    stage, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
+    if stage is not None and stage.the_device.cache_info().currsize:  # Only if the GPU was used.
         from loop.calls.cuda.driver import FAULTS
 
-        driver = cuda.the_device().driver
+        driver = stage.the_device().driver
         code = driver.attempt("cuCtxSynchronize")
         if code in FAULTS:
             return str(driver.explain(code))
@@ -115,9 +117,11 @@ def explain_lost_device() -> str:
     return ""
 
 
-def end_process(refused: str, why: str) -> NoReturn:
-    """End this process at once, with the reason in stderr. The session sees a crash."""
-    sys.stderr.write(f"\n{LOST_PREFIX}{refused if why in refused else f'{refused}; {why}'}\n")
+def end_process(refusal: str, reason: str) -> NoReturn:
+    """End this process at once, because it lost the GPU. The session sees a crash. `refusal`: the
+    message of the failed request; `reason`: from `explain_lost_device`. Both go to stderr."""
+    message = refusal if reason in refusal else f"{refusal}; {reason}"
+    sys.stderr.write(f"\n{LOST_PREFIX}{message}\n")
     sys.stderr.flush()
     os._exit(LOST_EXIT)
 
@@ -137,33 +141,44 @@ class Delays(NamedTuple):
     """Time the worker's first thread ran."""
 
     def added_wait_s(self, before: "Delays", *, is_core_shared: bool) -> float:
-        """Seconds of waiting since `before` that lengthened the timed sample. `shared`: judge and
-        worker share a core. Then the judge's wait while the worker runs is no delay."""
-        judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
-        return worker + max(0.0, judge - ran if is_core_shared else judge)
+        """Seconds of waiting since `before` that lengthened the timed sample. `is_core_shared`:
+        judge and worker share a core. Then the judge's wait while the worker runs is no delay."""
+        judge_wait_s = self.judge_wait_s - before.judge_wait_s
+        if is_core_shared:
+            judge_wait_s -= self.worker_run_s - before.worker_run_s
+        return self.worker_wait_s - before.worker_wait_s + max(0.0, judge_wait_s)
 
 
 class DelayReader:
     """Reads the scheduler delays of a worker's threads and of the judge's own thread."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, worker_pid: int) -> None:
         self._files: list[int] = []
-        others: list[str] = []
+        """Descriptors of the threads' `schedstat`: the judge's, the worker's first, its others."""
+        other_threads: list[str] = []
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
-            others = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
-        tasks = [f"{pid}/task/{task}" for task in (str(pid), *others)][:MOST_THREADS]
-        for task in (f"self/task/{threading.get_native_id()}", *tasks):
+            threads = os.listdir(f"/proc/{worker_pid}/task")
+            other_threads = [thread for thread in threads if thread != str(worker_pid)]
+        paths = [f"self/task/{threading.get_native_id()}"]
+        paths += [f"{worker_pid}/task/{thread}" for thread in (worker_pid, *other_threads)[:MOST_THREADS]]
+        for path in paths:
             with contextlib.suppress(OSError):
-                self._files.append(os.open(f"/proc/{task}/schedstat", os.O_RDONLY))
+                self._files.append(os.open(f"/proc/{path}/schedstat", os.O_RDONLY))
 
     def read(self) -> Delays | None:
         """Delays so far; None if the system does not report them."""
+        run_and_wait_ns = []
         try:
-            numbers = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
-            (_, own), (ran, first), *others = numbers
+            for file in self._files:
+                run_ns, wait_ns, _ = os.pread(file, 64, 0).split()
+                run_and_wait_ns.append((int(run_ns), int(wait_ns)))
         except (OSError, ValueError):
             return None
-        return Delays(own / 1e9, (first + sum(waited for _, waited in others)) / 1e9, ran / 1e9)
+        if len(run_and_wait_ns) < 2:
+            return None
+        (_, judge_wait_ns), *worker_threads = run_and_wait_ns
+        worker_wait_ns = sum(wait_ns for _, wait_ns in worker_threads)
+        return Delays(judge_wait_ns / 1e9, worker_wait_ns / 1e9, worker_threads[0][0] / 1e9)
 
     def close(self) -> None:
         """Close the files."""
@@ -180,7 +195,7 @@ class Prepared(ABC):
     """A call whose tensors are in memory (for a program: in files), ready to be repeated."""
 
     is_program = False
-    """Whether the variant is a program, which has files in place of windows."""
+    """Whether the variant is a program, which has files in place of memory."""
     can_prefill_outputs = False
     """Whether `poison` can set the output's contents before a call."""
     tensor_names: tuple[str, ...] = ()
@@ -197,21 +212,23 @@ class Prepared(ABC):
         """The judge's bytes of each input, C order."""
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
-        """Allocate and fill memory for the inputs, and for these outputs."""
+        """Allocate and fill memory for the inputs, and for these outputs: those that the variant
+        gets passed."""
         call, self.can_prefill_outputs = self.call, bool(outputs)
         self.strides = [tensor.strides(layout) for tensor in call.inputs]
-        for tensor, strides in zip(call.inputs, self.strides, strict=True):
-            shift = tensor.itemsize if layout == "misaligned" else 0
-            self.inputs.append(self._allocate_for(tensor, strides, shift))
-        self.outputs = [self._allocate_for(part, part.strides("contiguous"), 0) for part in outputs]
-        written = [f"its output {part.name}" if call.parts else "its output" for part in outputs]
-        self.tensor_names = (*(f"its input {tensor.name}" for tensor in call.inputs), *written)
+        strides_of_outputs = [output.strides("contiguous") for output in outputs]
+        memories = []
+        pairs = zip((*call.inputs, *outputs), (*self.strides, *strides_of_outputs), strict=True)
+        for number, (tensor, strides) in enumerate(pairs):
+            is_shifted = layout == "misaligned" and number < len(call.inputs)
+            nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
+            zone = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
+            memories.append(self.allocate(nbytes, tensor.itemsize if is_shifted else 0, tensor.dtype, zone))
+        self.inputs, self.outputs = memories[: len(call.inputs)], memories[len(call.inputs) :]
+        input_names = [f"its input {tensor.name}" for tensor in call.inputs]
+        output_names = [f"its output {output.name}" if call.parts else "its output" for output in outputs]
+        self.tensor_names = (*input_names, *output_names)
         self.refill(call)
-
-    def _allocate_for(self, tensor: TensorFile, strides: tuple[int, ...], shift: int) -> Memory:
-        """Memory for one tensor, sized for its strides."""
-        size = elements_spanned(tensor.shape, strides) * tensor.itemsize
-        return self.allocate(size, shift, tensor.dtype, guard_zone_bytes(tensor.shape, strides, tensor.dtype))
 
     def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Allocate memory for one tensor. `size`: bytes of the tensor. `shift`: bytes of
@@ -227,20 +244,21 @@ class Prepared(ABC):
         """Bytes of the last output, C order. Raises Refused if the result is invalid."""
 
     def named_memories(self) -> Sequence[tuple[str, Memory]]:
-        """Name and memory of each tensor in our memory."""
+        """Name and memory of each tensor in our memory; empty if there is none."""
         return list(zip(self.tensor_names, [*self.inputs, *self.outputs], strict=False))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Fill the outputs with NaN, so that unwritten elements show; or with `guard`."""
+        """Fill the outputs with NaN, so that unwritten elements show; or with a guard's contents."""
         for memory in self.outputs:
             memory.poison(guard)
 
     def allocation_strays(self) -> list[str]:
-        """Make one more call; describe its writes outside of the variant's own allocations."""
+        """Make one more call; describe its writes outside of tensors that the variant allocated
+        itself, a sentence each. Only Python variants can be watched so."""
         return []
 
     def refill(self, call: Call) -> None:
-        """Load the values of another call of the same form, at the same addresses."""
+        """Load the values of another call with equal shapes and types, at the same addresses."""
         self.call, self.values = call, [tensor.read_window() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
             memory.learn_exponents(data)
@@ -253,53 +271,52 @@ class Prepared(ABC):
                 memory.rotate(draw.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
-        """Write new guard bytes around each tensor, and the known values into the inputs."""
+        """Write new guard bytes around each tensor, and the known values into the inputs. `guards`:
+        one for each tensor, inputs first."""
         for (_, memory), guard in zip(self.named_memories(), guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
 
     def _write_inputs(self, guards: Sequence[Guard]) -> None:
-        """Write the known values into the inputs; guard bytes between strided elements."""
-        for n, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
-            tensor, strides, data = self.call.inputs[n], self.strides[n], self.values[n]
+        """Write the known values into the inputs, and guard bytes between strided elements."""
+        for number, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
+            tensor, strides, data = self.call.inputs[number], self.strides[number], self.values[number]
             if strides != tensor.strides("contiguous"):
-                between = memory.guard_bytes(guard, memory.nbytes)
-                data = scatter(data, tensor.shape, strides, tensor.itemsize, between)
+                background = memory.guard_bytes(guard, memory.nbytes)
+                data = scatter(data, tensor.shape, strides, tensor.itemsize, background)
             memory.fill(data)
 
-    def read_input(self, n: int) -> bytes:
-        """Current bytes of input `n`, C order."""
-        tensor, strides, data = self.call.inputs[n], self.strides[n], self.inputs[n].read_tensor()
-        return (
-            data
-            if strides == tensor.strides("contiguous")
-            else gather(data, tensor.shape, strides, tensor.itemsize)
-        )
+    def read_input(self, number: int) -> bytes:
+        """Current bytes of an input, C order; a call may have changed them."""
+        tensor, strides = self.call.inputs[number], self.strides[number]
+        data = self.inputs[number].read_tensor()
+        if strides == tensor.strides("contiguous"):
+            return data
+        return gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose memory changed, except those that the call updates in place."""
-        inputs = enumerate(zip(self.call.inputs, self.inputs, strict=False))
-        updated = self.call.updated_inputs
-        return [tensor.name for n, (tensor, memory) in inputs if n not in updated and memory.has_changed]
+        names = []
+        for number, (tensor, memory) in enumerate(zip(self.call.inputs, self.inputs, strict=False)):
+            if number not in self.call.updated_inputs and memory.has_changed:
+                names.append(tensor.name)
+        return names
 
     def stray_writes(self) -> list[str]:
-        """Writes into guard zones, a sentence each."""
-        return [
-            f"writes outside {name}: {stray}"
-            for name, memory in self.named_memories()
-            if (stray := memory.stray_write)
-        ]
+        """Writes into guard zones, a sentence each; empty for none."""
+        strays = [(name, memory.stray_write) for name, memory in self.named_memories()]
+        return [f"writes outside {name}: {stray}" for name, stray in strays if stray]
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Apply `Memory.enclose` to every tensor; restore the inputs. False if impossible."""
-        tensors = self.named_memories()
-        if not tensors or not all(memory.protect_zones(at_end=at_end) for _, memory in tensors):
+        """Apply `Memory.protect_zones` to every tensor; restore the inputs. False if impossible."""
+        memories = [memory for _, memory in self.named_memories()]
+        if not memories or not all(memory.protect_zones(at_end=at_end) for memory in memories):
             return False
         self._write_inputs([draw_guard(VALUES) for _ in self.inputs])
         return True
 
     def unprotect_zones(self) -> None:
-        """Make the guard zones accessible again; call `surround` before the next call."""
+        """Make the guard zones accessible again; call `write_guards` before the next call."""
         for _, memory in self.named_memories():
             memory.unprotect_zones()
 
@@ -311,7 +328,8 @@ class Stage(ABC):
     """Whether a CUDA graph holds the calls that were prepared last."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Prepare these calls. This is not timed."""
+        """Prepare a call for each window. `rotations`: bytes by which to rotate each input, on a GPU
+        only. This is not timed."""
 
     @abstractmethod
     def run(self, count: int) -> int:
@@ -322,7 +340,7 @@ class Stage(ABC):
         """Force the device to finish each result, including work that the variant deferred."""
 
     def copy_results(self) -> None:
-        """Copy the result of each call into its slot."""
+        """Copy the result of each call to where the judge reads it."""
 
     def close(self) -> None:
         """Free the memory."""
@@ -331,8 +349,9 @@ class Stage(ABC):
 class EmptyStage(Stage):
     """Calls that do nothing, to measure the cost of an order and of a call."""
 
-    def __init__(self, run: Run | None = None) -> None:
-        self.empty_call = run
+    def __init__(self, empty_call: Run | None = None) -> None:
+        """`empty_call`: makes one call; None: not even an empty call is made."""
+        self.empty_call = empty_call
 
     def run(self, count: int) -> int:
         if self.empty_call is not None:
@@ -356,32 +375,30 @@ class Places:
         output_offsets: Sequence[int],
         rotations: Sequence[int],
     ) -> None:
-        """`inputs`, `slots`: byte offsets of inputs and outputs. `turns`: rotation of each input in
-        bytes."""
-        self.memory, self.input_offsets, self.output_offsets, self.rotations = (
-            memory,
-            input_offsets,
-            output_offsets,
-            rotations,
-        )
+        """`input_offsets`: first byte of each input. `output_offsets`: first byte of each call's
+        output. `rotations`: bytes by which the judge rotated each input."""
+        self.memory, self.rotations = memory, rotations
+        self.input_offsets, self.output_offsets = input_offsets, output_offsets
         self.base_address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self.pool_bytes = [tensor.pool_nbytes for tensor in call.inputs]
+        """Bytes of each input, with the extra elements for windows."""
         self.output_bytes = call.output.nbytes
 
-    def unrotated_input(self, n: int) -> bytes:
-        """Bytes of input `n` before the rotation."""
-        begin, size, turn = self.input_offsets[n], self.pool_bytes[n], self.rotations[n]
-        return self.memory[begin + size - turn : begin + size] + self.memory[begin : begin + size - turn]
+    def unrotated_input(self, number: int) -> bytes:
+        """Bytes of an input before the judge's rotation."""
+        begin, rotation = self.input_offsets[number], self.rotations[number]
+        end = begin + self.pool_bytes[number]
+        return self.memory[end - rotation : end] + self.memory[begin : end - rotation]
 
-    def warm_caches(self, slots: int) -> None:
-        """Bring the inputs and the first `slots` slots into this core's caches, as if just
-        written."""
-        if sum(self.pool_bytes) + slots * self.output_bytes > self.WARMED_BYTES:
+    def warm_caches(self, calls: int) -> None:
+        """Bring the inputs and the outputs of the first `calls` calls into this core's caches, as
+        if this process had just written them."""
+        if sum(self.pool_bytes) + calls * self.output_bytes > self.WARMED_BYTES:
             return
         scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.output_bytes, 1]))
         for offset, size in zip(self.input_offsets, self.pool_bytes, strict=True):
             ctypes.memmove(scratch, self.base_address + offset, size)
-        for offset in self.output_offsets[:slots]:
+        for offset in self.output_offsets[:calls]:
             ctypes.memmove(scratch, self.base_address + offset, self.output_bytes)
             ctypes.memmove(self.base_address + offset, scratch, self.output_bytes)
 
@@ -390,45 +407,47 @@ class HostStage(Stage):
     """Calls on the host, one after the other."""
 
     CALIBRATIONS = 9
+    """Calls whose median time gives the delay of a positive control."""
 
     def __init__(self, places: Places, call: Call, slowdown: float) -> None:
-        """`slow`: slow each call down by this share of its time (positive control)."""
-        self.places, self.call, self.slowdown, self.extra_ns = places, call, slowdown, 0
+        """`slowdown`: delay after each call, as a share of its time (positive control)."""
+        self.places, self.call, self.slowdown = places, call, slowdown
+        self.delay_ns = 0
         self.runs: list[Run] = []
         self.windows: Windows = ()
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Set the calls on these windows; for a positive control, measure the delay of each
-        call."""
+        """Set the calls on these windows. For a positive control, measure the delay once."""
         self.windows = windows
         self.bind_windows(windows)
-        if self.slowdown and not self.extra_ns:
-            times = []
+        if self.slowdown and not self.delay_ns:
+            times_ns = []
             for _ in range(self.CALIBRATIONS):
-                begin = perf_counter_ns()
+                begin_ns = perf_counter_ns()
                 self.runs[0]()
-                times.append(perf_counter_ns() - begin)
-            self.extra_ns = int(self.slowdown * sorted(times)[self.CALIBRATIONS // 2])
+                times_ns.append(perf_counter_ns() - begin_ns)
+            self.delay_ns = int(self.slowdown * sorted(times_ns)[self.CALIBRATIONS // 2])
         self.places.warm_caches(len(windows))
 
     def run(self, count: int) -> int:
-        """Make `count` calls, with the delay of a positive control after each; 0: no own clock."""
-        if not self.extra_ns:
+        """Make `count` calls, with the delay of a positive control after each. Returns 0, because
+        there is no clock but the judge's."""
+        if not self.delay_ns:
             self.make_calls(self.runs[:count])
             return 0
         for run in self.runs[:count]:
             self.make_calls([run])
-            end = perf_counter_ns() + self.extra_ns
-            while perf_counter_ns() < end:
+            end_ns = perf_counter_ns() + self.delay_ns
+            while perf_counter_ns() < end_ns:
                 pass
         return 0
 
     @abstractmethod
     def bind_windows(self, windows: Windows) -> None:
-        """Set `runs` to calls on these windows."""
+        """Set `runs`: for each window, a function that makes the call on it."""
 
     def make_calls(self, runs: Sequence[Run]) -> None:
-        """Run some calls."""
+        """Make some of the calls in `runs`."""
         for run in runs:
             run()
 
@@ -444,5 +463,5 @@ class Loaded(Protocol):
         """Bring a call's inputs into memory for a check; `layout` as in
         `loop.calls.call.strides_of`."""
 
-    def stage(self, places: Places, call: Call, slow: float) -> Stage:
-        """Lay a call out in shared memory. `slow`: slow calls down by this share of their time."""
+    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
+        """Prepare timed calls in shared memory. `slowdown`: as in `HostStage`."""

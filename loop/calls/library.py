@@ -18,6 +18,8 @@ class Compiled:
     """A loaded shared library of a compiled variant."""
 
     def __init__(self, terms: LibraryTerms) -> None:
+        """Load the library. Raises Refused if that fails, if its build id is not that of `terms`,
+        or if it lacks the functions of the C interface."""
         self.device = terms.device
         try:
             self.library = ctypes.CDLL(terms.library, mode=os.RTLD_NOW)
@@ -37,19 +39,21 @@ class Compiled:
         """Bring a call's inputs into host memory for a check."""
         return CompiledCall(self.invoke, call, layout)
 
-    def stage(self, places: Places, call: Call, slow: float) -> Stage:
+    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
         """Lay a call out in shared memory."""
-        return CompiledStage(self.invoke, places, call, slow)
+        return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry. Raises Refused with the library's message if it returns an error."""
+        """Call the entry with its C arrays. `stream`: CUDA stream; None on the host. Raises Refused
+        with the library's message if it returns an error."""
         error = self.entry(inputs, output, numbers, stream)
         if error:
-            words, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
-            take_seed = getattr(self.library, "loop_fault_seed", None)
-            if take_seed is not None:  # An emulated library has the seed of its last fault.
-                take_seed.restype = ctypes.c_uint64
-            raise Refused(f"{code}: {words}", "declined", code, (take_seed() or None) if take_seed else None)
+            message, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
+            read_seed, seed = getattr(self.library, "loop_fault_seed", None), None
+            if read_seed is not None:  # An emulated library has the seed of its last fault; 0: none.
+                read_seed.restype = ctypes.c_uint64
+                seed = read_seed() or None
+            raise Refused(f"{code}: {message}", "declined", code, seed)
 
 
 def check_build_id(library: ctypes.CDLL, expected: str) -> None:
@@ -72,22 +76,24 @@ class Invocation:
         self,
         invoke: Callable[..., None],
         call: Call,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
+        input_addresses: Sequence[int],
+        output_addresses: Sequence[int],
         layout: str = "contiguous",
         stream: int | None = None,
     ) -> None:
-        """`inputs`: addresses of the inputs' files. `outputs`: addresses of the outputs."""
-        self.inputs = call.c_inputs(inputs, layout)
-        self._begins = [(at, each.itemsize) for at, each in zip(inputs, call.inputs, strict=True)]
-        self.run = partial(
-            invoke, self.inputs, c_tensors(call.separate_outputs, outputs), call.c_numbers(), stream
-        )
+        """`invoke`: `Compiled.invoke`. `input_addresses`: of each input's first window."""
+        self.inputs = c_tensors(call.inputs, input_addresses, layout)
+        outputs = c_tensors(call.separate_outputs, output_addresses)
+        self._input_addresses = input_addresses
+        self._itemsizes = [tensor.itemsize for tensor in call.inputs]
+        self.run = partial(invoke, self.inputs, outputs, call.c_numbers(), stream)
 
-    def move_to(self, offsets: Sequence[int]) -> Run:
-        """Move the call to windows that begin at these elements. Valid until the next `aim`."""
-        for tensor, (begin, item), offset in zip(self.inputs, self._begins, offsets, strict=False):
-            tensor.data = begin + offset * item
+    def move_to(self, window: Sequence[int]) -> Run:
+        """Move the call to a window: for each input, the first element. Returns the function that
+        makes the call; it is valid until the next `move_to`."""
+        moved = zip(self.inputs, self._input_addresses, self._itemsizes, window, strict=False)
+        for tensor, address, itemsize, first_element in moved:
+            tensor.data = address + first_element * itemsize
         return self.run
 
 
@@ -106,8 +112,9 @@ class CompiledCall(Prepared):
         return Buffer(size, shift, dtype, zone)
 
     def bind(self) -> Run:
-        inputs, outputs = ([memory.address for memory in some] for some in (self.inputs, self.outputs))
-        return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
+        input_addresses = [memory.address for memory in self.inputs]
+        output_addresses = [memory.address for memory in self.outputs]
+        return Invocation(self.invoke, self.call, input_addresses, output_addresses, self.layout, self.stream).run
 
     def read_output(self) -> bytes:
         """Bytes of the last output; several outputs form a block with zeros in between."""
@@ -117,28 +124,25 @@ class CompiledCall(Prepared):
 class CompiledStage(HostStage):
     """Timed calls with all tensors in shared memory."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
-        super().__init__(places, call, slow)
-        inputs = [places.base_address + begin for begin in places.input_offsets]
-        self.calls = [
-            Invocation(
-                invoke, call, inputs, [places.base_address + slot + part.offset for part in call.separate_outputs]
-            )
-            for slot in places.output_offsets
-        ]
+    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
+        super().__init__(places, call, slowdown)
+        inputs = [places.base_address + offset for offset in places.input_offsets]
+        self.invocations = []
+        for offset in places.output_offsets:
+            outputs = [places.base_address + offset + part.offset for part in call.separate_outputs]
+            self.invocations.append(Invocation(invoke, call, inputs, outputs))
 
     def bind_windows(self, windows: Windows) -> None:
-        self.runs = [call.move_to(window) for call, window in zip(self.calls, windows, strict=False)]
+        pairs = zip(self.invocations, windows, strict=False)
+        self.runs = [invocation.move_to(window) for invocation, window in pairs]
 
     def copy_results(self) -> None:
-        """Copy inputs that the calls changed in place into their slots."""
-        for slot, window in zip(self.places.output_offsets, self.windows, strict=False):
+        """Copy inputs that the calls changed in place to where the judge reads outputs; other
+        outputs are there already."""
+        base_address = self.places.base_address
+        for offset, window in zip(self.places.output_offsets, self.windows, strict=False):
             for part, number in zip(self.call.parts, self.call.updates, strict=False):
                 if number >= 0:
-                    item = self.call.inputs[number].itemsize
-                    begin = self.places.input_offsets[number] + window[number] * item
-                    ctypes.memmove(
-                        self.places.base_address + slot + part.offset,
-                        self.places.base_address + begin,
-                        part.nbytes,
-                    )
+                    first_byte = window[number] * self.call.inputs[number].itemsize
+                    source = base_address + self.places.input_offsets[number] + first_byte
+                    ctypes.memmove(base_address + offset + part.offset, source, part.nbytes)

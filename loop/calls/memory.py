@@ -27,7 +27,7 @@ ROWS, MOST_BYTES = 4, 256 << 10
 PERIOD = 509
 """Elements after which a zone's contents repeat: a prime, so that no row has that length."""
 SAMPLE = 64
-"""Elements of a tensor that are sampled for similar guard values."""
+"""Number of elements of a tensor that are sampled for similar guard values."""
 FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
 FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
 """Bits of exponent and mantissa. Other types use random bits, because every pattern is a number."""
@@ -40,6 +40,7 @@ class Guard(NamedTuple):
     """Contents of the zones around a tensor; equal guards give equal bytes."""
 
     kind: str
+    """One of KINDS, or MIXED."""
     seed: int
 
 
@@ -49,44 +50,57 @@ def draw_guard(kind: str) -> Guard:
 
 
 def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
-    """Bytes of the zone on either side of a tensor: whole pages, at least one."""
-    row = (strides[-2] or shape[-1]) * DTYPES[dtype][1] if len(shape) > 1 else 0
-    return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
+    """Bytes of the zone on either side of a tensor: some of its rows, in whole pages, at least one.
+    `strides`: in elements."""
+    row_elements = strides[-2] or shape[-1] if len(shape) > 1 else 0
+    wanted = min(ROWS * row_elements * DTYPES[dtype][1], MOST_BYTES)
+    return -(-max(wanted, PAGE) // PAGE) * PAGE
 
 
 @lru_cache(maxsize=512)
-def _bits(dtype: str, kind: str, tops: tuple[int, ...]) -> tuple[int, int]:
-    """Bit masks for PERIOD elements: the random bits, and the value of the fixed bits. Sign and
-    exponent are fixed: `tops` has those of values like the tensor's own. NaN is signaling:
-    arithmetic makes it quiet, which shows where it is stored."""
-    item = DTYPES[dtype][1]
+def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) -> tuple[int, int]:
+    """Two masks for PERIOD guard elements in a row: the bits to draw, and the value of the others.
+
+    In a floating-point type sign and exponent (the "top" of an element) are fixed and the mantissa
+    is drawn. `tensor_tops`: tops of the tensor's own values, for values like them. NaN is
+    signaling: arithmetic makes it quiet, which shows where it is stored.
+    """
+    itemsize = DTYPES[dtype][1]
     if dtype not in FIELDS:
-        return (1 << PERIOD * 8 * item) - 1, 0
+        return (1 << PERIOD * 8 * itemsize) - 1, 0
 
-    def repeated(patterns: Sequence[int]) -> int:
-        elements = islice(cycle(patterns), PERIOD)
-        return int.from_bytes(b"".join(bits.to_bytes(item, "little") for bits in elements), "little")
+    def repeated(elements: Sequence[int]) -> int:
+        """PERIOD elements in a row, as one number."""
+        data = b"".join(bits.to_bytes(itemsize, "little") for bits in islice(cycle(elements), PERIOD))
+        return int.from_bytes(data, "little")
 
-    exponent, mantissa = FIELDS[dtype]
-    signaling, sign = int(kind == NAN), 1 << exponent
-    fraction = (1 << mantissa - signaling) - 1
-    largest = (sign - 2, 2 * sign - 2)
-    kinds = {VALUES: tops, SMALL: (0,), NAN: (sign - 1, 2 * sign - 1), HIGH: largest[:1], LOW: largest[1:]}
-    kinds[MIXED] = (*tops, *largest * len(tops))
-    drawn = repeated([0, fraction] if kind == SMALL else [fraction])
-    return drawn, repeated([top << mantissa | signaling for top in kinds[kind]])
+    exponent_bits, mantissa_bits = FIELDS[dtype]
+    is_signaling, sign = int(kind == NAN), 1 << exponent_bits
+    mantissa = (1 << mantissa_bits - is_signaling) - 1
+    largest_positive, largest_negative = sign - 2, 2 * sign - 2
+    tops_by_kind: dict[str, tuple[int, ...]] = {
+        VALUES: tensor_tops,
+        SMALL: (0,),
+        NAN: (sign - 1, 2 * sign - 1),
+        HIGH: (largest_positive,),
+        LOW: (largest_negative,),
+        MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
+    }
+    fixed = [top << mantissa_bits | is_signaling for top in tops_by_kind[kind]]
+    return repeated([0, mantissa] if kind == SMALL else [mantissa]), repeated(fixed)
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
-    """Positions at which two equally long byte strings differ."""
+    """Positions at which two equally long byte strings differ; empty if they are equal."""
     if data == expected:
         return []
-    return [place for place, (a, b) in enumerate(zip(data, expected, strict=True)) if a != b]
+    pairs = enumerate(zip(data, expected, strict=True))
+    return [position for position, (byte, other) in pairs if byte != other]
 
 
-def count_bytes(places: Sequence[int]) -> str:
-    """The number of places in words, such as `3 bytes`."""
-    return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
+def count_bytes(positions: Sequence[int]) -> str:
+    """The number of positions in words, such as `3 bytes`."""
+    return f"{len(positions)} byte{'s' if len(positions) > 1 else ''}"
 
 
 class Memory(ABC):
@@ -97,40 +111,51 @@ class Memory(ABC):
     """Range of host addresses around the tensor that contains no other tensor."""
 
     def __init__(self, nbytes: int, dtype: str, before: int, after: int) -> None:
-        """`before`, `after`: bytes of the two zones."""
-        self.nbytes, self.dtype, self.itemsize, self.known_bytes = nbytes, dtype, DTYPES[dtype][1], b""
+        """`nbytes`: bytes of the tensor. `before`, `after`: bytes of the two zones."""
+        self.nbytes, self.dtype, self.itemsize = nbytes, dtype, DTYPES[dtype][1]
+        self.known_bytes = b""
+        """Bytes that `fill` wrote to the tensor last."""
         self.rotation_bytes = 0
-        """Bytes by which the contents are rotated relative to `data`."""
+        """Bytes by which the contents are rotated relative to `known_bytes`."""
         self.zones = bytes(before), bytes(after)
         """Bytes written to the zones before and after the tensor."""
         self._tops: tuple[int, ...] = ()
+        """Sign and exponent of sampled elements, as a number."""
         self.learn_exponents(b"")
 
     @abstractmethod
-    def write(self, offset: int, known_bytes: bytes) -> None:
+    def write(self, offset: int, data: bytes) -> None:
         """Write `data` from byte `offset` of the tensor on; negative: in the zone before."""
 
     @abstractmethod
     def read(self, offset: int, size: int) -> bytes:
-        """Read `size` bytes from byte `offset` on."""
+        """Read `size` bytes from byte `offset` of the tensor on."""
 
     def learn_exponents(self, data: bytes) -> None:
-        """Learn signs and exponents from sampled elements, for similar guard values."""
-        if self.dtype in FIELDS:
-            (exponent, mantissa), itemsize = FIELDS[self.dtype], self.itemsize
-            infinite = (1 << exponent) - 1
-            places = range(0, len(data), max(len(data) // itemsize // SAMPLE, 1) * itemsize)
-            tops = [int.from_bytes(data[at : at + itemsize], "little") >> mantissa for at in places]
-            finite = tuple(top for top in tops if 0 < top & infinite < infinite)
-            self._tops = finite or (infinite >> 1,)
+        """Sample signs and exponents of a tensor's bytes, so that guards can have values like its
+        own. Without a finite value, 1.0 stands for them. Other than floating-point types have
+        random guards, and need none."""
+        if self.dtype not in FIELDS:
+            return
+        exponent_bits, mantissa_bits = FIELDS[self.dtype]
+        infinite = (1 << exponent_bits) - 1
+        step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
+        finite_tops = []
+        for begin in range(0, len(data), step):
+            top = int.from_bytes(data[begin : begin + self.itemsize], "little") >> mantissa_bits
+            if 0 < top & infinite < infinite:
+                finite_tops.append(top)
+        self._tops = tuple(finite_tops) or (infinite >> 1,)
 
     def guard_bytes(self, guard: Guard, size: int) -> bytes:
-        """The first `size` bytes of a guard's contents."""
+        """The first `size` bytes of a guard's contents: PERIOD random elements, repeated, from a
+        random element on."""
         source = random.Random(guard.seed)
-        drawn, fixed = _bits(self.dtype, guard.kind, self._tops)
+        drawn, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._tops)
         bits = source.getrandbits(PERIOD * 8 * self.itemsize) & drawn | fixed
-        data, start = bits.to_bytes(PERIOD * self.itemsize, "little"), source.randrange(PERIOD) * self.itemsize
-        return (data * (size // len(data) + 2))[start : start + size]
+        period = bits.to_bytes(PERIOD * self.itemsize, "little")
+        begin = source.randrange(PERIOD) * self.itemsize
+        return (period * (size // len(period) + 2))[begin : begin + size]
 
     def read_tensor(self) -> bytes:
         """The tensor's bytes."""
@@ -141,10 +166,10 @@ class Memory(ABC):
         self.known_bytes, self.rotation_bytes = data, 0
         self.write(0, data)
 
-    def rotate(self, count: int) -> None:
-        """Rotate the contents by `count` bytes, so that every address gets another value."""
-        self.rotation_bytes = count
-        self.write(0, self.known_bytes[count:] + self.known_bytes[:count])
+    def rotate(self, rotation_bytes: int) -> None:
+        """Rotate the contents by so many bytes, so that every address gets another value."""
+        self.rotation_bytes = rotation_bytes
+        self.write(0, self.known_bytes[rotation_bytes:] + self.known_bytes[:rotation_bytes])
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN, or with a guard's contents."""
@@ -153,9 +178,10 @@ class Memory(ABC):
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
         before, after = map(len, self.zones)
-        whole = -(-before // self.itemsize) * self.itemsize
-        data = self.guard_bytes(guard, whole + after)
-        self.zones = data[whole - before : whole], data[whole:]
+        # Whole elements, so that the second zone begins with an element.
+        before_rounded = -(-before // self.itemsize) * self.itemsize
+        data = self.guard_bytes(guard, before_rounded + after)
+        self.zones = data[before_rounded - before : before_rounded], data[before_rounded:]
         self.write(-before, self.zones[0])
         self.write(self.nbytes, self.zones[1])
 
@@ -169,16 +195,17 @@ class Memory(ABC):
     def stray_write(self) -> str:
         """Describes writes into the zones; empty if there were none."""
         before, after = self.zones
-        if places := differing_positions(self.read(self.nbytes, len(after)), after):
-            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.itemsize}"
-        if places := differing_positions(self.read(-len(before), len(before)), before):
-            nearest = (places[-1] - len(before)) // self.itemsize
-            return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
+        if positions := differing_positions(self.read(self.nbytes, len(after)), after):
+            return f"{count_bytes(positions)} after its end, the first at element +{positions[0] // self.itemsize}"
+        if positions := differing_positions(self.read(-len(before), len(before)), before):
+            nearest = (positions[-1] - len(before)) // self.itemsize
+            return f"{count_bytes(positions)} before its beginning, the nearest at element {nearest}"
         return ""
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Place the tensor at the end, or the beginning, of pages outside which every access
-        faults. Returns False, without effect, if this memory cannot do it."""
+        """Make the zones inaccessible, so that every access to them faults, and put the tensor at
+        the end of its pages, or at their beginning. Returns False, without effect, if this memory
+        cannot do it."""
         return False
 
     def unprotect_zones(self) -> None:
@@ -187,58 +214,67 @@ class Memory(ABC):
 
 class Buffer(Memory):
     """Host memory of one tensor between two zones that can be made inaccessible. The tensor ends as
-    near to the zone behind it as a 64-byte boundary allows. `shift`: bytes of misalignment."""
+    near to the zone behind it as a 64-byte boundary allows."""
 
-    FAR = 1 << 20
+    FAR_BYTES = 1 << 20
     """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
     ALIGNMENT = 64
 
-    def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
+    def __init__(self, nbytes: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
+        """`shift`: bytes of misalignment. `zone`: bytes of each zone, whole pages."""
         self._shift, self._zone = shift, zone
-        self._room = -(-(size + shift) // PAGE) * PAGE
-        length = self._room + 2 * zone + 2 * self.FAR
+        self._pages_bytes = -(-(nbytes + shift) // PAGE) * PAGE
+        """Bytes of the pages in which the tensor lies."""
+        length = self._pages_bytes + 2 * zone + 2 * self.FAR_BYTES
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.address_range = (self._base, self._base + length)
-        self._allow(0, self.FAR, allowed=False)
-        self._allow(length - self.FAR, self.FAR, allowed=False)
-        # Largest offset that keeps the intended alignment.
-        self._end = (self._room - size - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
-        super().__init__(size, dtype, zone + self._end, self._room - self._end - size + zone)
-        self._place(self._end)
+        self._set_access(0, self.FAR_BYTES, allowed=False)
+        self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
+        # Largest offset in the pages that keeps the intended alignment.
+        steps = (self._pages_bytes - nbytes - shift) // self.ALIGNMENT
+        self._end_offset = steps * self.ALIGNMENT + shift
+        bytes_after = self._pages_bytes - self._end_offset - nbytes
+        super().__init__(nbytes, dtype, zone + self._end_offset, bytes_after + zone)
+        self._place(self._end_offset)
         self.write_guard(draw_guard(VALUES))
         self.poison()
 
     def _place(self, offset: int) -> None:
-        """Move the tensor to this offset in its pages."""
-        self._start = self.FAR + self._zone + offset
+        """Move the tensor to this byte offset in its pages."""
+        self._start = self.FAR_BYTES + self._zone + offset
         self.address = self._base + self._start
 
-    def _allow(self, start: int, size: int, *, allowed: bool) -> None:
-        """Make whole pages accessible or inaccessible. Raises OSError if the system refuses."""
-        if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
+    def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
+        """Make whole pages accessible or inaccessible. `start`, `size`: bytes in the mapping. Raises
+        OSError if the system refuses."""
+        protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
+        if _libc.mprotect(self._base + start, size, protection):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Make the zones inaccessible, with the tensor at one end of its pages. The 64-byte
-        alignment hides accesses up to 63 bytes after the tensor."""
+        """As in `Memory`. Alignment hides accesses up to 63 bytes after an aligned tensor; one that
+        is misaligned anyway ends exactly where its pages end."""
         self.unprotect_zones()
-        flush = self._room - self.nbytes
-        end = flush if self._shift and flush % self.ALIGNMENT else self._end
-        self._place(end if at_end else self._shift)
-        room = self.FAR + self._zone
-        self._memory[room : room + self._room] = self.guard_bytes(draw_guard(VALUES), self._room)
-        for zone in (self.FAR, room + self._room):
-            self._allow(zone, self._zone, allowed=False)
+        flush_offset = self._pages_bytes - self.nbytes
+        is_free_to_move = self._shift and flush_offset % self.ALIGNMENT
+        end_offset = flush_offset if is_free_to_move else self._end_offset
+        self._place(end_offset if at_end else self._shift)
+        first_page = self.FAR_BYTES + self._zone
+        filler = self.guard_bytes(draw_guard(VALUES), self._pages_bytes)
+        self._memory[first_page : first_page + self._pages_bytes] = filler
+        for zone_start in (self.FAR_BYTES, first_page + self._pages_bytes):
+            self._set_access(zone_start, self._zone, allowed=False)
         return True
 
     def unprotect_zones(self) -> None:
-        for zone in (self.FAR, self.FAR + self._zone + self._room):
-            self._allow(zone, self._zone, allowed=True)
-        self._place(self._end)
+        for zone_start in (self.FAR_BYTES, self.FAR_BYTES + self._zone + self._pages_bytes):
+            self._set_access(zone_start, self._zone, allowed=True)
+        self._place(self._end_offset)
 
     def write(self, offset: int, data: bytes) -> None:
-        self._memory[self._start + offset : self._start + offset + len(data)] = data
+        begin = self._start + offset
+        self._memory[begin : begin + len(data)] = data
 
     def read(self, offset: int, size: int) -> bytes:
         return self._memory[self._start + offset : self._start + offset + size]

@@ -9,21 +9,26 @@ FOLDERS: list[str] = []
 
 
 def search_folder(folder: str, *, last: bool = False) -> None:
-    """Add a folder for modules: before the target's other folders, or after them if `last`."""
+    """Have Python search a folder for modules: before the target's other folders, or after them if
+    `last`. Nothing happens if it is searched already."""
     if folder not in FOLDERS:
-        place = len(FOLDERS) if last else 0
-        FOLDERS.insert(place, folder)
-        sys.path.insert(place, folder)
+        position = len(FOLDERS) if last else 0
+        FOLDERS.insert(position, folder)
+        sys.path.insert(position, folder)
 
 
 def explain_shadowed_import(name: str) -> str:
-    """Why a target's module cannot be imported (another one has its name); empty if none has."""
-    top = name.partition(".")[0]
-    if name.endswith(".py") or top not in sys.modules:
+    """Why `import name` does not give the target's own module: another module of that name was
+    loaded before. Empty if the target has no such module, or if it is the one that was loaded."""
+    top_module = name.partition(".")[0]
+    if name.endswith(".py") or top_module not in sys.modules:
         return ""
-    other = getattr(sys.modules[top], "__file__", None) or "a module that is built into Python"
-    files = (os.path.join(folder, file) for folder in FOLDERS for file in (f"{top}.py", f"{top}/__init__.py"))
-    own = next((file for file in files if os.path.isfile(file)), "")
-    if not own or any(other.startswith(folder + os.sep) for folder in FOLDERS):
+    loaded_file = getattr(sys.modules[top_module], "__file__", None) or "a module that is built into Python"
+    if any(loaded_file.startswith(folder + os.sep) for folder in FOLDERS):
         return ""
-    return f"{own} has the name of {other}: rename it"
+    for folder in FOLDERS:
+        for file in (f"{top_module}.py", f"{top_module}/__init__.py"):
+            own_file = os.path.join(folder, file)
+            if os.path.isfile(own_file):
+                return f"{own_file} has the name of {loaded_file}: rename it"
+    return ""

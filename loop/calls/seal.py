@@ -27,28 +27,30 @@ OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 
 
 def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Yield (name, namespace, key) for each function to watch."""
-    own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
-    yield from ((f"module {name}", sys.modules, name) for name, _ in own)
+    """Yield (name for a message, namespace, key in it) for each function to watch."""
+    own_modules = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
+    yield from ((f"module {name}", sys.modules, name) for name, _ in own_modules)
     yield from ((f"builtins.{name}", vars(builtins), name) for name in BUILTINS)
     yield from ((f"os.{name}", vars(os), name) for name in OS)
-    for module in (*MODULES, *(module for _, module in own)):
+    for module in (*MODULES, *(module for _, module in own_modules)):
         for name, value in list(vars(module).items()):
-            where = f"{module.__name__}.{name}"
+            full_name = f"{module.__name__}.{name}"
             if callable(value):
-                yield where, vars(module), name
+                yield full_name, vars(module), name
             if isinstance(value, type) and module.__name__.startswith("loop."):
-                methods = [key for key, member in vars(value).items() if isinstance(member, FunctionType)]
-                yield from ((f"{where}.{key}", vars(value), key) for key in methods)
+                for key, member in vars(value).items():
+                    if isinstance(member, FunctionType):
+                        yield f"{full_name}.{key}", vars(value), key
 
 
 def _torch_functions() -> dict[str, Any]:
-    """Watched functions of torch by name; empty before torch is imported."""
-    torch, functions = sys.modules.get("torch"), dict[str, Any]()
+    """Name to watched function of torch; empty before torch is imported."""
+    torch = sys.modules.get("torch")
+    functions: dict[str, Any] = {}
     for name in TORCH if torch else ():
         value: Any = torch
-        for part in name.split("."):
-            value = getattr(value, part, None)
+        for attribute in name.split("."):
+            value = getattr(value, attribute, None)
         functions[f"torch.{name}"] = value
     return functions
 
@@ -57,14 +59,17 @@ class Seal:
     """The watched functions as they were before a variant was loaded."""
 
     def __init__(self) -> None:
-        self._values = [(name, space, key, space[key]) for name, space, key in _watched_functions()]
-        functions = [(name, value) for name, _, _, value in self._values if isinstance(value, FunctionType)]
-        self._codes = [(f"{name} (code)", function, function.__code__) for name, function in functions]
-        self._torch = _torch_functions()
+        self._functions = [(name, space, key, space[key]) for name, space, key in _watched_functions()]
+        self._codes = []
+        """(name, function, its compiled code): code can be replaced within the same function."""
+        for name, _, _, function in self._functions:
+            if isinstance(function, FunctionType):
+                self._codes.append((f"{name} (code)", function, function.__code__))
+        self._torch_functions = _torch_functions()
 
     def replaced_functions(self) -> list[str]:
-        """Names of functions that changed since then."""
-        names = [name for name, space, key, value in self._values if space.get(key) is not value]
+        """Names of functions that were replaced since then; empty for none."""
+        names = [name for name, space, key, value in self._functions if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]
-        now = _torch_functions()
-        return names + [name for name, value in self._torch.items() if now.get(name) is not value]
+        current = _torch_functions()
+        return names + [name for name, value in self._torch_functions.items() if current.get(name) is not value]

@@ -28,15 +28,19 @@ class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
-        self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
+        """`size`: bytes of the tensor. `shift`: bytes of misalignment. `zone`: bytes of each guard
+        zone."""
+        self._begin, torch_dtype = zone + shift, TORCH_DTYPES[dtype]
         super().__init__(size, dtype, self._begin, zone)
         self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
         self.byte_view = self._block[self._begin : self._begin + size]
-        """The tensor's bytes as a uint8 tensor."""
-        self.typed_view = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
+        """The tensor as uint8."""
+        first, count = self._begin // torch_dtype.itemsize, size // torch_dtype.itemsize
+        self.typed_view = self._block.view(torch_dtype)[first : first + count]
+        """The tensor with its own element type, one-dimensional."""
         self.address = self.typed_view.data_ptr()
-        self._origin = self.byte_view[:0]
-        """Copy of the contents on the same device, so that a large tensor is transferred once."""
+        self._known_on_device = self.byte_view[:0]
+        """`known_bytes` on the same device, so that a large tensor is transferred once."""
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -48,26 +52,32 @@ class TorchMemory(Memory):
 
     def fill(self, data: bytes) -> None:
         if data is not self.known_bytes:
-            self.known_bytes, self._origin = data, _bytes_tensor(data).to(self._block.device)
+            self.known_bytes = data
+            self._known_on_device = _bytes_tensor(data).to(self._block.device)
         self.rotate(0)
 
-    def rotate(self, count: int) -> None:
-        self.rotation_bytes = count
-        self.byte_view.copy_(self._origin.roll(-count) if count else self._origin)
+    def rotate(self, rotation_bytes: int) -> None:
+        self.rotation_bytes = rotation_bytes
+        self.byte_view.copy_(self._expected())
+
+    def _expected(self) -> Tensor:
+        """The known bytes, rotated. Without a rotation they are not copied: they may fill the GPU."""
+        known, rotation = self._known_on_device, self.rotation_bytes
+        return known.roll(-rotation) if rotation else known
 
     @property
     def has_changed(self) -> bool:
-        return not torch.equal(self.byte_view, self._origin.roll(-self.rotation_bytes))
+        return not torch.equal(self.byte_view, self._expected())
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
-    """View bytes as a tensor that must not be written to."""
-    with warnings.catch_warnings(action="ignore"):
+    """View bytes as a uint8 tensor that must not be written to."""
+    with warnings.catch_warnings(action="ignore"):  # Torch warns that the memory is read-only.
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-class _Bytes(NamedTuple):
-    """Device memory in the form of NVIDIA's array interface, as bytes."""
+class _ArrayInterface(NamedTuple):
+    """Device memory in the form of NVIDIA's array interface, which torch can view as a tensor."""
 
     memory: TorchMemory
 
@@ -77,9 +87,12 @@ class _Bytes(NamedTuple):
         return {"shape": shape, "typestr": "|u1", "data": data, "version": 3}
 
 
-NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
-NAMES += " new_ones full full_like new_full"
-FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
+FACTORY_NAMES = (
+    "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
+)
+FACTORY_NAMES += " new_ones full full_like new_full"
+FACTORIES = {getattr(torch.ops.aten, name) for name in FACTORY_NAMES.split()}
+"""Operators that allocate the tensor they return."""
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -98,7 +111,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator; move the result of a factory function into guarded memory."""
+        """Called by torch for each operator: run it. The tensor of a factory function is moved into
+        guarded memory, unless that cannot hold it (sparse, empty, pinned, or being captured)."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -106,34 +120,35 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
-        shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
-        zone, size = guard_zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * item
+        shape, strides, itemsize = tuple(result.shape), tuple(result.stride()), result.element_size()
+        zone, size = guard_zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * itemsize
         memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
         memory.write_guard(draw_guard(HIGH))
-        if result.is_cuda:  # The new tensor's storage has exactly its size.
-            inside = torch.as_tensor(_Bytes(memory), device=result.device)
+        # Views of `memory` would show its whole storage; the new tensor's must have exactly its size.
+        if result.is_cuda:
+            content = torch.as_tensor(_ArrayInterface(memory), device=result.device)
         else:
-            kind: Any = type("_Array", (ctypes.c_char * size,), {})
-            array = kind.from_address(memory.address)
+            array_type: Any = type("_Array", (ctypes.c_char * size,), {})
+            array = array_type.from_address(memory.address)
             array.memory = memory  # Keeps the memory alive as long as the tensor.
-            inside = torch.frombuffer(array, dtype=torch.uint8)
+            content = torch.frombuffer(array, dtype=torch.uint8)
         self.allocated.append((shape, memory))
-        return inside.view(result.dtype).as_strided(shape, strides).copy_(result)
+        return content.view(result.dtype).as_strided(shape, strides).copy_(result)
 
 
-def stray_writes(call: Callable[[], Any]) -> list[str]:
-    """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty
-    if the call raises under guarded allocation."""
-    mode = GuardedAllocations()
+def stray_writes(run: Callable[[], Any]) -> list[str]:
+    """Describe the writes of one call outside of tensors that it allocated, a sentence each. `run`:
+    makes the call. Empty if the call raises: some code does not work with guarded tensors."""
+    guarded = GuardedAllocations()
     try:
-        with mode:
-            result = call()
+        with guarded:
+            result = run()
     except Exception:
         return []
-    if any(memory.byte_view.is_cuda for _, memory in mode.allocated):
+    if any(memory.byte_view.is_cuda for _, memory in guarded.allocated):
         synchronize()
     sentences = []
-    for shape, memory in mode.allocated:
+    for shape, memory in guarded.allocated:
         if stray := memory.stray_write:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
             name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
@@ -145,12 +160,13 @@ class Importable:
     """A loaded Python function of a variant or target."""
 
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
+        """Import the function. Raises Refused if that fails, or if Python imports another file than
+        the variant's built copy."""
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
         self.function = torch_side.find_function(terms.python)
         if terms.folder:
-            # The module must come from the built copy, not from a namesake elsewhere.
             module = torch_side.import_module(terms.python.partition(":")[0])
             if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
                 raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
@@ -161,11 +177,11 @@ class Importable:
         callee = Callee(self.function, self.arguments, self.terms, call, self.device)
         return TensorCall(callee, call, self.device, layout)
 
-    def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
-        """Lay a call out in shared memory."""
-        kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
+    def stage(self, places: Places, call: Call, slowdown: float) -> "FunctionStage":
+        """Prepare timed calls in shared memory or on the GPU."""
+        stage_class = DeviceFunctionStage if self.device == "cuda" else FunctionStage
         callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
-        return kind(callee, places, call, slow)
+        return stage_class(callee, places, call, slowdown)
 
 
 def require_device() -> None:
@@ -188,13 +204,16 @@ class TensorCall(Prepared):
         self.callee, self.device = callee, device
         super().__init__(call)
         self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
-        flats = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
-        placed = zip(flats, call.inputs, self.strides, strict=False)
-        self.arguments = [flat.as_strided(each.shape, at, flat.storage_offset()) for flat, each, at in placed]
+        views = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
+        self.arguments = []
         """The input tensors as the function receives them."""
-        written = zip(flats[len(call.inputs) :], call.separate_outputs, strict=False)
-        self.output_buffers = [flat.reshape(part.shape) for flat, part in written]
+        for view, tensor, strides in zip(views, call.inputs, self.strides, strict=False):
+            self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
+        output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
+        self.output_buffers = [view.reshape(output.shape) for view, output in output_views]
+        """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None
+        """What the last call returned."""
 
     def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         return TorchMemory(size, shift, dtype, zone, self.device)
@@ -216,16 +235,18 @@ class TensorCall(Prepared):
         return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Fill the last outputs with NaN and drop them, so that reusing them fails the check."""
+        """Fill the last outputs with NaN and drop them, so that reusing them fails the check. Also
+        reset the state of a module."""
         self.callee.restore_state()
         super().poison_outputs(guard)
         result, self.result = self.result, None
         if self.output_buffers:
             return
-        inputs = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
-        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
-        if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
-            overwrite_result(result)
+        input_storages = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
+        for output in outputs_of(result).values():
+            if type(output) is Tensor and output.untyped_storage().data_ptr() in input_storages:
+                return  # A view of an input, whose values the next call needs.
+        overwrite_result(result)
 
     def read_output(self) -> bytes:
         """Bytes of the last outputs. Raises Refused if shapes or types are wrong. On a GPU also if
@@ -233,7 +254,8 @@ class TensorCall(Prepared):
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.output_buffers or self.callee.checked_outputs(self.result)
-        data = self.call.join_outputs([bytes_of(tensor.detach().cpu()) for tensor in tensors], self.read_input)
+        separate = [bytes_of(tensor.detach().cpu()) for tensor in tensors]
+        data = self.call.join_outputs(separate, self.read_input)
         if self.device == "cuda":
             begin = perf_counter()
             synchronize()
@@ -246,61 +268,71 @@ class TensorCall(Prepared):
 
 
 class FunctionStage(HostStage):
-    """Timed calls on tensors in shared memory. Results are copied into slots only in `give`."""
+    """Timed calls on tensors in shared memory. Results stay where the function puts them until
+    `copy_results`."""
 
-    def __init__(self, callee: Callee, places: Places, call: Call, slow: float) -> None:
-        super().__init__(places, call, slow)
+    def __init__(self, callee: Callee, places: Places, call: Call, slowdown: float) -> None:
+        super().__init__(places, call, slowdown)
         self.callee = callee
-        self.pools = [
-            self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype)
-            for offset, tensor in zip(places.input_offsets, call.inputs, strict=True)
+        self.pools = []
+        """Each input with its extra elements, one-dimensional: calls see windows of it."""
+        for offset, tensor in zip(places.input_offsets, call.inputs, strict=True):
+            self.pools.append(self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype))
+        self.output_views = [
+            self._views_of_outputs(offset, call.separate_outputs) for offset in places.output_offsets
         ]
-        self.output_views = [self._in_slot(offset, call.separate_outputs) for offset in places.output_offsets]
-        """For each call, views of the slots of its separate outputs."""
+        """For each call, views of the shared memory from which the judge reads its outputs."""
         self.results: list[Any] = []
+        """What each call returned."""
         self.repeated_calls = 0
         """Number of calls that run twice on a GPU, for a positive control."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """View part of shared memory as a tensor."""
-        count, kind = prod(shape), TORCH_DTYPES[dtype]
+        """View shared memory from byte `offset` on as a tensor."""
+        count, torch_dtype = prod(shape), TORCH_DTYPES[dtype]
         if not count:
-            return torch.empty(shape, dtype=kind)
-        return torch.frombuffer(self.places.memory, dtype=kind, count=count, offset=offset).reshape(shape)
+            return torch.empty(shape, dtype=torch_dtype)
+        flat = torch.frombuffer(self.places.memory, dtype=torch_dtype, count=count, offset=offset)
+        return flat.reshape(shape)
 
-    def _in_slot(self, offset: int, parts: Sequence[TensorFile]) -> list[Tensor]:
-        """Views of the outputs in the slot at this byte offset."""
-        return [self._view(offset + part.offset, part.shape, part.dtype) for part in parts]
+    def _views_of_outputs(self, offset: int, outputs: Sequence[TensorFile]) -> list[Tensor]:
+        """Views of these outputs of a call whose block of outputs begins at byte `offset`."""
+        return [self._view(offset + output.offset, output.shape, output.dtype) for output in outputs]
 
     def bind_windows(self, windows: Windows) -> None:
         self.results = []
-        self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
+        numbers = range(len(windows))
+        self.runs = [self.callee.bind(self._inputs(number), self.buffers_for(number)) for number in numbers]
 
-    def _inputs(self, number: int) -> list[Tensor]:
+    def _inputs(self, call_number: int) -> list[Tensor]:
         """Inputs of a call: windows of the pools."""
-        placed = zip(self.pools, self.call.inputs, self.windows[number], strict=True)
-        return [pool.as_strided(each.shape, each.strides("contiguous"), offset) for pool, each, offset in placed]
+        inputs = []
+        for pool, tensor, first in zip(self.pools, self.call.inputs, self.windows[call_number], strict=True):
+            inputs.append(pool.as_strided(tensor.shape, tensor.strides("contiguous"), first))
+        return inputs
 
-    def buffers_for(self, number: int) -> list[Tensor]:
+    def buffers_for(self, call_number: int) -> list[Tensor]:
         """Output tensors to pass to a call; empty if the function returns its outputs."""
-        return self.output_views[number] if self.callee.terms.passes_outputs else []
+        return self.output_views[call_number] if self.callee.terms.passes_outputs else []
 
     def make_calls(self, runs: Sequence[Run]) -> None:
-        """Run some calls and keep every result, because the judge may read any of them."""
+        """Make some calls and keep every result, because the judge may read any of them."""
         self.results += [run() for run in runs]
 
     def copy_results(self) -> None:
-        """Copy each result, and inputs changed in place, into the slots. Raises Refused if a result
-        has a wrong shape or type."""
+        """Copy each result, and inputs changed in place, to where the judge reads them. Raises
+        Refused if a result has a wrong shape or type."""
+        results = self.results[self.repeated_calls :][: len(self.output_views)]
         with torch.inference_mode():
-            for number, result in enumerate(self.results[self.repeated_calls :][: len(self.output_views)]):
-                outputs = self.buffers_for(number) or self.callee.checked_outputs(result)
-                for slot, tensor in zip(self.output_views[number], outputs, strict=True):
-                    slot.copy_(tensor)
+            for call_number, result in enumerate(results):
+                outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
+                for view, tensor in zip(self.output_views[call_number], outputs, strict=True):
+                    view.copy_(tensor)
                 for part, input_number in zip(self.call.parts, self.call.updates, strict=False):
                     if input_number >= 0:
-                        (slot,) = self._in_slot(self.places.output_offsets[number], [part])
-                        slot.copy_(self._inputs(number)[input_number])
+                        offset = self.places.output_offsets[call_number]
+                        view = self._view(offset + part.offset, part.shape, part.dtype)
+                        view.copy_(self._inputs(call_number)[input_number])
 
     def close(self) -> None:
         self.results, self.runs, self.pools, self.output_views = [], [], [], []
@@ -308,49 +340,54 @@ class FunctionStage(HostStage):
 
 class DeviceFunctionStage(FunctionStage):
     """Timed calls on GPU tensors: one CUDA graph if capture works, otherwise separate launches.
-    Results stay on the device until `give`."""
+    Results stay on the device until `copy_results`."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        for n, (turn, pool) in enumerate(zip(self.places.rotations, self.pools, strict=True)):
-            whole = pool.view(INTEGER_TYPES[pool.element_size()])  # As integers: `roll` lacks some types.
-            self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
-        self.origins = [torch.cat([pool, pool]) for pool in self.pools]
+        for number, (pool, rotation) in enumerate(zip(self.pools, self.places.rotations, strict=True)):
+            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # `roll` lacks some types.
+            unrotated = integers.roll(rotation // pool.element_size())
+            self.pools[number] = unrotated.view(pool.dtype).to("cuda")
+        self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
+        """Each pool twice in a row, so that one copy writes it in any rotation."""
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
         """Windows to (graph, results); the graph is None if capture is impossible."""
         self.graph: Any = None
-        self.on_device: list[list[Tensor]] = []
-        """Device tensors of each call's passed outputs."""
-        self.settled: list[Tensor] = []
-        """Finished results on the device; for calls with a single output, one stacked tensor."""
+        self.device_outputs: list[list[Tensor]] = []
+        """For each call, device tensors of the outputs that it gets passed."""
+        self.finished_results: list[Tensor] = []
+        """Copies of the results on the device; for calls with a single output, one stacked tensor."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Rotate the inputs, and capture a graph for windows not seen before."""
+        """Capture a graph for windows not seen before; overwrite the last results, and rotate the
+        inputs by these numbers of bytes."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.repeated_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
-        if self.graphs.get(key, (None,))[0] is None:
+        is_captured_before = key in self.graphs and self.graphs[key][0] is not None
+        if not is_captured_before:
             self.bind_windows(windows)
             self.runs = [*self.runs[: self.repeated_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
         self.is_captured = self.graph is not None
-        for result in (*self.results, *self.on_device):
+        for result in (*self.results, *self.device_outputs):
             overwrite_result(result)
         # Refill inputs last, because a result may be a view of one.
-        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
-            first = count // pool.element_size()
-            pool.copy_(origin[first : first + len(pool)])
+        for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
+            first = rotation // pool.element_size()
+            pool.copy_(doubled[first : first + len(pool)])
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:
-        """Capture all runs in one graph; returns (graph, results), graph None if impossible."""
+        """Capture all runs in one graph. Returns the graph and the results of its calls; (None, [])
+        if capture is impossible. Raises Refused if work stays on a stream of its own."""
         stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         results: list[Any] = []
         try:
             with torch.cuda.stream(stream):
-                for run in self.runs:
+                for run in self.runs:  # First calls load code, which cannot be captured.
                     run()
                 stream.synchronize()
                 graph.capture_begin(capture_error_mode="thread_local")
@@ -367,7 +404,7 @@ class DeviceFunctionStage(FunctionStage):
 
     def run(self, count: int) -> int:
         """Make all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
-        self.settled = []
+        self.finished_results = []
         begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
         begin.record()
         for _ in range(count):
@@ -377,38 +414,41 @@ class DeviceFunctionStage(FunctionStage):
                 self.results = [run() for run in self.runs]
         end.record()
         synchronize()
-        return int(float(begin.elapsed_time(end)) * 1e6)
+        return int(float(begin.elapsed_time(end)) * 1e6)  # From milliseconds.
 
-    def buffers_for(self, number: int) -> list[Tensor]:
+    def buffers_for(self, call_number: int) -> list[Tensor]:
         """Device tensors to pass as a call's outputs; empty if the function returns its outputs."""
         if not self.callee.terms.passes_outputs:
             return []
-        while len(self.on_device) <= number:
-            slots = self.output_views[len(self.on_device)]
-            self.on_device.append([torch.empty_like(slot, device="cuda") for slot in slots])
-        return self.on_device[number]
+        while len(self.device_outputs) <= call_number:
+            views = self.output_views[len(self.device_outputs)]
+            self.device_outputs.append([torch.empty_like(view, device="cuda") for view in views])
+        return self.device_outputs[call_number]
 
     def finish_results(self) -> None:
         """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passes_outputs:
             return
-        outputs = [self.callee.checked_outputs(result) for result in self.results[self.repeated_calls :]]
+        results = self.results[self.repeated_calls :]
+        outputs_by_call = [self.callee.checked_outputs(result) for result in results]
         if self.call.parts:
-            self.settled = [tensor.clone() for tensors in outputs for tensor in tensors]
-        elif outputs:
-            self.settled = [torch.stack([tensor for (tensor,) in outputs])]
+            self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]
+        elif outputs_by_call:
+            self.finished_results = [torch.stack([output for (output,) in outputs_by_call])]
         synchronize()
 
     def copy_results(self) -> None:
+        """As in `FunctionStage`; single outputs are transferred to the host all at once."""
         if self.call.parts or self.callee.terms.passes_outputs:
             super().copy_results()
             return
-        if not self.settled:
+        if not self.finished_results:
             self.finish_results()
-        for host in [tensor.cpu() for tensor in self.settled]:  # One transfer to the host for all results.
-            for (slot,), row in zip(self.output_views, host, strict=False):
-                slot.copy_(row)
+        for host_outputs in [stacked.cpu() for stacked in self.finished_results]:
+            for (view,), output in zip(self.output_views, host_outputs, strict=False):
+                view.copy_(output)
 
     def close(self) -> None:
         super().close()
-        self.origins, self.graph, self.graphs, self.on_device, self.settled = [], None, {}, [], []
+        self.doubled_pools, self.graph, self.graphs = [], None, {}
+        self.device_outputs, self.finished_results = [], []

@@ -23,9 +23,9 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in I
 DTYPE_NAMES: dict[torch.dtype, Dtype] = {getattr(torch, name): name for name in ITEM_SIZES}
 INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes of an element to the integer type of that size, as which numpy reads any element."""
-PARTS = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
+SPLIT_ATTENTION = ("torch_sdpa", "attention_split_partial", "attention_split_reduce", "attention_partials")
 BUNDLED = dict.fromkeys(("attention_reference", "attention_plain"), "loop.workers.attention:eager")
-BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*PARTS, "attention_partial_form")}
+BUNDLED |= {name: f"loop.workers.attention:{name}" for name in (*SPLIT_ATTENTION, "attention_partial_form")}
 """Names of bundled functions to `module:function`. The reference is `eager` on float64 inputs."""
 PROPERTIES: tuple[str, ...] = ("softmax_rows", "key_permutation", "logit_shift", "linear_in_v")
 PROPERTIES += ("causal_prefix", "split_merge", "shared_heads", "by_hand")
@@ -40,68 +40,69 @@ def use_threads(threads: int) -> None:
 
 
 def find_function(name: str) -> Function:
-    """Load a bundled function by name, or `module:function`. Raises Refused if it fails."""
+    """Load a bundled function by name, or `module:function`. Raises Refused if it cannot be loaded,
+    or if another module of that name was loaded before the target's own."""
     module, colon, function = BUNDLED.get(name, name).partition(":")
     if not colon:
-        known = ", ".join(BUNDLED)
-        raise Refused(f"unknown function {name}: expected one of {known}, or module:function")
+        bundled = ", ".join(BUNDLED)
+        raise Refused(f"unknown function {name}: expected one of {bundled}, or module:function")
     try:
         value: Function = getattr(import_module(module), function)
     except Exception as error:
-        reason = explain_shadowed_import(module) or f"{type(error).__name__}: {error}{_line(error)}"
-        raise Refused(f"cannot import {name}: {reason}") from error
-    if name not in BUNDLED and (
-        reason := explain_shadowed_import(module)
-    ):  # Another module of that name must not be judged in its place.
-        raise Refused(f"cannot import {name}: {reason}")
+        cause = f"{type(error).__name__}: {error}{_location_text(error)}"
+        raise Refused(f"cannot import {name}: {explain_shadowed_import(module) or cause}") from error
+    if name not in BUNDLED and (cause := explain_shadowed_import(module)):
+        raise Refused(f"cannot import {name}: {cause}")
     return value
 
 
-def _line(error: Exception) -> str:
-    """File and line of the user's code of a failed import, as ` (task.py:3)`; empty if unknown."""
+def _location_text(error: Exception) -> str:
+    """File and line of the user's code that failed at import, as ` (task.py:3)`. Empty if the
+    failure is in `loop` itself, if the message names the place already, or if there is none."""
     package = Path(__file__).parent.parent
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.endswith(".py") and "importlib" not in frame.filename:
-            known = isinstance(error, SyntaxError) or package in Path(frame.filename).parents
-            return "" if known else f" ({Path(frame.filename).resolve().name}:{frame.lineno})"
+            if isinstance(error, SyntaxError) or package in Path(frame.filename).parents:
+                return ""
+            return f" ({Path(frame.filename).resolve().name}:{frame.lineno})"
     return ""
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a user's module or file, without writing .pyc files."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    """Import a user's module or file, without writing .pyc files next to it."""
+    earlier, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return import_file(name) if name.endswith(".py") else importlib.import_module(name)
     finally:
-        sys.dont_write_bytecode = before
+        sys.dont_write_bytecode = earlier
 
 
 def import_file(path: str) -> ModuleType:
     """Import a file as a module named by its full path; it may import its neighbours. A relative
-    path is searched on sys.path, where the target's folders come first."""
-    whole = path
+    path is searched on sys.path, where the target's folders come first. Raises FileNotFoundError."""
+    full_path = path
     if not os.path.isabs(path):
-        places = [os.path.join(folder, path) for folder in sys.path]
-        whole = os.path.abspath(next((place for place in places if os.path.isfile(place)), path))
-    if whole in sys.modules:
-        return sys.modules[whole]
-    if not Path(whole).is_file():
+        candidates = [os.path.join(folder, path) for folder in sys.path]
+        full_path = os.path.abspath(next(filter(os.path.isfile, candidates), path))
+    if full_path in sys.modules:
+        return sys.modules[full_path]
+    if not Path(full_path).is_file():
         raise FileNotFoundError(f"{path} is not there")
-    search_folder(str(Path(whole).parent), last=True)
-    spec = importlib.util.spec_from_file_location(whole, whole)
+    search_folder(str(Path(full_path).parent), last=True)
+    spec = importlib.util.spec_from_file_location(full_path, full_path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[whole] = importlib.util.module_from_spec(spec)
+    module = sys.modules[full_path] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[whole]
+        del sys.modules[full_path]
         raise
     return module
 
 
 def write_tensor(path: str, tensor: Tensor) -> None:
-    """Write a tensor's bytes, C order."""
+    """Write a tensor's bytes to a file, C order."""
     Path(path).write_bytes(bytes_of(tensor))
 
 
@@ -123,12 +124,14 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def make_instance(kind: Any, arguments: Any, seed: int) -> Any:
-    """Make an instance of a class. `arguments()` and the constructor run right after seeding."""
+def make_instance(cls: Any, arguments: Any, seed: int) -> Any:
+    """Make an instance of a class, a module without gradients. `arguments`: function that returns
+    the constructor's arguments (positional, or a dict by name); None: there are none. Both run
+    right after seeding, so that all workers get the same weights."""
     seed_all(seed)
     values = arguments() if arguments else ()
     seed_all(seed)
-    instance = kind(**values) if isinstance(values, dict) else kind(*values)
+    instance = cls(**values) if isinstance(values, dict) else cls(*values)
     if isinstance(instance, torch.nn.Module):
         instance.requires_grad_(False)
     return instance
@@ -143,12 +146,13 @@ def same_bits(tensor: Tensor, other: Tensor) -> bool:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """View a tensor's elements as integers of the same size; a complex number becomes two."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    plain = torch.view_as_real(plain) if plain.is_complex() else plain
-    return plain.contiguous().view(INTEGER_TYPES[plain.element_size()])
+    """A tensor's elements as integers of the same size, C order; a complex number becomes two."""
+    resolved = tensor.detach().resolve_conj().resolve_neg()
+    if resolved.is_complex():
+        resolved = torch.view_as_real(resolved)
+    return resolved.contiguous().view(INTEGER_TYPES[resolved.element_size()])
 
 
 def bytes_of(tensor: Tensor) -> bytes:
-    """A tensor's bytes, C order."""
+    """Bytes of a tensor on the host, C order."""
     return tensor.resolve_neg().view(INTEGER_TYPES[tensor.element_size()]).numpy().tobytes()

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from loop.calls import memory
-from loop.calls.call import Call, LibraryTerms, Refused
+from loop.calls.call import Call, LibraryTerms, Refused, c_tensors
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
 from loop.calls.library import Compiled
 from loop.calls.memory import KINDS, MIXED, Guard
@@ -231,8 +231,9 @@ class DryRun:
     def list_launches(self, call: Call) -> DryLaunches:
         """List the launches of one call in order, and the error that its entry returned, if any."""
         known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
-        inputs = call.c_inputs([(place + 1) * ADDRESS_STEP for place in range(len(call.inputs))])
-        output = call.c_outputs((len(call.inputs) + 1) * ADDRESS_STEP)
+        inputs = c_tensors(call.inputs, [(place + 1) * ADDRESS_STEP for place in range(len(call.inputs))])
+        begin = (len(call.inputs) + 1) * ADDRESS_STEP
+        output = c_tensors(call.separate_outputs, [begin + part.offset for part in call.separate_outputs])
         try:
             self.variant.invoke(inputs, output, call.c_numbers(), None)
         except Refused as refused:

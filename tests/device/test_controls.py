@@ -56,10 +56,10 @@ from loop.calls.cuda import driver as cuda
 
 driver = cuda.the_driver()
 stream = cuda.Stream(driver)
-assert 0 == cuda.take_back_l2(driver, stream.handle)
+assert 0 == cuda.remove_l2_window(driver, stream.handle)
 window = cuda.AccessPolicyWindow(4096, 512, 1.0, 2, 0)
 driver.call("cuStreamSetAttribute", stream.handle, cuda.ACCESS_POLICY_WINDOW, ctypes.byref(window))
-print([cuda.take_back_l2(driver, stream.handle) for _ in range(2)])
+print([cuda.remove_l2_window(driver, stream.handle) for _ in range(2)])
 """
 
 

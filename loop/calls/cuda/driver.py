@@ -112,7 +112,7 @@ STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 
 
 Lack = Literal["", "driver", "device"]
-"""What is missing: `driver`, `device`, or empty for another reason."""
+"""What is missing on this machine: `driver`, `device`, or empty for another reason."""
 
 
 class NoDevice(Refused):
@@ -127,12 +127,13 @@ class Driver:
     """The driver's functions, called by name."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        """Look up all functions in SIGNATURES. Raises Refused if the driver lacks one."""
         self._functions = {}
-        for name, arguments in SIGNATURES.items():
+        for name, argument_types in SIGNATURES.items():
             function = getattr(library, name, None) or getattr(library, OLDER.get(name, name), None)
             if function is None:
                 raise Refused(f"the NVIDIA driver is too old: it has no {name}; R525 and newer have it")
-            function.argtypes, function.restype = arguments, ctypes.c_int
+            function.argtypes, function.restype = argument_types, ctypes.c_int
             self._functions[name] = function
 
     def attempt(self, name: str, *arguments: Any) -> int:
@@ -145,14 +146,15 @@ class Driver:
         if code:
             raise Refused(f"{name}: {self.explain(code)}")
 
-    def make(self, name: str, kind: Any, *arguments: Any) -> int:
-        """Call a function that returns a `kind` (ctypes type) through its first argument."""
-        result = kind()
+    def get(self, name: str, result_type: Any, *arguments: Any) -> int:
+        """Call a function that writes its result (a number or a handle) through its first argument,
+        a pointer to `result_type` (a ctypes type). Returns the result; 0 for a null handle."""
+        result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
 
     def explain(self, code: int) -> str:
-        """Name and meaning of a CUresult from the driver, and advice for the user."""
+        """Name and meaning of a CUresult in the driver's words, and our advice in HINTS."""
         texts = []
         for function in ("cuGetErrorName", "cuGetErrorString"):
             pointer = ctypes.c_char_p()
@@ -180,36 +182,35 @@ def load(library: str) -> Driver:
 
 def cuda_release(driver: Driver) -> tuple[int, int]:
     """Newest CUDA release that this driver supports, such as (13, 0)."""
-    version = driver.make("cuDriverGetVersion", ctypes.c_int)
+    version = driver.get("cuDriverGetVersion", ctypes.c_int)  # 13000 for 13.0.
     return version // 1000, version % 1000 // 10
 
 
-def facts(driver: Driver, number: int) -> dict[str, Any]:
-    """Properties of a GPU. `number`: its handle from `cuDeviceGet`; no context is needed. `uuid` is
+def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
+    """Properties of a GPU. `device`: its handle from `cuDeviceGet`; no context is needed. `uuid` is
     in the format of nvidia-smi. `clock_hz` is the highest SM clock. `bytes_per_s` is the memory
     bandwidth (two transfers a cycle), 0 for a MIG slice, whose share no driver reports."""
-    text = ctypes.create_string_buffer(NAME_BYTES)
-    driver.call("cuDeviceGetName", text, NAME_BYTES, number)
-    uuid = (ctypes.c_ubyte * 16)()
-    driver.call("cuDeviceGetUuid_v2", uuid, number)
-    name = text.value.decode(errors="replace")
-    bits = 0 if "MIG" in name.split() else attribute(driver, BUS_BITS, number)
+    name_buffer, uuid_bytes = ctypes.create_string_buffer(NAME_BYTES), (ctypes.c_ubyte * 16)()
+    driver.call("cuDeviceGetName", name_buffer, NAME_BYTES, device)
+    driver.call("cuDeviceGetUuid_v2", uuid_bytes, device)
+    name = name_buffer.value.decode(errors="replace")
+
+    def attribute(number: int) -> int:
+        """A CUdevice_attribute of the GPU, by its number."""
+        return driver.get("cuDeviceGetAttribute", ctypes.c_int, number, device)
+
+    bus_bits = 0 if "MIG" in name.split() else attribute(BUS_BITS)
     return {
         "name": name,
-        "uuid": f"GPU-{UUID(bytes=bytes(uuid))}",
-        "capability": (attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
-        "memory_bytes": driver.make("cuDeviceTotalMem_v2", SIZE, number),
-        "sms": attribute(driver, MULTIPROCESSORS, number),
-        "clock_hz": 1e3 * attribute(driver, CLOCK_KHZ, number),
-        "bytes_per_s": 2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * bits / 8,
-        "l2_bytes": attribute(driver, L2_BYTES, number),
-        **{field: attribute(driver, which, number) for field, which in LIMITS.items()},
+        "uuid": f"GPU-{UUID(bytes=bytes(uuid_bytes))}",
+        "capability": (attribute(MAJOR), attribute(MINOR)),
+        "memory_bytes": driver.get("cuDeviceTotalMem_v2", SIZE, device),
+        "sms": attribute(MULTIPROCESSORS),
+        "clock_hz": 1e3 * attribute(CLOCK_KHZ),
+        "bytes_per_s": 2e3 * attribute(MEMORY_CLOCK_KHZ) * bus_bits / 8,
+        "l2_bytes": attribute(L2_BYTES),
+        **{field: attribute(number) for field, number in LIMITS.items()},
     }
-
-
-def attribute(driver: Driver, which: int, number: int) -> int:
-    """A CUdevice_attribute of a device."""
-    return driver.make("cuDeviceGetAttribute", ctypes.c_int, which, number)
 
 
 @functools.cache
@@ -221,17 +222,18 @@ def the_driver() -> Driver:
 class Owned:
     """A driver object that is released when closed or garbage-collected."""
 
-    def __init__(self, driver: Driver, handle: int, give_back: str) -> None:
-        self.driver, self.handle, self._give_back = driver, handle, give_back
+    def __init__(self, driver: Driver, handle: int, release_function: str) -> None:
+        """`release_function`: name of the driver function that takes the handle and frees it."""
+        self.driver, self.handle, self._release_function = driver, handle, release_function
 
     def close(self) -> None:
         """Release the object. Errors are ignored: after a crash the driver refuses every call."""
         if self.handle:
-            self.driver.attempt(self._give_back, self.handle)
+            self.driver.attempt(self._release_function, self.handle)
             self.handle = 0
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
+        if hasattr(self, "handle"):  # Not if the driver could not make the object.
             self.close()
 
 
@@ -239,7 +241,7 @@ class Stream(Owned):
     """A CUDA stream that is not ordered with the legacy default stream."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.make("cuStreamCreate", HANDLE, NON_BLOCKING), "cuStreamDestroy_v2")
+        super().__init__(driver, driver.get("cuStreamCreate", HANDLE, NON_BLOCKING), "cuStreamDestroy_v2")
 
     def synchronise(self) -> None:
         """Wait until the stream is idle. Raises Refused if a kernel crashed."""
@@ -259,12 +261,13 @@ class AccessPolicyWindow(ctypes.Structure):
     )
 
 
-def take_back_l2(driver: Driver, stream: int) -> int:
-    """Remove an access policy window from a stream; return its bytes, 0 if there was none."""
+def remove_l2_window(driver: Driver, stream: int) -> int:
+    """Remove an access policy window, which keeps data in the L2 cache, from a stream. Returns its
+    bytes; 0 if there was none."""
     window = AccessPolicyWindow()
-    failed = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
-    if failed or not window.num_bytes:
-        return 0  # A GPU before Ampere has no windows.
+    error = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    if error or not window.num_bytes:  # A GPU before Ampere has no windows.
+        return 0
     driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(AccessPolicyWindow()))
     return int(window.num_bytes)
 
@@ -273,7 +276,7 @@ class Event(Owned):
     """A CUDA event."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver, driver.make("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
+        super().__init__(driver, driver.get("cuEventCreate", HANDLE, 0), "cuEventDestroy_v2")
 
     def record(self, stream: Stream) -> None:
         """Record the event after all work queued on the stream so far."""
@@ -291,15 +294,17 @@ class Device:
     """One GPU. Its primary context becomes current in the calling thread."""
 
     def __init__(self, index: int = 0) -> None:
+        """`index`: number of the GPU among those that CUDA shows. Raises NoDevice if it is not
+        there."""
         self.driver = the_driver()
-        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
+        count = self.driver.get("cuDeviceGetCount", ctypes.c_int)
         if index >= count:
             raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
-        number = self.driver.make("cuDeviceGet", ctypes.c_int, index)
-        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, number)
+        device = self.driver.get("cuDeviceGet", ctypes.c_int, index)
+        context = self.driver.get("cuDevicePrimaryCtxRetain", HANDLE, device)
         self.driver.call("cuCtxSetCurrent", context)
-        known = facts(self.driver, number)
-        self.name, self.uuid, self.capability = known["name"], known["uuid"], known["capability"]
+        facts = read_gpu_facts(self.driver, device)
+        self.name, self.uuid, self.capability = facts["name"], facts["uuid"], facts["capability"]
         self.copies = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
 
@@ -310,10 +315,10 @@ class Device:
         self.driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value
 
-    def copy(self, name: str, to: Any, source: Any, size: int) -> None:
-        """Call a driver function that copies or fills `size` bytes, and wait for it."""
+    def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
+        """Copy or fill `size` bytes by a driver function of that name, and wait for it."""
         if size:
-            self.driver.call(name, to, source, size, self.copies.handle)
+            self.driver.call(function, destination, source, size, self.copies.handle)
             self.copies.synchronise()
 
     def write(self, address: int, data: bytes) -> None:
@@ -346,15 +351,18 @@ class DeviceMemory(Memory):
     def __init__(
         self, device: Device, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE
     ) -> None:
-        """`shift`: bytes of misalignment. `zone`: minimum bytes on either side; 0: no zones."""
-        room = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone if zone else max(size + shift, 1)
+        """`size`: bytes of the tensor. `shift`: bytes of misalignment. `zone`: minimum bytes on
+        either side; 0: no zones. Raises Refused if there is not enough memory."""
+        total = max(size + shift, 1)
+        if zone:
+            total = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone
         self.device, allocated = device, ADDRESS()
-        if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
+        if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
             message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
-        self._allocated = Owned(device.driver, allocated.value, "cuMemFree_v2")
+        self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
         self.address = allocated.value + zone + shift
-        super().__init__(size, dtype, zone + shift, room - zone - shift - size if zone else 0)
+        super().__init__(size, dtype, zone + shift, total - zone - shift - size if zone else 0)
         if zone:
             self.write_guard(draw_guard(VALUES))
             self.poison()
@@ -371,10 +379,10 @@ class DeviceMemory(Memory):
         else:
             self.device.copy("cuMemsetD8Async", self.address, POISON, self.nbytes)
 
-    def take(self, origin: "DeviceMemory", offset: int) -> None:
-        """Fill the tensor with bytes of `origin`, from byte `offset` on."""
-        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, origin.address + offset, self.nbytes)
+    def copy_from(self, source: "DeviceMemory", offset: int) -> None:
+        """Fill the tensor with bytes of `source`, from byte `offset` on."""
+        self.device.copy("cuMemcpyDtoDAsync_v2", self.address, source.address + offset, self.nbytes)
 
     def close(self) -> None:
         """Free the memory."""
-        self._allocated.close()
+        self._allocation.close()

@@ -22,7 +22,7 @@ from loop.calls.cuda.driver import (
     Owned,
     Stream,
     elapsed_s,
-    take_back_l2,
+    remove_l2_window,
 )
 from loop.calls.invocation import Places, Run, Stage, Windows
 from loop.calls.library import Compiled, CompiledCall, Invocation
@@ -69,44 +69,47 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
     """
     run()
     stream.synchronise()
-    driver, captured, failure = stream.driver, ctypes.c_void_p(), ""
+    driver, captured_graph, error_text = stream.driver, ctypes.c_void_p(), ""
     driver.call("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
     try:
         for _ in range(calls):
             run()
     except Exception as error:
-        failure = f"{type(error).__name__}: {error}"
+        error_text = f"{type(error).__name__}: {error}"
     finally:
-        code = driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(captured))
-    if code == UNJOINED and not failure:
+        code = driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(captured_graph))
+    if code == UNJOINED and not error_text:
         raise Refused(LEFT_WORK, "left work")
-    why = "; ".join(filter(None, [failure, driver.explain(code) if code else ""]))
+    reasons = [error_text, driver.explain(code) if code else ""]
+    reason = "; ".join(filter(None, reasons))
     try:
-        if not why and captured.value:
+        if not reason and captured_graph.value:
             nodes = ctypes.c_size_t()
-            driver.call("cuGraphGetNodes", captured.value, None, ctypes.byref(nodes))
-            handle = driver.make("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured.value, 0)
+            driver.call("cuGraphGetNodes", captured_graph.value, None, ctypes.byref(nodes))
+            handle = driver.get("cuGraphInstantiateWithFlags", ctypes.c_void_p, captured_graph.value, 0)
             graph = Graph(driver, handle, calls, nodes.value)
             driver.call("cuGraphUpload", graph.handle, stream.handle)
             stream.synchronise()
             return graph
     finally:
-        if captured.value:
-            driver.attempt("cuGraphDestroy", captured.value)
+        if captured_graph.value:
+            driver.attempt("cuGraphDestroy", captured_graph.value)
     with suppress(Exception):  # Clear the error of the broken capture, which a CUDA runtime reports later.
         run()
     stream.synchronise()
-    raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
+    raise Uncapturable(f"cannot be captured in a CUDA graph: {reason or 'the capture gave no graph'}")
 
 
 class Gate(Owned):
-    """A flag in host memory on which a stream waits, so that launches queue up behind it."""
+    """A flag in host memory on which a stream waits, so that launches queue up behind it.
+
+    The flag is an integer of four bytes that the GPU reads: SHUT or OPEN."""
 
     def __init__(self, driver: Driver) -> None:
-        handle = driver.make("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
+        handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
         super().__init__(driver, handle, "cuMemFreeHost")
         self._flag = ctypes.c_uint32.from_address(handle)
-        self._address = driver.make("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
+        self._address = driver.get("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
         self._flag.value = OPEN
 
     def shut(self, stream: Stream) -> None:
@@ -136,9 +139,10 @@ class Stopwatch:
         the GPU would hang. None: `run` never waits, so the 0.2 ms for starting the timer thread are
         saved.
         """
-        guard: threading.Timer | None = None
+        timer: threading.Timer | None = None
 
         def open_early() -> None:
+            """Let the stream go on before all calls are queued: one of them may wait for it."""
             self.queued = False
             self._gate.open()
 
@@ -146,24 +150,24 @@ class Stopwatch:
             self._gate.shut(self.stream)
         try:
             if self.queued and hold_s is not None:
-                guard = threading.Timer(hold_s, open_early)
-                guard.daemon = True
-                guard.start()
+                timer = threading.Timer(hold_s, open_early)
+                timer.daemon = True
+                timer.start()
             self._begin.record(self.stream)
             for _ in range(calls):
                 run()
             self._end.record(self.stream)
         finally:
-            if guard is not None:
-                guard.cancel()
-                guard.join()
+            if timer is not None:
+                timer.cancel()
+                timer.join()
             self._gate.open()
             self.stream.synchronise()
         return elapsed_s(self._begin, self._end) / calls
 
-    def replay(self, graph: Graph, times: int = 1) -> float:
-        """Time `times` replays of a graph; return seconds of one of its calls."""
-        return self.time(lambda: graph.launch(self.stream), times, None) / graph.calls
+    def replay(self, graph: Graph, replays: int = 1) -> float:
+        """Time so many replays of a graph; return the seconds of one of its calls."""
+        return self.time(lambda: graph.launch(self.stream), replays, None) / graph.calls
 
 
 @functools.cache
@@ -184,8 +188,8 @@ class DeviceLibrary(Compiled):
     def prepare(self, call: Call, layout: str = "contiguous") -> "DeviceCompiledCall":
         return DeviceCompiledCall(self.invoke, call, layout)
 
-    def stage(self, places: Places, call: Call, slow: float) -> Stage:
-        return DeviceStage(self.invoke, places, call, slow)
+    def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
+        return DeviceStage(self.invoke, places, call, slowdown)
 
 
 class DeviceCompiledCall(CompiledCall):
@@ -196,6 +200,7 @@ class DeviceCompiledCall(CompiledCall):
         return DeviceMemory(the_device(), size, shift, dtype, zone)
 
     def bind(self) -> Run:
+        """Return a function that makes the call and waits until the GPU is done."""
         launch = super().bind()
 
         def launch_and_wait() -> None:
@@ -209,8 +214,8 @@ class DeviceCompiledCall(CompiledCall):
         on another stream, or if the variant left an L2 access policy window, because values of one
         call would stay in the cache for the next."""
         the_stream().synchronise()
-        if kept_bytes := take_back_l2(the_device().driver, the_stream().handle):
-            message = f"left a window of {kept_bytes} bytes that the L2 cache keeps on the stream it was given"
+        if window_bytes := remove_l2_window(the_device().driver, the_stream().handle):
+            message = f"left a window of {window_bytes} bytes that the L2 cache keeps on the stream it was given"
             raise Refused(message, "cache kept")
         data = super().read_output()
         begin = time.perf_counter()
@@ -234,45 +239,52 @@ output."""
 class DeviceStage(Stage):
     """Timed calls of a compiled CUDA variant. All outputs lie in one block of device memory."""
 
-    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
-        self.invoke, self.places, self.call, self.slowdown = invoke, places, call, slow
+    def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
+        """`invoke`: `Compiled.invoke`. `slowdown`: share of the calls that run twice (positive
+        control)."""
+        self.invoke, self.places, self.call, self.slowdown = invoke, places, call, slowdown
         device = the_device()
-        self.origins = [device.allocate(2 * size) for size in places.pool_bytes]
+        self.doubled_pools = [device.allocate(2 * size) for size in places.pool_bytes]
+        """Each input twice in a row, so that one copy writes it in any rotation."""
         self.pools = [DeviceMemory(device, tensor.pool_nbytes, 0, tensor.dtype) for tensor in call.inputs]
         self.block = device.allocate(0)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
-        self.step = -(-(places.output_bytes + GAP) // ALIGNMENT) * ALIGNMENT
-        self.watch = Stopwatch(the_stream())
+        self.output_stride = -(-(places.output_bytes + GAP) // ALIGNMENT) * ALIGNMENT
+        """Bytes from the output of one call to that of the next."""
+        self.stopwatch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
+        """Windows to their graph; None if capture is impossible."""
+        self.graph: Graph | None = None
         self.runs: list[Run] = []
         self.windows: Windows = ()
-        self.graph: Graph | None = None
-        for n, (origin, pool) in enumerate(zip(self.origins, self.pools, strict=True)):
-            data = places.unrotated_input(n)
-            origin.write(0, data + data)
+        for number, (doubled, pool) in enumerate(zip(self.doubled_pools, self.pools, strict=True)):
+            data = places.unrotated_input(number)
+            doubled.write(0, data + data)
             pool.fill(data)
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Rotate the inputs, fill outputs with NaN, capture a graph for new windows."""
+        """Capture a graph for windows not seen before; rotate the inputs by these numbers of bytes,
+        and fill outputs with NaN."""
         device = the_device()
         self.windows = windows
-        if self.block.nbytes < len(windows) * self.step:  # The block moves, which invalidates all captured graphs.
-            self._forget()
+        block_bytes = len(windows) * self.output_stride
+        if self.block.nbytes < block_bytes:  # The block moves, which invalidates all captured graphs.
+            self._destroy_graphs()
             self.block.close()
-            self.block = device.allocate(len(windows) * self.step)
+            self.block = device.allocate(block_bytes)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
             inputs, stream = [pool.address for pool in self.pools], the_stream().handle
             self.runs = []
-            for n, window in enumerate(windows):
-                begin = self.block.address + n * self.step
+            for number, window in enumerate(windows):
+                begin = self.block.address + number * self.output_stride
                 outputs = [begin + part.offset for part in self.call.separate_outputs]
-                call = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
-                self.runs.append(call.move_to(window))
+                invocation = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
+                self.runs.append(invocation.move_to(window))
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture(self.runs)
-        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
-            pool.take(origin, count)
+        for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
+            pool.copy_from(doubled, rotation)
         self.block.poison()
         self.graph = self.graphs[key]
         self.is_captured = self.graph is not None
@@ -281,9 +293,9 @@ class DeviceStage(Stage):
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
-        more = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
+        repeated_calls = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
         with suppress(Uncapturable):
-            graph = capture(the_stream(), partial(_make, [*runs[:more], *runs]), 1)
+            graph = capture(the_stream(), partial(_make_calls, [*runs[:repeated_calls], *runs]), 1)
             if not graph.nodes and self.places.output_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
@@ -292,48 +304,52 @@ class DeviceStage(Stage):
     def run(self, count: int) -> int:
         """Replay all calls `count` times; return nanoseconds by GPU events. Waits for all work."""
         if self.graph is not None:
-            seconds = count * self.watch.replay(self.graph, count)
+            seconds = count * self.stopwatch.replay(self.graph, count)
         else:
-            seconds = sum(self.watch.time(partial(_make, self.runs)) for _ in range(count))
+            seconds = sum(self.stopwatch.time(partial(_make_calls, self.runs)) for _ in range(count))
         the_device().synchronise_all()
         return int(seconds * 1e9)
 
     def copy_results(self) -> None:
-        """Copy the outputs into their slots."""
+        """Copy the outputs of each call to where the judge reads them."""
         data, inputs = self.block.read_tensor(), self.call.inputs
 
-        def held(window: Sequence[int], number: int) -> bytes:
+        def read_input(window: Sequence[int], number: int) -> bytes:
             """Bytes of an input, updated in place, in the window of a call."""
             return self.pools[number].read(window[number] * inputs[number].itemsize, inputs[number].nbytes)
 
-        for n, (window, slot) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
-            begins = [(n * self.step + part.offset, part.nbytes) for part in self.call.separate_outputs]
-            parts = [data[begin : begin + size] for begin, size in begins]
-            block = self.call.join_outputs(parts, partial(held, window))
-            self.places.memory[slot : slot + len(block)] = block
+        places = zip(self.windows, self.places.output_offsets, strict=False)
+        for call_number, (window, offset) in enumerate(places):
+            separate = []
+            for part in self.call.separate_outputs:
+                begin = call_number * self.output_stride + part.offset
+                separate.append(data[begin : begin + part.nbytes])
+            block = self.call.join_outputs(separate, partial(read_input, window))
+            self.places.memory[offset : offset + len(block)] = block
 
     def close(self) -> None:
-        self._forget()
-        for memory in (*self.origins, *self.pools, self.block):
+        self._destroy_graphs()
+        for memory in (*self.doubled_pools, *self.pools, self.block):
             memory.close()
 
-    def _forget(self) -> None:
-        """Destroy all graphs."""
+    def _destroy_graphs(self) -> None:
+        """Free all graphs; the next calls are captured anew."""
         for graph in self.graphs.values():
             if graph is not None:
                 graph.close()
         self.graphs.clear()
 
 
-def _make(runs: Sequence[Run]) -> None:
-    """Run some calls, one after the other."""
+def _make_calls(runs: Sequence[Run]) -> None:
+    """Make some calls, one after the other."""
     for run in runs:
         run()
 
 
 PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
+"""A kernel that does nothing, in NVIDIA's assembly language."""
 EMPTY_CALLS = 100
-"""Empty kernels in one graph."""
+"""Number of empty kernels in one graph."""
 
 
 class EmptyKernels(Stage):
@@ -343,18 +359,18 @@ class EmptyKernels(Stage):
 
     def __init__(self) -> None:
         driver, stream = the_device().driver, the_stream()
-        module = driver.make("cuModuleLoadData", ctypes.c_void_p, PTX)
-        kernel = driver.make("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
+        module = driver.get("cuModuleLoadData", ctypes.c_void_p, PTX)
+        kernel = driver.get("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
 
         def launch() -> None:
             driver.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream.handle, None, None)
 
-        self.graph, self.watch = capture(stream, launch, EMPTY_CALLS), Stopwatch(stream)
+        self.graph, self.stopwatch = capture(stream, launch, EMPTY_CALLS), Stopwatch(stream)
 
     def run(self, count: int) -> int:
         """Replay `count` launches, rounded to whole graphs (at least one); return nanoseconds."""
         replays = max(1, count // EMPTY_CALLS)
-        return int(self.watch.replay(self.graph, replays) * replays * EMPTY_CALLS * 1e9)
+        return int(self.stopwatch.replay(self.graph, replays) * replays * EMPTY_CALLS * 1e9)
 
     def close(self) -> None:
         self.graph.close()
