@@ -20,7 +20,7 @@ from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_
 from loop.bisect.section import basis_lines
 from loop.bisect.trying import CommandProbe
 from loop.gate.emulating import too_much
-from loop.library.hosted import hosted
+from loop.library.hosted import read_sender
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Metric
 from loop.model.dtypes import Device
@@ -133,7 +133,7 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
     """A search for what made a kernel slower or wrong, by today's gate and workloads."""
-    if hosted() is None:  # A hosted machine gets its target by name.
+    if read_sender() is None:  # A hosted machine gets its target by name.
         require_named_target(request.target, Path.cwd(), "search")
     if request.metric not in get_args(Metric):
         raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
@@ -169,7 +169,7 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     folder, name = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
-    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
+    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     good = [row for row in rows if is_good_session(row, regression)]
     ready, _ = read_lines(folder, (row.commit or row.base for row in reversed(good)), request.bad)
     if not ready:

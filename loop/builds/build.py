@@ -30,7 +30,7 @@ from loop.builds.known_builds import (
     identity_of_facts,
     new_folder,
 )
-from loop.library.trust import named_by
+from loop.library.trust import read_option_files
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
@@ -362,7 +362,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
     """Compiler, flags and sources; also the processor's identity if a flag says `native`."""
     flags = variant.build.flags
-    words = [*flags, *named_by(flags, folder).values()]
+    words = [*flags, *read_option_files(flags, folder).values()]
     native = processor_identity() if any("native" in text for text in words) else ""
     return [variant.build.compiler, *flags, *variant.sources, native]
 

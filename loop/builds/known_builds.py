@@ -21,7 +21,7 @@ from loop.base.errors import LoopError, WorkFailed, remark_once
 from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
 from loop.base.processes import Tick, run
-from loop.library.trust import named_by
+from loop.library.trust import read_option_files
 from loop.model.target import CAbiVariant
 
 NOTHING, OTHER = "nothing", "other"
@@ -133,7 +133,7 @@ def dependencies_in(rule: str) -> list[str]:
 def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
     """Files that flags name: option files and their content, specs, linker scripts, programs."""
     words = [word for flag in variant.build.flags for word in re.split(r"[,=@]", flag)]
-    options = (str(path) for path in named_by(variant.build.flags, folder))
+    options = (str(path) for path in read_option_files(variant.build.flags, folder))
     return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 

@@ -13,7 +13,7 @@ from loop.model.verdict import Verdict
 from loop.report.sections import show
 from loop.session import recorded
 from loop.store import sessions
-from loop.store.rows import row_of
+from loop.store.rows import compute_row
 
 MOST = len(LETTERS)
 
@@ -44,7 +44,7 @@ def _find(root: Path, name: str) -> ComparedSession:
         hint = f"loop sessions show {imported.id}"
         raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", hint=hint)
     folder = sessions.find_session(root, name)
-    row, problem = row_of(folder.path)
+    row, problem = compute_row(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
     head, record = folder.head(), folder.record()

@@ -13,7 +13,7 @@ from loop.jobs import there as noted
 from loop.jobs.folder import JobFolder
 from loop.jobs.hosts import ListedHost
 from loop.library.hosted import FILE
-from loop.library.trust import is_trusted, refusal_text
+from loop.library.trust import is_trusted, untrusted_error
 from loop.model.base import Model, Printed
 from loop.model.jobs import JobRun
 from loop.model.money import HourPrices
@@ -113,7 +113,9 @@ class HostList(Printed):
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
         if not self.hosts:
-            screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
+            screen.say(
+                f"no hosts; write {config_folder() / HOSTS_FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}"
+            )
             return
         rows = [(row.name, row.ssh, row.price, ", ".join(row.jobs) or "-", row.file) for row in self.hosts]
         screen.table(("host", "ssh", "an hour", "jobs there", "file"), rows)
@@ -133,7 +135,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     here = find_project(target, Path.cwd())
     hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
-        raise refusal_text(here)
+        raise untrusted_error(here)
     ready = []
     for listed in hosts:
         name = listed.name

@@ -27,9 +27,9 @@ from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, retry_unreachable
 from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
 from loop.library import trust
-from loop.library.hosted import VARIABLE, Hosted, read_terms
+from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
 from loop.library.rates import rates
-from loop.library.trust import is_trusted, made_of
+from loop.library.trust import is_trusted, read_origin
 from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions
@@ -256,7 +256,7 @@ def keep_or_stop_machine(
         screen.say(f"{name} costs ${rate_usd:.2f} an hour ({rate_text}) while it runs:")
         # Cost of a stop and hours between sessions are measured by the local sessions on the same device.
         device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
-        rows = index.rows(Path(sent.sessions), last=index.LOOKED_BACK)
+        rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
         restart = decisions.restart_of(measured, device)
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
@@ -323,7 +323,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     keep_until = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(options.get("target"), screen)
     here, session_root = setting.project, setting.project.sessions
-    if made_of(here.target):
+    if read_origin(here.target):
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), str(values["on"]))
     resumed = sessions.find_session(session_root, options["resume"]) if options.get("resume") else None
@@ -397,7 +397,7 @@ def _sessions_to_send(session_root: Path, resumed_id: str) -> tuple[list[str], l
 
     They are the one to resume (empty: none), the newest, and those whose results these build on.
     """
-    newest = [session.id for session in sessions.every_session(session_root)[-SENT_SESSIONS:]]
+    newest = [session.id for session in sessions.list_sessions(session_root)[-SENT_SESSIONS:]]
     ids = {resumed_id, *sessions_needed(session_root), *newest}
     past = sorted(name for name in ids if noted.SESSION.fullmatch(name))
     files = []
@@ -496,15 +496,15 @@ def _job_variables(host: ListedHost, project: Project, resumed: SessionFolder | 
     """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
     trusted_hashes = [trust.definition_hash(project)] if _is_sent(project) else []
     if resumed:
-        trusted_hashes.append(trust.digest_of(trust.session_runs(resumed.head())))
-    hosted = Hosted(
+        trusted_hashes.append(trust.digest_of(trust.session_commands(resumed.head())))
+    hosted = Sender(
         name=host.name,
         target=None if project.bundled else str(project.target),
         prices=host.host.prices,
         as_of=datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date(),
         trusted=tuple(trusted_hashes),
     )
-    variables = {VARIABLE: hosted.as_text()}
+    variables = {SENDER_VARIABLE: hosted.to_json_text()}
     if host.host.gpus is not None:
         variables[VISIBLE] = ",".join(map(str, host.host.gpus))
     return variables

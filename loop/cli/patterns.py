@@ -16,7 +16,7 @@ from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, gather_statistics, statistics_lines
 from loop.library import definitions, targets
-from loop.library.rates import TAKEN, rates
+from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
 from loop.model.exported import ExportedSession
 from loop.model.history import History
@@ -141,7 +141,7 @@ def _check_file(path: Path, target: Path | None) -> int:
             raise UsageError(f"{path}: no .yaml file there")
         return sum(_check_file(file, target) for file in files)
     if path.name == "target.yaml":
-        targets.target(find_project(path, Path.cwd()))
+        targets.read_target(find_project(path, Path.cwd()))
         return 1
     grandparent = path.resolve().parent.parent  # Of my-kernel/patterns/mine.yaml, my-kernel.
     if target is None and (grandparent / "target.yaml").is_file():
@@ -171,7 +171,7 @@ def schema_text(name: str) -> str:
         step = schema["$defs"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
     if name == "rates":  # A project may leave these fields to the shipped card.
-        schema["required"] = [field for field in schema["required"] if field not in TAKEN]
+        schema["required"] = [field for field in schema["required"] if field not in INHERITED_FIELDS]
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # One line per definition.
 
 

@@ -145,7 +145,7 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
     """
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
-        place, lines, note = session.path, trust.session_runs(session.head()), "allowed, for this session"
+        place, lines, note = session.path, trust.session_commands(session.head()), "allowed, for this session"
         trust.grant_session(session.path, session.head())
     else:
         setting = read_setting(target)

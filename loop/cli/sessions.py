@@ -44,7 +44,7 @@ class SessionList(TypedDict):
 def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Print all sessions, oldest first, then name damaged folders."""
     root = find_project(target, Path.cwd()).sessions
-    listed = index.listing(root)
+    listed = index.list_folders(root)
     rows = [_row(session, root) for session in listed]
     if as_json:
         answer: SessionList = {"schema_version": 1, "sessions": rows}

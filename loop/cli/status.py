@@ -66,7 +66,7 @@ class Running:
         step, plan, finished = open_step(lines), head.plan, finished_steps(lines)
         last_line_at = lines[-1].at if lines else None  # Of an open step: when it began.
         since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
-        seconds = sessions.wall_seconds(lines) + max(0.0, since_s)
+        seconds = sessions.running_seconds(lines) + max(0.0, since_s)
         note = ""
         for tick in ticks.read_ticks(folder.path / ticks.NAME):
             if step and tick.step == step.step:
@@ -123,7 +123,7 @@ class WaitingSession:
             why, usd = record.reason, record.bill.usd
         else:
             why = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
-            usd = charges_so_far(sessions.wall_seconds(lines), card, head, hosts=hosts_of(finished)).usd
+            usd = charges_so_far(sessions.running_seconds(lines), card, head, hosts=hosts_of(finished)).usd
         request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
@@ -196,7 +196,7 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
-    listed = [row for row in index.listing(here.sessions) if not row.recorded]
+    listed = [row for row in index.list_folders(here.sessions) if not row.recorded]
     unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]
     running_ids = {row.folder for row in unfinished if is_locked(here.sessions / row.folder / LOCK)}
     running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(running_ids)]
@@ -239,7 +239,7 @@ def _advise_on_gpu(
     a session runs.
     """
     name = setting.target.name if setting else None
-    rows = index.rows(here.sessions, last=index.LOOKED_BACK, target=name)
+    rows = index.rows(here.sessions, last=index.RECENT_SESSIONS, target=name)
     on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None and not row.recorded]
     if not on_gpu:
         return "unknown", "no session has run on a GPU here"

@@ -293,7 +293,7 @@ class Audit:
         task_files = {setting.project.manifest.read_text().partition("\n")[0] for setting in settings}
         definitions = {setting.target.model_dump_json(exclude={"variants"}) for setting in settings}
         if len(task_files) > 1 or len(definitions) > 1:
-            raise trust.refusal_text(with_answers.project)
+            raise trust.untrusted_error(with_answers.project)
         trust.grant(with_answers.project, trust.definition_hash(with_answers.project))
         pairs = zip(controls, files, strict=True)
         return replace(self, setting=with_answers), dict(zip(names, pairs, strict=True))

@@ -72,7 +72,7 @@ def waiting_session(session: str, target: Path | None) -> WaitingChange:
     here = find_project(target, Path.cwd())
     folder = find_session_to_report(here.sessions, session)
     if not trust.is_trusted(here):
-        raise trust.refusal_text(here)
+        raise trust.untrusted_error(here)
     if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()

@@ -127,13 +127,16 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     refuse_unrunnable(task)
     target = format_named(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
-    _write(folder / origin.MADE_OF_FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
+    _write(
+        folder / origin.ORIGIN_FILE,
+        origin.TaskOrigin(task=str(task.path), format=form, answers=paths).to_json_text(),
+    )
     _link(folder, target.links)
     for name, text in target.texts.items():
         _write(folder / name, text)
     name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
-    head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
+    head = f"{origin.MADE_MARK} {task.path} ({task.format}), whose files have the content {content}.\n"
     manifest = to_json({"format": 2, "name": name, **target.fields})  # JSON is valid YAML.
     _write(folder / MANIFEST, f"{head}{manifest}\n")
     return folder, tuple(names)
@@ -141,7 +144,7 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
 
 def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     """The foreign task of a target, and its answers (name to path); None for other targets."""
-    manifest = origin.made_of(folder)
+    manifest = origin.read_origin(folder)
     if manifest is None:
         return None
     answers = {name: Path(path) for name, path in manifest.answers.items()}

@@ -23,7 +23,7 @@ from loop.gate.verify import Job, TimeAllowance, of_one_shape, values_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.definitions import read_file
-from loop.library.trust import made_of
+from loop.library.trust import read_origin
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
@@ -379,9 +379,9 @@ def _share(
 def _ground_hashes(context: Context) -> dict[Path, str]:
     """Path to hash of a foreign task's own files, because an answer may try to edit them."""
     folder = context.task.folder
-    if made_of(folder) is None:
+    if read_origin(folder) is None:
         return {}
-    files = targets.ground_files(Project(folder, folder / "sessions", bundled=False))
+    files = targets.source_files(Project(folder, folder / "sessions", bundled=False))
     return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
 
 

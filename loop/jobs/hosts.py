@@ -13,7 +13,7 @@ from loop.base.documents.complaints import quote
 from loop.base.errors import UsageError
 from loop.base.places import config_folder, explain_foreign_access
 from loop.library.definitions import read_file
-from loop.library.hosted import FILE
+from loop.library.hosted import HOSTS_FILE
 from loop.model.base import Model
 from loop.model.money import HourPrices, Price
 from loop.model.plan import Text
@@ -93,10 +93,10 @@ def read_hosts(project: Path | None) -> dict[str, ListedHost]:
     `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
     line; UsageError if other users can change the user's own file, because it names commands.
     """
-    own = config_folder() / FILE
+    own = config_folder() / HOSTS_FILE
     if own.is_file() and (why := explain_foreign_access(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
-    return {**_listed(own), **(_listed(project / FILE) if project is not None else {})}
+    return {**_listed(own), **(_listed(project / HOSTS_FILE) if project is not None else {})}
 
 
 def _listed(path: Path) -> dict[str, ListedHost]:
@@ -122,6 +122,8 @@ def choose_hosts(listed: Mapping[str, ListedHost], word: str) -> list[ListedHost
     if chosen:
         return chosen
     if not listed:
-        raise UsageError(f"no host {word!r}: there is no {FILE}", hint=f"write one: {config_folder() / FILE}")
+        raise UsageError(
+            f"no host {word!r}: there is no {HOSTS_FILE}", hint=f"write one: {config_folder() / HOSTS_FILE}"
+        )
     known = [*listed, *(label for host in listed.values() for label in host.host.labels)]
     raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"known: {', '.join(listed)}")

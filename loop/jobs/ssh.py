@@ -17,7 +17,7 @@ from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
 from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Connection, Unreachable, retry_unreachable
 from loop.jobs.there import RemoteJobs
-from loop.library.hosted import FILE, VARIABLE, Hosted
+from loop.library.hosted import FILE, VARIABLE, Sender
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
 
@@ -42,7 +42,7 @@ def _choose_hosts() -> list[ListedHost]:
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {host.name: host for word in words or listed for host in known.choose_hosts(listed, word)}
     if not chosen:
-        raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
+        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
     return [*chosen.values()]
 
 
@@ -137,4 +137,8 @@ def job_environment(host: ListedHost, job: JobFolder) -> dict[str, str]:
     projects = [Project(path.parent, path.parent, bundled=False) for path in targets]
     trusted = tuple(definition_hash(project) for project in projects)
     today = datetime.datetime.now(datetime.UTC).date()
-    return {VARIABLE: Hosted(name=host.name, prices=host.host.prices, as_of=today, trusted=trusted).as_text()}
+    return {
+        SENDER_VARIABLE: Sender(
+            name=host.name, prices=host.host.prices, as_of=today, trusted=trusted
+        ).to_json_text()
+    }

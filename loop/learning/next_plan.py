@@ -12,7 +12,7 @@ from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, time_share_won
 from loop.report import format as say
-from loop.store.judgements import StandingFailure, standing_failures, unjudged_sets, wrong_builds
+from loop.store.judgements import UnresolvedFailure, unchecked_sets, unresolved_failures, wrong_builds
 
 ALL_JUDGED = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
 LOST = 2
@@ -39,14 +39,14 @@ class TargetState:
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
 
-    def failures(self, rows: Sequence[SessionRow]) -> tuple[StandingFailure, ...]:
+    def failures(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
         """Failed checks that have not passed since, latest first."""
         names = {name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()}
-        return standing_failures(rows, self.ground, names)
+        return unresolved_failures(rows, self.ground, names)
 
-    def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[StandingFailure]]:
+    def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """The standing failures, by variant."""
-        grouped: dict[str, list[StandingFailure]] = {}
+        grouped: dict[str, list[UnresolvedFailure]] = {}
         for failure in self.failures(rows):
             grouped.setdefault(failure.judgement.variant, []).append(failure)
         return grouped
@@ -57,7 +57,7 @@ class TargetState:
 
     def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to the workload sets on which no session checked these files."""
-        return unjudged_sets(rows, self.ground, self.declared)
+        return unchecked_sets(rows, self.ground, self.declared)
 
     def claim(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
@@ -65,14 +65,16 @@ class TargetState:
         return (*self.wrong(rows), *([never_judged(missing)] if missing else ())) or (ALL_JUDGED,)
 
 
-def wrong_sentence(failures: Sequence[StandingFailure]) -> str:
+def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`, for one variant's failures."""
     first, row, judged = failures[0], failures[0].row, failures[0].judgement
     same = sum(failure.row.id == row.id for failure in failures) - 1
     more = f" and {say.count(same, 'more check')}" if same else ""
     where = [say.count(judged.threads, "thread")] if judged.threads else []
     where += [f"seed {judged.seed}", *(["emulated"] if judged.emulated else [])]
-    return f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {first.since}"
+    return (
+        f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {first.explanation}"
+    )
 
 
 def never_judged(missing: Mapping[str, Sequence[str]]) -> str:
@@ -95,7 +97,7 @@ class Idea:
     take: KeptChange | None = None
     blamed: str = ""
     """Commit to revert or fix first; empty if none."""
-    repeats: StandingFailure | None = None
+    repeats: UnresolvedFailure | None = None
     """Failed check to repeat, with its seed, threads and device."""
 
 
@@ -220,7 +222,9 @@ def _slow(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int])
     A plan that ended on these files with nothing kept is not proposed for them again.
     """
     promised = _promised(rows)
-    sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
+    sure = {
+        name: row for row in rows for name in row.ratios if name not in row.inconclusive and name in now.compiled
+    }
     values = {name: _value(name, row, now.weights, promised) for name, row in sure.items()}
     behind = [name for name, (ratio, _, _) in values.items() if ratio < AHEAD]
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -values[name][1])):
@@ -271,8 +275,8 @@ def _fallback_idea(rows: Sequence[SessionRow], now: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
     here = [row for row in rows if row.measured_hash == now.ground]
     measured = [row for row in here if row.ratios]
-    if measured and measured[-1].unsure and len(measured) < ENOUGH:
-        why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
+    if measured and measured[-1].inconclusive and len(measured) < ENOUGH:
+        why = f"{', '.join(measured[-1].inconclusive)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     claim = now.claim(rows)
     if now.for_gpu and "kernels" not in {row.plan for row in here}:

@@ -18,7 +18,7 @@ from loop.base.errors import ExitCode
 from loop.base.places import Project
 from loop.base.screen import Screen, seconds_text, short_duration
 from loop.base.stats import beta_quantile, median, t_quantile
-from loop.library.definitions import Read
+from loop.library.definitions import Definition
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
@@ -32,7 +32,7 @@ from loop.report.markdown import Table, columns, filled_table
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
-from loop.store.index import LOOKED_BACK
+from loop.store.index import RECENT_SESSIONS
 
 FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
@@ -133,7 +133,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
 
     `rows`: earlier sessions, oldest first. `now`: the session to predict, which has not run.
     """
-    recent = [row for row in rows[-LOOKED_BACK:] if not row.recorded]
+    recent = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
     durations, steps = {}, {}
     for pattern in patterns:
         runs = list(_weighted(pattern.name, recent, now))
@@ -238,7 +238,9 @@ class PatternStatistics(Model):
         return self.passed + self.found + self.broken
 
 
-def gather_statistics(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
+def gather_statistics(
+    project: Project, patterns: Mapping[str, Definition[Pattern]]
+) -> dict[str, PatternStatistics]:
     """Statistics of all patterns of a project, for the last session's environment."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
     return of_patterns({name: read.value for name, read in patterns.items()}, rows)
@@ -382,7 +384,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session head, with the predicted time and cost of its plan."""
-    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
+    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
     now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
     reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
     listed = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
+from loop.base.documents import Complaint, Document, complain, did_you_mean, load_yaml, parse
 from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError, UsageError, list_choices
 from loop.base.expressions import Expression, ExpressionError
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Model, covariant=True)
 
 
 @dataclass(frozen=True)
-class Read(Generic[T]):
+class Definition(Generic[T]):
     """A parsed definition with its source document, so that later complaints can name the line."""
 
     value: T
@@ -32,43 +32,45 @@ class Read(Generic[T]):
         return complain(self.document, place, expected, got, hint, key=key)
 
 
-def folders(name: str, project: Project) -> list[Path]:
+def definition_folders(name: str, project: Project) -> list[Path]:
     """Folders of definitions of one kind (`patterns`, `plans`): bundled first, then the project's."""
     bundled = shipped({"plans": "sessions/plans"}.get(name, name))
-    own = project.definitions_folder(name)
-    return [bundled, own] if own else [bundled]
+    project_folder = project.definitions_folder(name)
+    return [bundled, project_folder] if project_folder else [bundled]
 
 
-def patterns(project: Project) -> dict[str, Read[Pattern]]:
+def patterns(project: Project) -> dict[str, Definition[Pattern]]:
     """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
-    patterns = {read.value.name: read for read in _read_all("patterns", project, Pattern)}
-    return dict(sorted(patterns.items(), key=lambda item: item[1].value.number))
+    definitions = {read.value.name: read for read in _read_definitions("patterns", project, Pattern)}
+    return dict(sorted(definitions.items(), key=lambda item: item[1].value.number))
 
 
-def plans(project: Project) -> dict[str, Read[Plan]]:
+def plans(project: Project) -> dict[str, Definition[Plan]]:
     """Plans by name. A project's plan replaces a bundled plan of the same name."""
-    return {read.value.name: read for read in _read_all("plans", project, Plan)}
+    return {read.value.name: read for read in _read_definitions("plans", project, Plan)}
 
 
-def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
-    for folder in folders(kind, project):
+def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[Definition[T]]:
+    """Read the definitions of one `kind` (`patterns`, `plans`). DefinitionError if one has not its file's name."""
+    for folder in definition_folders(kind, project):
         for path in sorted(folder.glob("*.yaml")):
-            read = read_file(path, model)
-            name = getattr(read.value, "name", path.stem)
+            definition = read_file(path, model)
+            name = getattr(definition.value, "name", path.stem)
             if name != path.stem:
-                raise DefinitionError([read.complain(("name",), f"{path.stem!r}, the file's name", repr(name))])
-            yield read
+                expected = f"{path.stem!r}, the file's name"
+                raise DefinitionError([definition.complain(("name",), expected, repr(name))])
+            yield definition
 
 
-def read_file(path: Path, model: type[T]) -> Read[T]:
+def read_file(path: Path, model: type[T]) -> Definition[T]:
     """Read a YAML file as a model. Raises DefinitionError with line and column of every mistake."""
     document = load_yaml(path)
     document = replace(document, data=upgrade(model, document.data))
-    return Read(parse(model, document), document, path)
+    return Definition(parse(model, document), document, path)
 
 
 def check_expression(
-    document: Document, place: tuple[str | int, ...], text: str, known: set[str]
+    document: Document, place: tuple[str | int, ...], text: str, known_names: set[str]
 ) -> Iterator[Complaint]:
     """Complaints about an expression that does not parse or reads an unknown name."""
     try:
@@ -77,29 +79,31 @@ def check_expression(
         yield complain(document, place, "an expression", repr(text), error.message)
         return
     for name in sorted(names):
-        if name not in known and name.split(".")[0] not in known:
-            close = nearest(name, sorted(known))
-            hint = f"did you mean {close[0]!r}?" if close else list_choices(sorted(known), "no name is known here")
+        if name not in known_names and name.split(".")[0] not in known_names:
+            choices = sorted(known_names)
+            hint = did_you_mean(name, choices) or list_choices(choices, "no name is known here")
             yield complain(document, place, "a known name", repr(name), hint)
 
 
-def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Complaint]:
-    """Complaints about patterns that a plan lists and that are not in `known`."""
-    return [
-        plan.complain(("patterns", index), "the name of a pattern", repr(name), hint_for(name, known))
-        for index, name in enumerate(plan.value.patterns)
-        if name not in known
-    ]
+def complain_unknown_patterns(plan: Definition[Plan], known_patterns: Mapping[str, object]) -> list[Complaint]:
+    """Complaints about patterns that a plan lists and that are not in `known_patterns`."""
+    complaints = []
+    for index, name in enumerate(plan.value.patterns):
+        if name not in known_patterns:
+            place, hint = ("patterns", index), name_hint(name, known_patterns)
+            complaints.append(plan.complain(place, "the name of a pattern", repr(name), hint))
+    return complaints
 
 
-def hint_for(name: str, known: Collection[str]) -> str | None:
-    """A hint with the nearest known name, or with all names; None if `known` is empty."""
-    close = nearest(name, list(known))
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}" if known else None
+def name_hint(name: str, known_names: Collection[str]) -> str | None:
+    """A hint with the nearest known name, or with all names; None if `known_names` is empty."""
+    if not known_names:
+        return None
+    return did_you_mean(name, list(known_names)) or f"there are {', '.join(known_names)}"
 
 
-def choose(known: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
+def choose(definitions: dict[str, Definition[T]], name: str, kind: str) -> Definition[T]:
     """One definition by name. Raises UsageError with the nearest names. `kind`: for the message."""
-    if name in known:
-        return known[name]
-    raise UsageError(f"no {kind} {name!r}", hint=hint_for(name, known))
+    if name in definitions:
+        return definitions[name]
+    raise UsageError(f"no {kind} {name!r}", hint=name_hint(name, definitions))

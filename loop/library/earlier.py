@@ -15,16 +15,16 @@ def upgrade(model: type[Model], data: Any) -> Any:
     """
     if model is not Target or not isinstance(data, Mapping) or data.get("format") != 1:
         return data
-    new = {**_signed(data), "format": 2}
-    if isinstance(parts := data.get("components"), Mapping):
-        new["components"] = {name: _signed(part) for name, part in parts.items()}
-    return new
+    upgraded = {**_move_output(data), "format": 2}
+    if isinstance(components := data.get("components"), Mapping):
+        upgraded["components"] = {name: _move_output(part) for name, part in components.items()}
+    return upgraded
 
 
-def _signed(data: Any) -> Any:
+def _move_output(data: Any) -> Any:
     """A target or component whose signature has its `output` moved into `outputs`."""
     signature = data.get("signature") if isinstance(data, Mapping) else None
     if not isinstance(signature, Mapping) or "output" not in signature:
         return data
-    rest = {name: value for name, value in signature.items() if name != "output"}
-    return {**data, "signature": {**rest, "outputs": {OUTPUT: signature["output"]}}}
+    other_fields = {name: value for name, value in signature.items() if name != "output"}
+    return {**data, "signature": {**other_fields, "outputs": {OUTPUT: signature["output"]}}}

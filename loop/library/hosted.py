@@ -9,12 +9,12 @@ from loop.base.errors import UsageError
 from loop.model.base import Model
 from loop.model.money import HourPrices, Rate, RateCard, Terms
 
-FILE = "hosts.yaml"
-VARIABLE, TERMS = "LOOP_HOSTED", "LOOP_TERMS"
-"""Environment variables: the sender's `Hosted` as JSON; and cloud with rental terms, as `gcp spot`."""
+HOSTS_FILE = "hosts.yaml"
+SENDER_VARIABLE, TERMS_VARIABLE = "LOOP_HOSTED", "LOOP_TERMS"
+"""Environment variables: the sender's `Sender` as JSON; and cloud with rental terms, as `gcp spot`."""
 
 
-class Hosted(Model):
+class Sender(Model):
     """What the sending machine says of a command that it sent here."""
 
     name: str
@@ -26,7 +26,7 @@ class Hosted(Model):
     trusted: tuple[str, ...] = ()
     """Hashes of the definitions that the user allowed on the sending machine."""
 
-    def as_text(self) -> str:
+    def to_json_text(self) -> str:
         """JSON for the environment variable `LOOP_HOSTED`."""
         return self.model_dump_json(exclude_none=True)  # An explicit null price is an error.
 
@@ -34,28 +34,28 @@ class Hosted(Model):
         """The price of this machine; the higher one if `terms` is None. None: it has no price."""
         if self.prices is None:
             return None
-        usd, used = self.prices.usd_and_terms(terms)
-        why = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
+        usd, used_terms = self.prices.usd_and_terms(terms)
+        reason = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
         return Rate(
-            name=f"{self.name}/{used}",
+            name=f"{self.name}/{used_terms}",
             resource="gpu",
             usd_per_hour=usd,
-            source=f"{FILE}; {why}",
+            source=f"{HOSTS_FILE}; {reason}",
             as_of=self.as_of,
             cloud=cloud,
             whole=True,
         )
 
 
-def hosted() -> Hosted | None:
+def read_sender() -> Sender | None:
     """What the sender says; None for a command typed here. Raises UsageError if it is unreadable."""
-    text = os.environ.get(VARIABLE)
+    text = os.environ.get(SENDER_VARIABLE)
     if not text:
         return None
     try:
-        return Hosted.model_validate_json(text)
+        return Sender.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(f"{VARIABLE} cannot be read", hint=f"unset {VARIABLE}") from error
+        raise UsageError(f"{SENDER_VARIABLE} cannot be read", hint=f"unset {SENDER_VARIABLE}") from error
 
 
 def read_terms(text: str) -> tuple[str | None, Terms | None]:
@@ -67,8 +67,8 @@ def read_terms(text: str) -> tuple[str | None, Terms | None]:
 
 def with_rented_price(card: RateCard) -> RateCard:
     """The card, charging this machine's price if the command was sent to a rented machine."""
-    sender = hosted()
-    cloud, terms = read_terms(os.environ.get(TERMS, ""))
+    sender = read_sender()
+    cloud, terms = read_terms(os.environ.get(TERMS_VARIABLE, ""))
     if sender is None or (rate := sender.rate(terms, cloud)) is None:
         return card
     return card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})

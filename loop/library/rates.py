@@ -5,13 +5,13 @@ from dataclasses import replace
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
-from loop.library.definitions import Read, read_file
+from loop.library.definitions import Definition, read_file
 from loop.library.hosted import with_rented_price
 from loop.model.money import RateCard
 
-NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
+RESOURCES_BY_FIELD = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Field that names a rate, to the resources which that rate may price."""
-TAKEN = ("rates", "gpu")
+INHERITED_FIELDS = ("rates", "gpu")
 """Required fields that a project's card may omit; the shipped card supplies them."""
 
 
@@ -21,41 +21,50 @@ def rates(project: Project) -> RateCard:
     If this command was sent to a rented machine, the card charges that machine's price. Raises
     DefinitionError with file, line and column for an invalid price or an unknown rate name.
     """
-    base = read_file(shipped("sessions/rates.yaml"), RateCard)
+    shipped_card = read_file(shipped("sessions/rates.yaml"), RateCard)
     path = project.target / "rates.yaml"
     if project.bundled or not path.is_file():
-        return with_rented_price(_checked(base, base.value))
+        return with_rented_price(_check_rate_names(shipped_card, shipped_card.value))
     document = load_yaml(path)
     if isinstance(document.data, dict):
-        left_out = {name: base.document.data[name] for name in TAKEN if name not in document.data}
-        document = replace(document, data={**left_out, **document.data})
-    own = Read(parse(RateCard, document), document, path)
-    return with_rented_price(_checked(own, rates_over(own.value, base.value)))
+        defaults = {name: shipped_card.document.data[name] for name in INHERITED_FIELDS}
+        document = replace(document, data={**defaults, **document.data})
+    project_card = Definition(parse(RateCard, document), document, path)
+    merged = merge_rates(project_card.value, shipped_card.value)
+    return with_rented_price(_check_rate_names(project_card, merged))
 
 
-def rates_over(own: RateCard, base: RateCard) -> RateCard:
-    """Card `own` plus those rates of `base` whose names `own` lacks.
+def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
+    """The project's card, plus those shipped rates and machines whose names it does not set itself.
 
-    If `own` sets an engineer's rate, the card also charges an engineer who waits for sessions.
+    If it sets an engineer's rate, the card also charges an engineer who waits for sessions.
     """
-    mine = {rate.name for rate in own.all_rates}
-    rates = tuple(rate for rate in base.rates if rate.name not in mine)
-    machines = tuple(machine for machine in base.machines if not mine & {rate.name for rate in machine.rates})
-    whole = own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
-    states = own.rates != base.rates and any(rate.resource == "engineer" for rate in own.rates)
-    return whole.with_waiting_person(states)
+    own_names = {rate.name for rate in project_card.all_rates}
+    rates = [rate for rate in shipped_card.rates if rate.name not in own_names]
+    machines = []
+    for machine in shipped_card.machines:
+        if own_names.isdisjoint(rate.name for rate in machine.rates):
+            machines.append(machine)
+    fields = {"rates": (*project_card.rates, *rates), "machines": (*project_card.machines, *machines)}
+    has_own_rates = project_card.rates != shipped_card.rates  # Not those that were filled in.
+    has_engineer_rate = any(rate.resource == "engineer" for rate in project_card.rates)
+    merged = project_card.model_copy(update=fields)
+    return merged.with_waiting_person(has_own_rates and has_engineer_rate)
 
 
-def _checked(read: Read[RateCard], card: RateCard) -> RateCard:
-    """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource."""
-    for field, kinds in NAMED.items():
+def _check_rate_names(definition: Definition[RateCard], card: RateCard) -> RateCard:
+    """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource.
+
+    `definition`: the file to blame. Its rates are fewer than those of `card` where shipped ones were added.
+    """
+    for field, resources in RESOURCES_BY_FIELD.items():
         name = getattr(card, field)
         rate = card.find_rate(name)
         if name is not None and rate is None:
-            known = ", ".join(rate.name for rate in read.value.rates)
+            known = ", ".join(rate.name for rate in definition.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"
-            raise DefinitionError([read.complain((field,), f"one of {known}", repr(name), hint)])
-        if rate is not None and rate.resource not in kinds:
-            expected, got = f"a rate of {' or '.join(kinds)}", f"{name!r}, a rate of {rate.resource}"
-            raise DefinitionError([read.complain((field,), expected, got)])
+            raise DefinitionError([definition.complain((field,), f"one of {known}", repr(name), hint)])
+        if rate is not None and rate.resource not in resources:
+            expected, got = f"a rate of {' or '.join(resources)}", f"{name!r}, a rate of {rate.resource}"
+            raise DefinitionError([definition.complain((field,), expected, got)])
     return card

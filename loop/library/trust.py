@@ -5,6 +5,7 @@ these lines is stored. Edits of workloads, tolerances and kernel sources do not 
 stored session need trust too, unless trusted definitions name them or this user began the session.
 """
 
+import contextlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -27,88 +28,87 @@ from loop.base.places import (
     tasks_folder,
 )
 from loop.library.definitions import read_file
-from loop.library.hosted import FILE as HOSTS
-from loop.library.hosted import hosted
+from loop.library.hosted import HOSTS_FILE as HOSTS
+from loop.library.hosted import read_sender
 from loop.model.base import Model
 from loop.model.plan import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 
-MADE_OF_FILE = "made_of.json"
-MADE = "# Made by loop of"
+ORIGIN_FILE = "read_origin.json"
+MADE_MARK = "# Made by loop of"
 """First words of a manifest that `loop` made of a task. The hash of the task's files follows."""
 
 
-class MadeOf(Model):
+class TaskOrigin(Model):
     """The task file and the answer files from which `loop` made a target."""
 
     task: str
     answers: dict[str, str]
     format: str | None
 
-    def as_text(self) -> str:
+    def to_json_text(self) -> str:
         """JSON text for the file in the target's folder."""
         return to_json(self.model_dump()) + "\n"
 
 
-def made_of(folder: Path) -> MadeOf | None:
+def read_origin(folder: Path) -> TaskOrigin | None:
     """Task and answers of a target in `tasks_folder()`; None for any other folder."""
     if folder.resolve().parent != tasks_folder().resolve():
         return None
     try:
-        return MadeOf.model_validate_json((folder / MADE_OF_FILE).read_bytes())
+        return TaskOrigin.model_validate_json((folder / ORIGIN_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def called_by_user(folder: Path) -> list[str]:
+def command_words(folder: Path) -> list[str]:
     """Words by which a command names a target: its folder, or its task and answers.
 
     The words begin with `--` if one of them could be read as an option.
     """
-    made_from = made_of(folder)
+    origin = read_origin(folder)
     # If the user had to name the format, the task alone would not be recognised.
-    if made_from is None or made_from.format is not None:
+    if origin is None or origin.format is not None:
         return [str(folder)]
-    words = [made_from.task, *made_from.answers.values()]
+    words = [origin.task, *origin.answers.values()]
     return ["--", *words] if any(word.startswith("-") for word in words) else words
 
 
-NAMING = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
+OPTION_FILE = re.compile(r"(?:^|,)@(?P<plain>[^,]+)|^--?(?:specs|config|options-file|optf)=(?P<option>.+)")
 """A word that names files with further flags: for g++, its linker (`-Wl,@file`), nvcc and clang."""
-BEFORE = ("-specs", "--specs", "--config", "-optf", "--options-file")
+FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
 """Flags whose next word names a file with further flags."""
 
 
-def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
+def read_option_files(words: Iterable[str], folder: Path) -> dict[Path, str]:
     """Files with further flags that `words` name, also indirectly: path to text.
 
     Relative names start at `folder`. Unreadable files are left out.
     """
-    texts: dict[Path, str] = {}
-    waiting = [folder / name for name in _names(list(words))]
-    while waiting:
-        path = waiting.pop()
-        try:
-            text = path.read_text(errors="surrogateescape") if path not in texts and path.is_file() else None
-        except OSError:
-            text = None
-        if text is not None:
-            texts[path] = text
-            waiting += [folder / name for name in _names(text.replace('"', " ").replace("'", " ").split())]
-    return texts
+    text_by_path: dict[Path, str] = {}
+    pending = [folder / name for name in _option_file_names(list(words))]
+    while pending:
+        path = pending.pop()
+        if path in text_by_path or not path.is_file():
+            continue
+        with contextlib.suppress(OSError):
+            text_by_path[path] = path.read_text(errors="surrogateescape")
+            words_inside = text_by_path[path].replace('"', " ").replace("'", " ").split()
+            pending += [folder / name for name in _option_file_names(words_inside)]
+    return text_by_path
 
 
-def _names(words: list[str]) -> Iterator[str]:
+def _option_file_names(words: list[str]) -> Iterator[str]:
     """Names of files with further flags in the words of a command line."""
-    for before, word in zip(["", *words], words, strict=False):
-        for match in NAMING.finditer(word):
+    for previous_word, word in zip(["", *words], words, strict=False):
+        for match in OPTION_FILE.finditer(word):
             yield from (match["plain"] or match["option"]).split(",")
-        if before in BEFORE:
+        if previous_word in FLAGS_BEFORE_FILE:
             yield from word.split(",")
 
 
-FILE = "trusted.json"
+GRANTS_FILE = "trusted.json"
 _Folder = Annotated[str, StringConstraints(pattern="^/")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
@@ -127,32 +127,34 @@ def hosts_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
-    # The source folder of a job: `loop` submits only allowed targets. Other folders of a job do not count.
+    # `loop` submits only allowed targets as jobs. Of a job's folder only the sources (JOB/src) are such a target.
     jobs = (state_folder() / JOBS).resolve()
-    is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
-    if project.bundled or is_job:
+    is_in_job = project.target.is_relative_to(jobs)
+    is_job_source = is_in_job and project.target.relative_to(jobs).parts[1:2] == ("src",)
+    if project.bundled or is_job_source:
         return True
-    granted, now, sender = Granted.read(), definition_hash(project), hosted()
-    if sender and now in sender.trusted:  # Allowed on the sending machine.
+    grants, current_hash, sender = Grants.read(), definition_hash(project), read_sender()
+    if sender and current_hash in sender.trusted:  # Allowed on the sending machine.
         return True
-    machines = hosts_hash(project)
+    current_hosts_hash = hosts_hash(project)
     if project.target.is_relative_to((state_folder() / WORKTREES).resolve()):
         # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
         folder = shipped(BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))
-        if now in {*granted.values(), bundled}:
-            return machines in {"", *granted.values()}
-    return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
+        if current_hash in {*grants.values(), bundled}:
+            return current_hosts_hash in {"", *grants.values()}
+    are_hosts_allowed = current_hosts_hash in ("", grants.get(str(project.target / HOSTS)))
+    return grants.get(str(project.target)) == current_hash and are_hosts_allowed
 
 
-def grant(project: Project, digest: str, machines: str = "") -> None:
+def grant(project: Project, digest: str, hosts_digest: str = "") -> None:
     """Store that the user allowed definitions with hash `digest`, as shown to the user.
 
-    `machines`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written.
+    `hosts_digest`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written.
     """
-    _remember(project.target, digest)
-    if machines:
-        _remember(project.target / HOSTS, machines)
+    _store_grant(project.target, digest)
+    if hosts_digest:
+        _store_grant(project.target / HOSTS, hosts_digest)
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
@@ -160,25 +162,25 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 
     Raises LoopError when the file cannot be written.
     """
-    if lines := session_runs(head):
-        _remember(folder.resolve(), digest_of(lines))
+    if lines := session_commands(head):
+        _store_grant(folder.resolve(), digest_of(lines))
 
 
-def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     """Commands of a stored session that these patterns lack and the user has not allowed."""
-    lines = session_runs(head)
-    known = {*_commands(patterns)}
-    unknown = tuple(line for line in lines if line not in known)
-    sender = hosted()  # The sending machine may have allowed it.
-    allowed = (Granted.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
-    if unknown and digest_of(lines) in allowed:
+    lines = session_commands(head)
+    defined = {*_command_lines(patterns)}
+    undefined = tuple(line for line in lines if line not in defined)
+    sender = read_sender()  # The sending machine may have allowed it.
+    allowed_digests = (Grants.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
+    if undefined and digest_of(lines) in allowed_digests:
         return ()
-    return unknown
+    return undefined
 
 
-def session_runs(head: SessionHead) -> tuple[str, ...]:
+def session_commands(head: SessionHead) -> tuple[str, ...]:
     """One line per command that a session runs besides its target: step commands and the proposer."""
-    lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
+    lines = tuple(_command_lines(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.is_unattended:
         return lines
     env = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
@@ -190,23 +192,23 @@ def digest_of(lines: Iterable[str]) -> str:
     return content_hash("\0".join(lines))
 
 
-def _remember(folder: Path, digest: str) -> None:
-    path = state_folder() / FILE
+def _store_grant(folder: Path, digest: str) -> None:
+    path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
     with locked(path.with_suffix(".lock"), 30.0):  # Another process may grant at the same time.
-        sums.write_sealed(path, {**Granted.read(), str(folder): digest})
+        sums.write_sealed(path, {**Grants.read(), str(folder): digest})
 
 
-class Granted(RootModel[dict[_Folder, _Digest]]):
+class Grants(RootModel[dict[_Folder, _Digest]]):
     """The stored grants: folder of a target or session, to the hash that the user allowed."""
 
     @classmethod
     def read(cls) -> dict[str, str]:
         """Read the grants; empty, with a message, if the file is damaged or others may write it."""
-        path = state_folder() / FILE
+        path = state_folder() / GRANTS_FILE
         if why := explain_foreign_access(path):
             remark_once(f"{path} is not used: {why}; nothing is allowed")
             return {}
@@ -221,23 +223,23 @@ class Granted(RootModel[dict[_Folder, _Digest]]):
         return {}
 
 
-def shown_file(project: Project) -> str:
+def file_to_name(project: Project) -> str:
     """The file to name in messages: the task that the user gave, else the manifest."""
-    origin = made_of(project.target)
+    origin = read_origin(project.target)
     return origin.task if origin and origin.format is None else str(project.manifest)
 
 
-def refusal_text(project: Project) -> LoopError:
+def untrusted_error(project: Project) -> LoopError:
     """The error for an untrusted target when no person can be asked."""
-    known = str(project.target) in Granted.read()
-    why = "what they run has changed since it was allowed" if known else "they have not been allowed yet"
+    was_allowed = str(project.target) in Grants.read()
+    reason = "what they run has changed since it was allowed" if was_allowed else "they have not been allowed yet"
     return Untrusted(
-        f"{shown_file(project)}: these definitions run commands and code, and {why}",
-        hint=f"look at them, then `{shlex.join(['loop', 'trust', *called_by_user(project.target)])}`",
+        f"{file_to_name(project)}: these definitions run commands and code, and {reason}",
+        hint=f"look at them, then `{shlex.join(['loop', 'trust', *command_words(project.target)])}`",
     )
 
 
-def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
+def untrusted_session_error(folder: Path, lines: Iterable[str]) -> LoopError:
     """The error for a stored session whose commands (`lines`) the user has not allowed."""
     return Untrusted(
         f"{folder}: you did not begin this session here, and the definitions do not run: {'; '.join(lines)}",
@@ -251,10 +253,10 @@ def what_runs(project: Project) -> Iterator[str]:
     Raises DefinitionError for unreadable definitions.
     """
     target = read_file(project.manifest, Target).value
-    if (text := project.manifest.read_text()).startswith(MADE):
+    if (text := project.manifest.read_text()).startswith(MADE_MARK):
         yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.
     for name, variant in target.variants.items():
-        yield from (f"variant {name}: {line}" for line in _compiled_or_run(variant))
+        yield from (f"variant {name}: {line}" for line in _variant_lines(variant))
     fields = ("reference", "plain", "baseline", "generator", "checker")
     functions = {name: getattr(target, name) for name in fields}
     functions["constructors' arguments"] = target.modules.arguments if target.modules else None
@@ -263,15 +265,15 @@ def what_runs(project: Project) -> Iterator[str]:
             yield f"{word}: Python {function.python}"
     yield from (f"property: Python {name}" for name in target.properties)
     yield from (f"fault: Python {function.python}" for function in target.faults.values())
-    yield from _components(target)
+    yield from _component_lines(target)
     if folder := project.definitions_folder("patterns"):
-        yield from _commands(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
+        yield from _command_lines(read_file(path, Pattern).value for path in sorted(folder.glob("*.yaml")))
     if folder := project.definitions_folder("templates"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             yield f"template {path.relative_to(folder)}: content {content_hash(path.read_bytes())}"
 
 
-def _components(target: Target) -> Iterator[str]:
+def _component_lines(target: Target) -> Iterator[str]:
     """One line per exported function and Python function that a component check calls."""
     for name, part in target.components.items():
         functions = filter(None, (part.reference, part.plain, part.inputs, part.form))
@@ -281,28 +283,28 @@ def _components(target: Target) -> Iterator[str]:
             yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {python}"
 
 
-def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
+def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:
     """One line per shell command or external evaluator in the steps of these patterns."""
     for pattern in patterns:
         for step in pattern.steps:
-            arguments, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
+            arguments, prefix = step.arguments, f"pattern {pattern.name}, step {step.id}"
             if (command := arguments.get("run")) is not None:
                 settings = (f"{key}={value} " for key, value in arguments.get("environment", {}).items())
-                yield f"{place}: {''.join(settings)}{command}"
+                yield f"{prefix}: {''.join(settings)}{command}"
             for name in ("evaluator", "evaluator_python"):
                 if arguments.get(name) is not None:
-                    yield f"{place}: {name} {arguments[name]}"
+                    yield f"{prefix}: {name} {arguments[name]}"
 
 
-def _compiled_or_run(variant: Variant) -> Iterator[str]:
+def _variant_lines(variant: Variant) -> Iterator[str]:
     """Lines that show what a variant compiles, imports or runs."""
     if isinstance(variant, PythonVariant):
         yield f"imports Python {variant.module}:{variant.function}"
     elif isinstance(variant, CAbiVariant):
-        for recipe, end in ((variant.build, ""), (variant.emulation, ": its emulation")):
+        for recipe, suffix in ((variant.build, ""), (variant.emulation, ": its emulation")):
             if recipe is not None:
                 words = [recipe.compiler, *recipe.flags, *variant.sources]
-                yield f"{' '.join(words)}, then loads the result{end}"
+                yield f"{' '.join(words)}, then loads the result{suffix}"
         for snippet in variant.must_not_compile:
             yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
     else:

@@ -166,8 +166,8 @@ class SessionRow(SessionResults):
     steps: tuple[StepRun, ...] = ()
     ratios: dict[str, float] = Field(default_factory=dict)
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
-    unsure: tuple[str, ...] = ()
-    """Variants with an inconclusive verdict. They cannot be the fastest variant."""
+    inconclusive: tuple[str, ...] = ()
+    """Variants whose comparison with the baseline is inconclusive on a workload. None can be the fastest."""
     right: tuple[str, ...] = ()
     judged: tuple[Judgement, ...] = ()
     blamed: dict[str, str] = Field(default_factory=dict)
@@ -220,7 +220,7 @@ class SessionRow(SessionResults):
     @property
     def fastest(self) -> str | None:
         """Variant with the best mean ratio, as `cpu 1.63x`; None if none has a conclusive verdict."""
-        speeds = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.unsure]
+        speeds = [(ratio, name) for name, ratio in self.ratios.items() if name not in self.inconclusive]
         if not speeds:
             return None
         ratio, name = max(speeds)

@@ -12,7 +12,7 @@ from loop.base.places import Project, find_project
 from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.library.rates import rates
-from loop.library.targets import target as read_target
+from loop.library.targets import read_target as read_target
 from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
@@ -203,7 +203,7 @@ def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
         expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
         hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
         raise UsageError(f"--gpu-usd-per-hour {stated:g}: expected {expected}", hint=hint)
-    first, recent = gpus().first, index.rows(here.sessions, last=index.LOOKED_BACK)
+    first, recent = gpus().first, index.rows(here.sessions, last=index.RECENT_SESSIONS)
     past = [row.environment.gpu for row in recent if not row.recorded]
     gpu = first.name if first else next(filter(None, reversed(past)), None)
     rate = rate_for_gpu(card, gpu)

@@ -262,9 +262,9 @@ def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
         ratio = now.ratios.get(variant)
         if past and variant in past[-1].incorrect and ratio is not None and variant not in now.incorrect:
             yield f"{variant} is right"
-        if ratio is None or variant in now.unsure:
+        if ratio is None or variant in now.inconclusive:
             continue
-        sure = [row.ratios[variant] for row in past if variant in row.ratios and variant not in row.unsure]
+        sure = [row.ratios[variant] for row in past if variant in row.ratios and variant not in row.inconclusive]
         if not sure:
             yield f"{variant} at {times(ratio)}"
         elif ratio > max(sure) * (1 + MARGIN):

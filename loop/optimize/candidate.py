@@ -12,7 +12,7 @@ from loop.builds.resources import is_same_build
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
-from loop.library.trust import made_of
+from loop.library.trust import read_origin
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.output import Output
 from loop.model.profile import GainOutcome
@@ -213,7 +213,7 @@ def taking_command(folder: Path, branch: str, patch: Path, variant: str) -> list
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return ["git", "-C", str(folder), "merge", "--no-edit", branch]
-    origin = made_of(folder)
+    origin = read_origin(folder)
     answer = origin.answers.get(variant) if origin else None
     if answer is None:
         return ["git", "-C", str(folder), "apply", "-p2", str(patch)]

@@ -14,7 +14,7 @@ from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, files_of
 from loop.formats.target import ANSWERS
-from loop.library.trust import made_of
+from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput
 from loop.model.target import CAbiVariant, PythonVariant, Target
@@ -34,7 +34,7 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
 def own_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """A variant's files that do not judge it; in another format's task, only its answers."""
     sources = {*files} - judging_files_of(target, folder)
-    return sorted(file for file in sources if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
+    return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def judging_files_of(target: Target, folder: Path) -> set[str]:

@@ -152,7 +152,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
 
 def _copy(target: Path, place: Path) -> None:
     """Copy a target's definitions and sources to `place`."""
-    for file in targets.ground_files(Project(target, target / "sessions", bundled=False)):
+    for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)

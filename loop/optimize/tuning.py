@@ -25,7 +25,7 @@ from loop.gate.kernel import extra_sets
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
-from loop.library.tuned import with_best
+from loop.library.tuned import write_best
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, TriedPoint
@@ -268,7 +268,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {search.counts()}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context, shop = tree.target / MANIFEST, search.context, workshop(search.context)
-    manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
+    manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
         number=SessionChanges(context.finished).number,
         variant=search.tuning.variant,

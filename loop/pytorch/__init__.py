@@ -23,7 +23,7 @@ from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, find_project
 from loop.calls.library import Compiled
 from loop.library import targets, trust
-from loop.library.definitions import hint_for
+from loop.library.definitions import name_hint
 from loop.model.target import CAbiVariant
 from loop.pytorch.c_dispatch import declare, open_library
 from loop.pytorch.contract import Contract, contract_of, meanings_of_words, wrong_value
@@ -144,18 +144,18 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
 
 def _make(chosen: Project, name: str, device: str | torch.device | None) -> Operator:
     """Check that the variant can be an operator; build, load and declare it."""
-    target = targets.target(chosen).value
+    target = targets.read_target(chosen).value
     variant = target.variants.get(name)
     if variant is None:
-        raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint_for(name, target.variants))
+        raise UsageError(f"target {target.name} has no variant {name!r}", hint=name_hint(name, target.variants))
     if not isinstance(variant, CAbiVariant):
         compiled = [key for key, other in target.variants.items() if isinstance(other, CAbiVariant)]
         message = f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
-        raise UsageError(message, hint=hint_for(name, compiled))
+        raise UsageError(message, hint=name_hint(name, compiled))
     where = torch.device(variant.device if device is None else device)
     architecture = _architecture(name, variant.device, where)
     if not trust.is_trusted(chosen):
-        raise trust.refusal_text(chosen)
+        raise trust.untrusted_error(chosen)
     contract = contract_of(target, name, variant)
     for (folder, _), other in _operators.items():
         if other.contract.space == contract.space and folder != chosen.target.resolve():

@@ -194,7 +194,7 @@ class SessionLimits:
         return Bounds(
             limit_s=limit_s,
             limit_text=limit_text,
-            spent_s=sessions.wall_seconds(lines),
+            spent_s=sessions.running_seconds(lines),
             expected_by_step=expected_seconds_by_step(head.plan),
             watch=Watch(self.watched_cloud).start(),
         )

@@ -61,7 +61,7 @@ def make_record(
         objective = Objective.of(head).judge(finished, session_values)
     status, reason = skipped_if_nothing_judged(head, finished, status, reason)
     letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
-    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
+    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]
     ai, why_no_ai = proposing.usage_of_session(folder)
     used = Used(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI, hosts_of(finished))
@@ -128,7 +128,7 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> tu
 
 def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) -> View:
     """All data of a report: the record, its steps, earlier failures, and how good predictions were."""
-    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
+    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
     # Without later sessions: a report that is rendered again stays the same.
     rows = [row for row in rows if row.started is not None and row.started <= record.head.started]
     return View(

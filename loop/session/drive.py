@@ -16,7 +16,7 @@ from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, St
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME as TICKS
-from loop.store.ticks import Ticks
+from loop.store.ticks import TickFile
 
 ATTEMPT_FIELDS = {"run", "pattern", "step", "attempt"}
 """Fields that identify one attempt at a step."""
@@ -156,7 +156,7 @@ def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Endi
 
 def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:
     """A `store` for `drive`: appends records to the journal, writes samples and ticks to files."""
-    ticks = Ticks(folder.path / TICKS)
+    ticks = TickFile(folder.path / TICKS)
 
     def store(event: WalkEvent) -> WalkEvent:
         """Write an event. Returns it; for an ended step with the names of its sample files."""

@@ -88,13 +88,16 @@ def propose_next(
     `where`: options that name the target in the command. `ended`: sessions that are not in the index
     yet. `there`: options that name another machine (`--on HOST`).
     """
-    known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
+    known = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
     now = read_target_state(setting, device)
-    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device))
+    reverted_changes = past_changes.reverted_changes(setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device))
     lost = Counter(change.variant for change in lost_ideas)
     mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
-    sure = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
+    sure = [
+        row.model_copy(update={"inconclusive": tuple(name for name in row.inconclusive if name in mains)})
+        for row in rows
+    ]
     every = []
     for idea in ideas(sure, now, lost):  # Its plan may have been deleted since.
         gone = idea.repeats and idea.plan not in setting.plans
@@ -134,7 +137,7 @@ def propose_next(
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants last failed, and a sentence; else unchanged, ""."""
-    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
+    rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     for failure in read_target_state(setting, head.device).failures(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
         if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:

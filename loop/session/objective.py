@@ -21,7 +21,7 @@ from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.sections import Line, Section
 from loop.session.course import View
-from loop.store.rows import CHECKS, blamed_commits, fields_of_verdicts
+from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 
 
 def make_session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
@@ -78,7 +78,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     `unexplained`: variants that are wrong or slower than their known-good build, without a blamed commit.
     """
     verdicts = learnings.collect_findings(finished).verdicts
-    row = fields_of_verdicts(verdicts)
+    row = verdict_fields(verdicts)
     checked: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
         checked |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
@@ -86,13 +86,13 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     slower, speeds = list(row["regressed"]), speed_verdicts(verdicts)
     means = {name: trusted_mean([speed for speed in speeds if speed.variant == name]) for name in variants}
     ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
-    explained = dict(blamed_commits(latest_attempts(finished)))
+    explained = dict(find_blamed_commits(latest_attempts(finished)))
     return {
         **{name: {"ratio": ratios.get(name), "right": checked.get(name)} for name in variants},
         "right": right,
         "wrong": wrong,
         "slower": slower,
-        "undecided": list(row["unsure"]),
+        "undecided": list(variants_with("inconclusive", verdicts)),
         "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in explained],
         "gain": math.prod(change.ratio for change in kept_gains(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
@@ -115,7 +115,7 @@ def skipped_if_nothing_judged(
 ) -> tuple[Status, str]:
     """Status and reason; `skipped` instead of `passed` if a verdict was asked for and none was given."""
     steps = (step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps)
-    verifies = any(step.action in CHECKS for step in steps)
+    verifies = any(step.action in CHECK_ACTIONS for step in steps)
     if (
         status != "passed"
         or is_anything_judged(finished)

@@ -14,8 +14,8 @@ from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import expected_text, in_parentheses
 from loop.library import definitions, targets
-from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
-from loop.library.hosted import hosted
+from loop.library.definitions import Definition, check_expression, complain_unknown_patterns, name_hint
+from loop.library.hosted import read_sender
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.change import BriefOutput
@@ -41,8 +41,8 @@ RESERVED_IDS = ALWAYS_READABLE | {"session", "plan"} | RESERVED_WORDS
 
 
 def resolve_plan(
-    plan: Read[Plan],
-    patterns: Mapping[str, Read[Pattern]],
+    plan: Definition[Plan],
+    patterns: Mapping[str, Definition[Pattern]],
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
@@ -74,11 +74,11 @@ def resolve_plan(
 
 
 def check_plan(
-    read: Read[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
+    read: Definition[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
     """The mistakes of a plan that its types cannot detect: unknown names of patterns, plans, values."""
     plan, document, answers = read.value, read.document, {*patterns, *plans}
-    complaints = [*unknown_patterns(read, patterns)]
+    complaints = [*complain_unknown_patterns(read, patterns)]
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
     names = {*always, *SESSION_NAMES, *readable_finding_names(variants)}
     for place, text, known in (
@@ -92,13 +92,13 @@ def check_plan(
         expected = "a plan or a pattern other than this plan and its patterns"
         complaints.append(complain(document, ("otherwise",), expected, repr(other)))
     elif other and other not in answers:
-        expected, hint = "the name of a pattern or a plan", hint_for(other, answers)
+        expected, hint = "the name of a pattern or a plan", name_hint(other, answers)
         complaints.append(complain(document, ("otherwise",), expected, repr(other), hint))
     return complaints
 
 
 def check_pattern(
-    read: Read[Pattern], patterns: Mapping[str, Read[Pattern]], parameters: Mapping[str, object]
+    read: Definition[Pattern], patterns: Mapping[str, Definition[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
     """The mistakes of a pattern that its types cannot detect: ids, actions, arguments, expressions."""
     names = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
@@ -109,7 +109,7 @@ def check_pattern(
             complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
         ids.add(step.id)
         if action is None:
-            hint = hint_for(step.action, ACTIONS)
+            hint = name_hint(step.action, ACTIONS)
             expected = "the name of an action"
             complaints.append(complain(document, (*place, "action"), expected, repr(step.action), hint))
         else:
@@ -125,7 +125,7 @@ def check_pattern(
             complaints += check_expression(document, (*place, "gate"), step.gate, names)
     for index, answer in enumerate(read.value.next):
         if answer.pattern not in patterns:
-            where, close = ("next", index, "pattern"), hint_for(answer.pattern, patterns)
+            where, close = ("next", index, "pattern"), name_hint(answer.pattern, patterns)
             complaints.append(complain(document, where, "the name of a pattern", repr(answer.pattern), close))
         complaints += check_expression(document, ("next", index, "when"), answer.when, names)
     return complaints
@@ -175,19 +175,19 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
             workloads=(next(iter(setting.target.workloads)),),
             budget=TimeBudget(minutes=pattern.value.estimate.minutes),
         )
-        read = definitions.Read(plan, Document(plan.name), pattern.path)
+        read = definitions.Definition(plan, Document(plan.name), pattern.path)
     else:
         read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read, patterns = fit_plan_to_target(read, setting), dict(setting.patterns)
     if request.evaluator is not None:
         last = theirs.evaluator_pattern(request.evaluator)
-        patterns[last.name] = definitions.Read(last, Document(last.name), read.path)
+        patterns[last.name] = definitions.Definition(last, Document(last.name), read.path)
         more = {"patterns": (*read.value.patterns, last.name)}
         read = replace(read, value=read.value.model_copy(update=more))
     return resolve_plan(read, patterns, setting.plans, setting.target.variants)
 
 
-def fit_plan_to_target(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
+def fit_plan_to_target(read: definitions.Definition[Plan], setting: Setting) -> definitions.Definition[Plan]:
     """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
 
     Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
@@ -207,7 +207,7 @@ def fit_plan_to_target(read: definitions.Read[Plan], setting: Setting) -> defini
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
     """The head of a session, still without an id: all that is known before the first step."""
     device = choose_device(request.device, setting.target, request.variants)
-    sender = hosted()
+    sender = read_sender()
     own = "bundled" if setting.project.bundled else str(setting.project.target)
     return SessionHead(
         id="",

@@ -12,7 +12,7 @@ from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
-from loop.store.journal import unwritable
+from loop.store.journal import write_error
 from loop.store.sessions import RECORDED, read_recorded
 
 ID_PREFIX = "recorded-"
@@ -93,7 +93,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
             folder.mkdir(parents=True, exist_ok=True)
             sums.write_sealed(folder / RECORDED, session)
         except OSError as error:
-            raise unwritable(root, error) from error
+            raise write_error(root, error) from error
     if as_json:
         screen.data(to_json(Imported(imported=tuple(new), already=tuple(known))))
         return ExitCode.OK

@@ -18,7 +18,7 @@ from loop.base.screen import Screen
 from loop.learning.failures import Recall
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
-from loop.library.hosted import hosted
+from loop.library.hosted import read_sender
 from loop.library.rates import rates
 from loop.model.record import Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
@@ -40,8 +40,8 @@ from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
-from loop.store.journal import Journal, finished_steps, last_closed
-from loop.store.past_changes import earlier_tries, known_good, lost_ideas, past_searches
+from loop.store.journal import Journal, finished_steps, last_close_event
+from loop.store.past_changes import known_good, reverted_changes, tuning_searches, verified_builds
 from loop.store.sessions import CHANGES, SessionFolder
 
 
@@ -78,7 +78,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    if hosted() is None and has_change_step(head):  # With `--on`, the sending machine has checked this.
+    if read_sender() is None and has_change_step(head):  # With `--on`, the sending machine has checked this.
         require_named_target(request.target, Path.cwd(), "change")
     refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
@@ -90,7 +90,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
-        with folder.begun(head):
+        with folder.locked_with_head(head):
             session = Session(request, setting, head, folder, screen)
             return run_to_end(session, fresh=False)
 
@@ -105,7 +105,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     with signals_as_flags(), errors_as_machine_failures(setting, again), folder.lock():
         head, record = folder.head(), folder.record()
         request.limits.check(head, rates(setting.project))
-        ended = last_closed(folder.lines())
+        ended = last_close_event(folder.lines())
         if record is not None and ended is not None and not ended.can_resume:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
@@ -181,7 +181,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     """Run the steps that have not run yet. Returns the journal and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
-    rows = index.rows(root, last=index.LOOKED_BACK)
+    rows = index.rows(root, last=index.RECENT_SESSIONS)
     proposing.add_stated(folder, request.ai)
     card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.usage_of_session(folder)[0])
@@ -190,7 +190,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     if request.events:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
         session.screen.data(to_json(began, None))
-    folder.keep_reserve()
+    folder.write_reserve()
     bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
     task = Task(
         plan=head.plan.plan,
@@ -212,9 +212,9 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     )
     past = Past(
         known_good=known_good(root, head),
-        tries=earlier_tries(root, head),
-        lost=lost_ideas(root, head) if task.has_change_steps else (),
-        searches=past_searches(root, head) if task.has_change_steps else (),
+        tries=verified_builds(root, head),
+        lost=reverted_changes(root, head) if task.has_change_steps else (),
+        searches=tuning_searches(root, head) if task.has_change_steps else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
         steps_of=lambda name: SessionFolder(root / name).finished(),
     )
@@ -240,7 +240,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
 def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     """Write record and report, print the outcome, remove a worktree without edits. Returns the exit code."""
     setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
-    record = closing.make_record(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
+    record = closing.make_record(setting, head, folder, ending, sessions.running_seconds(journal.lines))
     folder.write_record(record)
     text, figures = closing.render(setting, record, folder)
     folder.write_report(text, {figure.path: figure.file for figure in figures})

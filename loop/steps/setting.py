@@ -26,8 +26,8 @@ class Setting:
 
     project: Project
     target: Target
-    patterns: dict[str, definitions.Read[Pattern]]
-    plans: dict[str, definitions.Read[Plan]]
+    patterns: dict[str, definitions.Definition[Pattern]]
+    plans: dict[str, definitions.Definition[Plan]]
 
 
 def read_setting(target: Path | None) -> Setting:
@@ -35,7 +35,7 @@ def read_setting(target: Path | None) -> Setting:
     chosen = find_project(target, Path.cwd())
     return Setting(
         project=chosen,
-        target=targets.target(chosen).value,
+        target=targets.read_target(chosen).value,
         patterns=definitions.patterns(chosen),
         plans=definitions.plans(chosen),
     )
@@ -52,24 +52,24 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
-        screen.say(f"{trust.shown_file(project)} would run:")
+        screen.say(f"{trust.file_to_name(project)} would run:")
         for line in what_runs(project):
             screen.say(f"  {line}")
         if not screen.confirm("Allow it, until what they run changes?"):
-            raise trust.refusal_text(project)
+            raise trust.untrusted_error(project)
         trust.grant(project, digest, machines)
 
 
 def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
     """Ask before a stored session runs commands that the project does not define. Raises Untrusted for a no."""
-    lines = trust.not_allowed(folder, head, [read.value for read in setting.patterns.values()])
+    lines = trust.untrusted_commands(folder, head, [read.value for read in setting.patterns.values()])
     if not lines:
         return
     screen.say(f"{folder}: you did not begin this session here. Besides what the definitions name it would run:")
     for line in lines:
         screen.say(f"  {line}")
     if not screen.confirm("Allow it, for this session?"):
-        raise trust.refusal_of_session(folder, lines)
+        raise trust.untrusted_session_error(folder, lines)
     trust.grant_session(folder, head)
 
 
@@ -119,7 +119,7 @@ def choose_variants(names: Sequence[str], target: Target, device: Device) -> tup
     emulated = choose_emulated(names, target, device)
     for name in names:
         if name not in target.variants:
-            hint = definitions.hint_for(name, target.variants)
+            hint = definitions.name_hint(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
         if device == "cuda" and (another := architecture_mismatch(target, name)):
             raise UsageError(f"variant {name}: {another}", hint="--device cpu runs it under the emulator")
@@ -196,6 +196,6 @@ def choose_sets(names: Sequence[str], target: Target) -> tuple[str, ...]:
     """The named workload sets, or the target's first. Raises LoopError for an unknown name."""
     for name in names:
         if name not in target.workloads:
-            hint = definitions.hint_for(name, target.workloads)
+            hint = definitions.name_hint(name, target.workloads)
             raise UsageError(f"target {target.name} has no workload set {name!r}", hint=hint)
     return tuple(names) or (next(iter(target.workloads)),)

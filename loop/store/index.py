@@ -21,11 +21,11 @@ from loop.base.places import cache_folder
 if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
-LOOKED_BACK = 200
+RECENT_SESSIONS = 200
 """Number of newest sessions that predictions, proposals and decisions use."""
-NAMED = 5
+MAX_NAMED = 5
 """`rows` names at most this many damaged folders; `loop sessions list` names all."""
-FORMAT = f"19 {__version__}"
+FORMAT = f"20 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 
@@ -59,25 +59,26 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
 
     `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them.
     """
-    entries = _entries(root)
-    for entry in [entry for entry in entries if entry["problem"]][:NAMED]:
+    entries = _read_entries(root)
+    for entry in [entry for entry in entries if entry["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {entry['problem']}")
-    chosen = [entry for entry in entries if target in (None, entry["target"])]
-    return _rows(chosen, last)
+    matching = [entry for entry in entries if target in (None, entry["target"])]
+    return _parse_rows(matching, last)
 
 
 def read_index(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, oldest first, and the listings of folders that are damaged, unknown or copies."""
-    entries = _entries(root)
-    return _rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
+    entries = _read_entries(root)
+    return _parse_rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
 
 
-def listing(root: Path) -> list[SessionListing]:
+def list_folders(root: Path) -> list[SessionListing]:
     """One listing per session folder, oldest first, including damaged folders and copies."""
-    return [SessionListing.of(entry) for entry in _entries(root)]
+    return [SessionListing.of(entry) for entry in _read_entries(root)]
 
 
-def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":
+def _parse_rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":
+    """The rows in these index entries, of which `last` limits the number. Folders without a row are skipped."""
     from pydantic import TypeAdapter
 
     from loop.model.index import SessionRow
@@ -87,56 +88,60 @@ def _rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[Sessi
     return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(texts)}]")
 
 
-def file_of(root: Path) -> Path:
+def index_file(root: Path) -> Path:
     """Path of the index file of a sessions folder, in the cache (safe to delete)."""
     name = hashlib.sha256(str(root.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
     return cache_folder() / "index" / f"{name}.jsonl"
 
 
-def _entries(root: Path) -> list[dict[str, Any]]:
-    """Updated index entries, oldest first: fields of SessionListing, `started`, and `row` as JSON."""
-    stamps, lines, entries = _stamps(root), dict[str, bytes](), dict[str, dict[str, Any]]()
-    path, before = file_of(root), b""
+def _read_entries(root: Path) -> list[dict[str, Any]]:
+    """Bring the index file up to date with the folders; return its entries, oldest first.
+
+    An entry has the fields of SessionListing, `started`, `stamp`, and `row` as JSON.
+    """
+    stamp_by_folder = _folder_stamps(root)
+    line_by_folder, entry_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
+    path, old_content = index_file(root), b""
     with contextlib.suppress(OSError):
-        before = sums.read_regular(path)
-    for line in before.splitlines():
-        body, _, whole = sums.split_checksum(line)
-        entry = json.loads(body) if whole else {}
-        if whole and stamps.get(entry["folder"]) == entry["stamp"]:
-            lines[entry["folder"]], entries[entry["folder"]] = line, entry
-    for name in sorted(stamps.keys() - entries.keys()):
-        entries[name] = _entry(root / name, stamps[name])
-        lines[name] = sums.with_checksum(json.dumps(entries[name])).encode()
-    after = b"".join(line + b"\n" for line in lines.values())
-    if after != before:
+        old_content = sums.read_regular(path)
+    for line in old_content.splitlines():
+        body, _, is_intact = sums.split_checksum(line)
+        entry = json.loads(body) if is_intact else {}
+        if is_intact and stamp_by_folder.get(entry["folder"]) == entry["stamp"]:
+            line_by_folder[entry["folder"]], entry_by_folder[entry["folder"]] = line, entry
+    for name in sorted(stamp_by_folder.keys() - entry_by_folder.keys()):
+        entry_by_folder[name] = _make_entry(root / name, stamp_by_folder[name])
+        line_by_folder[name] = sums.with_checksum(json.dumps(entry_by_folder[name])).encode()
+    new_content = b"".join(line + b"\n" for line in line_by_folder.values())
+    if new_content != old_content:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, after, durable=False)
-    return sorted(entries.values(), key=lambda entry: (entry["started"], entry["folder"]))
+            write_atomic(path, new_content, durable=False)
+    return sorted(entry_by_folder.values(), key=lambda entry: (entry["started"], entry["folder"]))
 
 
-def _stamps(root: Path) -> dict[str, str]:
+def _folder_stamps(root: Path) -> dict[str, str]:
     """Folder name to its stamp: index format, then size and time (ns) of each of its main files."""
-    stamps = {}
+    stamp_by_folder = {}
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as folders:
         for folder in folders:
             parts = []
             for name in ("session.json", "recorded.json", "record.json", "journal.jsonl"):
                 try:
-                    facts = os.stat(f"{folder.path}/{name}")
-                    parts.append(f"{facts.st_size} {facts.st_mtime_ns}")
+                    status = os.stat(f"{folder.path}/{name}")
+                    parts.append(f"{status.st_size} {status.st_mtime_ns}")
                 except OSError:
                     parts.append("-")
             if folder.name[0] != "." and parts[:2] != ["-", "-"]:
-                stamps[folder.name] = " ".join([FORMAT, *parts])
-    return stamps
+                stamp_by_folder[folder.name] = " ".join([FORMAT, *parts])
+    return stamp_by_folder
 
 
-def _entry(folder: Path, stamp: str) -> dict[str, Any]:
+def _make_entry(folder: Path, stamp: str) -> dict[str, Any]:
     """The index entry of one folder. `stamp`: size and time of its files, to detect changes."""
-    from loop.store.rows import row_of  # Imported late: an unchanged index needs no model.
+    from loop.store.rows import compute_row  # Imported late: an unchanged index needs no model.
 
-    row, problem = row_of(folder)
+    row, problem = compute_row(folder)
     entry: dict[str, Any] = dict.fromkeys(SessionListing._fields)
     entry |= {"folder": folder.name, "stamp": stamp, "problem": problem, "readable": row is not None}
     entry |= {"recorded": False, "started": ""}  # Empty sorts recorded sessions first.

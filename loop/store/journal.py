@@ -22,15 +22,15 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        chain = list(_chain(path, _rows(path)))
+        chain = list(_checked_lines(path, _read_rows(path)))
         self._lines = [line for line, _ in chain]
-        self._sum = chain[-1][1] if chain else ""
+        self._last_checksum = chain[-1][1] if chain else ""
         try:
             if path.exists():  # Cut an unfinished last line, left by a kill.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise unwritable(path, error) from error
+            raise write_error(path, error) from error
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -40,20 +40,20 @@ class Journal:
     def append(self, event: Event) -> Line:
         """Write one event, wait until it is on disk, return its line. Raises LoopError on failure."""
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
-        data = sums.with_checksum(line.to_json_text(), self._sum).encode()
+        data = sums.with_checksum(line.to_json_text(), self._last_checksum).encode()
         try:
-            size, rest = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
+            size_before, unwritten = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
             try:
-                while rest:
-                    rest = rest[self._file.write(rest) :]
+                while unwritten:
+                    unwritten = unwritten[self._file.write(unwritten) :]
                 os.fsync(self._file.fileno())
             except BaseException:  # Cut the partial line: the next one needs its own line.
                 with contextlib.suppress(OSError):
-                    self._file.truncate(size)
+                    self._file.truncate(size_before)
                 raise
         except OSError as error:
-            raise unwritable(self.path, error) from error
-        self._sum = sums.split_checksum(data, self._sum)[1]
+            raise write_error(self.path, error) from error
+        self._last_checksum = sums.split_checksum(data, self._last_checksum)[1]
         self._lines.append(line)
         return line
 
@@ -64,22 +64,22 @@ class Journal:
 
 def read_journal(path: Path) -> list[Line]:
     """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
-    return [line for line, _ in _chain(path, _rows(path))]
+    return [line for line, _ in _checked_lines(path, _read_rows(path))]
 
 
-def whole_lines(path: Path) -> tuple[list[Line], str]:
+def read_intact_lines(path: Path) -> tuple[list[Line], str]:
     """Lines before the first damage, and the damage (empty: none). Raises LoopError if unreadable."""
     lines: list[Line] = []
-    rows = _rows(path)
+    rows = _read_rows(path)
     try:
-        lines.extend(line for line, _ in _chain(path, rows))
+        lines.extend(line for line, _ in _checked_lines(path, rows))
     except LoopError as error:
         return lines, error.message
     return lines, ""
 
 
-def _rows(path: Path) -> list[bytes]:
-    """Lines as bytes. The last item is an unfinished line, normally empty."""
+def _read_rows(path: Path) -> list[bytes]:
+    """The journal's lines as bytes. The last item is what follows the last line end: empty, or half a line."""
     try:
         return sums.read_regular(path).split(b"\n")
     except FileNotFoundError:
@@ -88,27 +88,29 @@ def _rows(path: Path) -> list[bytes]:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _chain(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
+def _checked_lines(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
     """Each line with its checksum. Raises WorkFailed at the first line that breaks the checksum chain."""
-    before = ""
-    *rows, torn = rows
+    checksum = ""
+    *rows, partial_row = rows  # The last one is not checked: a kill may have cut it.
     for number, row in enumerate(rows, start=1):
-        what = f"{path}:{number}: damaged journal line"
+        problem = f"{path}:{number}: damaged journal line"
         hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
-        text, before, whole = sums.split_checksum(row, before)
+        text, checksum, is_intact = sums.split_checksum(row, checksum)
         try:
             fields = json.loads(text)
             outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
             line = Line.model_validate({**outer, "event": fields}, strict=False, extra="ignore")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
-            raise WorkFailed(what, hint=hint) from error
+            raise WorkFailed(problem, hint=hint) from error
         if line.seq != number:
             raise WorkFailed(f"{path}:{number}: expected line {number}, got {line.seq}")
-        if not whole:
-            raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
-        yield line, before
-    _, checksum, whole = sums.split_checksum(torn[:-1], before)
-    if whole and checksum.encode() in torn:  # Complete line, wrong line-end byte: a kill would leave less.
+        if not is_intact:
+            raise WorkFailed(f"{problem}: its checksum does not match", hint=hint)
+        yield line, checksum
+    _, checksum, is_intact = sums.split_checksum(partial_row[:-1], checksum)
+    if (
+        is_intact and checksum.encode() in partial_row
+    ):  # Complete line, wrong line-end byte: a kill would leave less.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
@@ -130,13 +132,13 @@ def open_step(lines: Iterable[Line]) -> Started | None:
     return events[-1] if events and isinstance(events[-1], Started) else None
 
 
-def last_closed(lines: Iterable[Line]) -> Closed | None:
+def last_close_event(lines: Iterable[Line]) -> Closed | None:
     """The last close event; None while the session runs, or if it was killed."""
     events = [line.event for line in lines if isinstance(line.event, Closed | Opened)]
     return events[-1] if events and isinstance(events[-1], Closed) else None
 
 
-def unwritable(path: Path, error: OSError) -> LoopError:
+def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
     return file_error(path, "written", error, hint)

@@ -5,7 +5,7 @@ the same check passes on changed sources. If the same sources pass, the variant 
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loop.model.index import CheckKey, Judgement, SessionRow
 from loop.model.measurement import PropertyCheck
@@ -13,37 +13,37 @@ from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, SessionHead
 from loop.model.sanitizing import SanitizeOutput
 
-TIMES = ("kernel.measure", "kernel.compare")
+TIMING_ACTIONS = ("kernel.measure", "kernel.compare")
 """Timing actions. They check outputs too."""
-Pass = tuple[int, tuple[str, str], str]
-"""A passed check: index of its session (oldest 0), key of the sources, and id of the session."""
+Sources = tuple[str, str]
+"""Build id, and hash of the files that are not compiled: what a check was about."""
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
     """Passed and failed checks of a session, by build. A check that failed once counts as failed."""
-    grouped: dict[Judgement, dict[str, bool]] = {}
-    for judgement, check, passed in _outcomes(head, steps):
-        checks = grouped.setdefault(judgement, {})
+    passed_by_check: dict[Judgement, dict[str, bool]] = {}
+    for judgement, check, passed in _iterate_checks(head, steps):
+        checks = passed_by_check.setdefault(judgement, {})
         checks[check] = passed and checks.get(check, True)
-    for judgement, checks in grouped.items():
+    for judgement, checks in passed_by_check.items():
         right = tuple(check for check, passed in checks.items() if passed)
         wrong = tuple(check for check in checks if check not in right)
         yield judgement.model_copy(update={"right": right, "wrong": wrong})
 
 
-def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
-    """Each check of a session: its judgement (still empty), its name, and whether it passed."""
+def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Judgement, str, bool]]:
+    """Each check of a session: the judgement it belongs to, without results, its name, and whether it passed."""
     # Debugging steps store `builds` in another form.
-    built = (step for step in steps if not step.action.startswith("debug."))
-    builds = [build for step in built for build in step.output.get("builds", ())]
-    last = {build["variant"]: build["build_id"] for build in builds}
-    copies = {build["build_id"] for build in builds if not build.get("compiled", True)}
-    own = 0 if head.device == "cuda" else head.threads
+    build_steps = (step for step in steps if not step.action.startswith("debug."))
+    builds = [build for step in build_steps for build in step.output.get("builds", ())]
+    last_build_id = {build["variant"]: build["build_id"] for build in builds}
+    copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
+    session_threads = 0 if head.device == "cuda" else head.threads
 
-    def judged(
-        variant: str, build: str, threads: int = own, seed: int = head.seed, emulated: bool = False
+    def empty_judgement(
+        variant: str, build: str, threads: int = session_threads, seed: int = head.seed, emulated: bool = False
     ) -> Judgement:
-        build = "" if build in copies else build  # A Python variant is identified by its files.
+        build = "" if build in copied_builds else build  # A Python variant is identified by its files.
         return Judgement(variant=variant, build=build, threads=threads, seed=seed, emulated=emulated)
 
     for step in steps:
@@ -54,113 +54,124 @@ def _outcomes(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tuple[Ju
             is_judged = checks.variant in output.right or checks.first_failure is not None
             emulated = checks.emulated or step.action == "kernel.emulate"
             for check in checks.checks if is_judged else ():
-                threads = own and (check.threads or own)
+                threads = session_threads and (check.threads or session_threads)
                 layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
-                judgement = judged(checks.variant, checks.build_id or "", threads, output.seed, emulated)
+                judgement = empty_judgement(checks.variant, checks.build_id or "", threads, output.seed, emulated)
                 yield judgement, f"{check.workload.name}{layout}", check.passed
     for step in steps:
         for fields in step.output.get("checks", ()) if step.action == "kernel.properties" else ():
-            prop = PropertyCheck.model_validate(fields, extra="ignore")
-            if prop.status != "inapplicable":
-                name = f"{prop.workload}, property {prop.property}"
-                yield judged(prop.variant, last.get(prop.variant, "")), name, prop.status == "holds"
-        timed = read_output(step, Output) if step.action in TIMES else None
-        for verdict in timed.verdicts if timed else ():
+            tested = PropertyCheck.model_validate(fields, extra="ignore")
+            if tested.status != "inapplicable":
+                judgement = empty_judgement(tested.variant, last_build_id.get(tested.variant, ""))
+                yield judgement, f"{tested.workload}, property {tested.property}", tested.status == "holds"
+        timing_output = read_output(step, Output) if step.action in TIMING_ACTIONS else None
+        for verdict in timing_output.verdicts if timing_output else ():
             if verdict.verdict != "invalid":
-                judgement = judged(verdict.variant, last.get(verdict.variant, ""))
+                judgement = empty_judgement(verdict.variant, last_build_id.get(verdict.variant, ""))
                 name = f"{verdict.workload}, timed against {verdict.against}"
                 yield judgement, name, verdict.verdict != "incorrect"
     for report in outputs_of(steps, SanitizeOutput):
         for variant in (*report.clean, *report.found):
-            yield judged(variant, last.get(variant, "")), "sanitizers", variant in report.clean
+            yield empty_judgement(variant, last_build_id.get(variant, "")), "sanitizers", variant in report.clean
 
 
 @dataclass(frozen=True)
-class StandingFailure:
+class UnresolvedFailure:
     """A failed check of a variant that has not passed on changed sources since."""
 
     row: SessionRow
     """The last session in which it failed."""
     judgement: Judgement
     check: str
-    flaky: str = ""
+    passed_in: str = ""
     """A session in which the same sources passed this check; empty if there is none."""
 
     @property
-    def since(self) -> str:
+    def explanation(self) -> str:
         """One sentence for reports: is the failure flaky, or has nothing passed since?"""
-        if self.flaky:
-            return f"the same sources passed in {self.flaky}: it is flaky, not right"
+        if self.passed_in:
+            return f"the same sources passed in {self.passed_in}: it is flaky, not right"
         return "no other sources have passed that since"
 
 
-def standing_failures(
+def unresolved_failures(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
-) -> tuple[StandingFailure, ...]:
+) -> tuple[UnresolvedFailure, ...]:
     """Unresolved failures of the variants, latest first.
 
     `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
     failure on these files stays, even if other files passed in between. `declared`: variant to its
     workload names. A failure on a removed workload ends when a session finds changed sources right.
     """
-    passed: dict[CheckKey, list[Pass]] = {}
-    clean: dict[str, list[Pass]] = {}
-    last: dict[tuple[CheckKey, tuple[str, str]], tuple[int, SessionRow, Judgement, str]] = {}
-    here = set[tuple[str, tuple[str, str]]]()
-    for place, row in enumerate(rows):
+    number_of = {row.id: number for number, row in enumerate(rows)}
+    passes: dict[CheckKey, list[tuple[Sources, str]]] = {}  # With the session's id.
+    passes_without_failure: dict[str, list[tuple[Sources, str]]] = {}  # Of a variant in one session.
+    last_failures: dict[tuple[CheckKey, Sources], UnresolvedFailure] = {}
+    current_sources = set[tuple[str, Sources]]()
+    for row in rows:
         for judgement in () if row.recorded else row.judged:
-            sources = row.judged_sources(judgement)
-            here |= {(judgement.variant, sources)} if row.ground == ground else set()
+            variant, sources = judgement.variant, row.judged_sources(judgement)
+            if row.ground == ground:
+                current_sources.add((variant, sources))
             for check in judgement.right:
-                passed.setdefault(judgement.check_key(check, row.device), []).append((place, sources, row.id))
+                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, row.id))
             if not judgement.wrong:
-                clean.setdefault(judgement.variant, []).append((place, sources, row.id))
+                passes_without_failure.setdefault(variant, []).append((sources, row.id))
             for check in judgement.wrong:
-                last[judgement.check_key(check, row.device), sources] = place, row, judgement, check
-    stands = []
-    for (key, sources), (place, row, judgement, check) in sorted(last.items(), key=lambda item: -item[1][0]):
-        variant, passes = judgement.variant, passed.get(key, [])
+                failure = UnresolvedFailure(row, judgement, check)
+                last_failures[judgement.check_key(check, row.device), sources] = failure
+    unresolved = []
+    latest_first = sorted(last_failures.items(), key=lambda item: -number_of[item[1].row.id])
+    for (key, sources), failure in latest_first:
+        variant, check = failure.judgement.variant, failure.check
         if variant not in declared:
             continue
-        is_gone = check != "sanitizers" and check.partition(", ")[0] not in declared[variant]
-        since = [*passes, *(clean.get(variant, []) if is_gone else [])]
-        is_mended = any(later > place and others != sources for later, others, _ in since)
-        if not is_mended or (variant, sources) in here:
-            flaky = [session for _, others, session in passes if others == sources]
-            stands.append(StandingFailure(row, judgement, check, flaky[-1] if flaky else ""))
-    return tuple(stands)
+        resolving = list(passes.get(key, ()))
+        if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
+            resolving += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
+        failed_in = number_of[failure.row.id]
+        is_resolved = any(number_of[id_] > failed_in and other != sources for other, id_ in resolving)
+        if not is_resolved or (variant, sources) in current_sources:
+            passed_in = [id_ for other, id_ in passes.get(key, ()) if other == sources]
+            unresolved.append(replace(failure, passed_in=passed_in[-1] if passed_in else ""))
+    return tuple(unresolved)
 
 
-def standing_in(rows: Sequence[SessionRow]) -> set[str]:
+def sessions_with_failures(rows: Sequence[SessionRow]) -> set[str]:
     """Ids of the sessions that have an unresolved failure, on any workload."""
-    every = [judgement for row in rows for judgement in row.judged]
-    names = {check.partition(", ")[0] for judgement in every for check in judgement.wrong}
-    declared = {judgement.variant: names for judgement in every}
-    return {failure.row.id for failure in standing_failures(rows, "", declared)}
+    judgements = [judgement for row in rows for judgement in row.judged]
+    workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
+    declared = {judgement.variant: workloads for judgement in judgements}
+    return {failure.row.id for failure in unresolved_failures(rows, "", declared)}
 
 
-def unjudged_sets(
+def unchecked_sets(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
 ) -> dict[str, tuple[str, ...]]:
     """Variant to workload sets that no session fully checked, as in `edges (2 of 12 workloads)`.
 
     `ground`: hash of the target's files. `declared`: variant to set name to workload names."""
-    missing: dict[str, tuple[str, ...]] = {}
-    own = [row for row in rows if row.ground == ground and not row.recorded]
+    checked: dict[str, set[str]] = {}
+    for row in rows:
+        for judgement in row.judged if row.ground == ground and not row.recorded else ():
+            checked.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+    unchecked: dict[str, tuple[str, ...]] = {}
     for variant, sets in declared.items():
-        mine = [j for row in own for j in row.judged if j.variant == variant]
-        checks = {check for j in mine for check in (*j.right, *j.wrong)}
         texts = []
         for name, workloads in sets.items():
-            count, rest = len(workloads), len(set(workloads) - checks)
-            if rest:
-                texts.append(name if rest == count else f"{name} ({rest} of {count} workloads)")
+            count, missing = len(workloads), len(set(workloads) - checked.get(variant, set()))
+            if missing:
+                texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
         if texts:
-            missing[variant] = tuple(texts)
-    return missing
+            unchecked[variant] = tuple(texts)
+    return unchecked
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
     """Wrong builds, by any check of any session: (variant, build id, hash of files if no build id)."""
-    wrong = [(row, judgement) for row in rows for judgement in row.judged if judgement.wrong]
-    return {(j.variant, j.build, "" if j.build else row.ground) for row, j in wrong}
+    builds = set[tuple[str, str, str]]()
+    for row in rows:
+        for judgement in row.judged:
+            if judgement.wrong:
+                builds.add((judgement.variant, judgement.build, "" if judgement.build else row.ground))
+    return builds

@@ -17,23 +17,23 @@ from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
 from loop.store import journal
-from loop.store.fingerprints import failures_of
+from loop.store.fingerprints import collect_failures
 from loop.store.judgements import judgements
-from loop.store.sessions import RECORDED, SessionFolder, lines_lost, read_recorded
+from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, read_recorded
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
-OF_HEAD = (
+HEAD_FIELDS = (
     "id", "started", "target", "device", "variants", "emulated", "threads", "ground", "harness", "attended",
     "loop_version", "predicted",
 )  # fmt: skip
 """Fields that a row copies from the session's head."""
-CHECKS = ("kernel.verify", "kernel.emulate")
+CHECK_ACTIONS = ("kernel.verify", "kernel.emulate")
 """Actions that compare the target's variants with the reference."""
-ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
+ANSWER_ACTIONS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions that answer with a speed verdict, a commit or a decision. They may pass without an answer."""
 
 
-def row_of(path: Path) -> tuple[SessionRow | None, str]:
+def compute_row(path: Path) -> tuple[SessionRow | None, str]:
     """The index row of a session folder, and what is wrong with its files (empty if nothing).
 
     The row is None for copies and unreadable folders. Of a damaged journal the intact start counts.
@@ -45,8 +45,8 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # A copied folder must not count twice.
             return None, f"{path}: a copy of session {head.id}"
-        lines, problem = journal.whole_lines(path / journal.NAME)
-        return session_row(head, record, lines), problem or lines_lost(path, record, lines)
+        lines, problem = journal.read_intact_lines(path / journal.NAME)
+        return session_row(head, record, lines), problem or describe_lost_lines(path, record, lines)
     except LoopError as error:
         return None, error.message
 
@@ -54,46 +54,43 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
 def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
     """The index row of a session. `record` is None when the session has not ended."""
     steps = latest_attempts(journal.finished_steps(lines))
-    plan, runs = head.plan.plan, _runs(head, steps, lines)
-    builds = {
-        build["variant"]: build["build_id"]
-        for step in steps
-        if step.action == "kernel.build"
-        for build in step.output.get("builds", ())
-    }
+    plan, runs = head.plan.plan, _summarise_runs(head, steps, lines)
     decisions = outputs_of(steps, DecisionOutput)
-    right, lasting, torch = dict[str, bool](), dict[str, bool](), head.machine.torch
+    is_right, reusable_results, torch_version = dict[str, bool](), dict[str, bool](), head.machine.torch
+    builds: dict[str, str] = {}  # Variant to its last build id.
     for step in steps:
+        if step.action == "kernel.build":
+            builds |= {build["variant"]: build["build_id"] for build in step.output.get("builds", ())}
         if step.action == "environment.torch":
-            torch = step.output.get("version") or torch
-        for word in ("right", "wrong") if step.action in CHECKS else ():
-            right |= dict.fromkeys(step.output.get(word, ()), word == "right")
+            torch_version = step.output.get("version") or torch_version
+        for verdict in ("right", "wrong") if step.action in CHECK_ACTIONS else ():
+            is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:
-            lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
+            reusable_results[output.rests_on] = output.ok and reusable_results.get(output.rests_on, True)
     return SessionRow(
-        **{name: getattr(head, name) for name in OF_HEAD},
+        **{name: getattr(head, name) for name in HEAD_FIELDS},
         plan=plan.name,
         workloads=(*plan.workloads, *plan.checks),
         kept=kept_gains(steps),
         left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=head.revision.clean_commit,
         base=head.revision.commit,
-        environment=Environment.of(head.machine, head.device, torch),
+        environment=Environment.of(head.machine, head.device, torch_version),
         runs=runs,
-        right=tuple(variant for variant, passed in right.items() if passed),
+        right=tuple(variant for variant, passed in is_right.items() if passed),
         judged=tuple(judgements(head, steps)),
-        blamed=dict(blamed_commits(steps)),
+        blamed=dict(find_blamed_commits(steps)),
         otherwise=plan.otherwise or "",
-        lasting=lasting,
+        lasting=reusable_results,
         complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
-        failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
+        failures=collect_failures(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
         builds=builds,
-        promises=_promises(steps, builds),
+        promises=_promised_gains(steps, builds),
         gains=tuple(d.tried.promised for d in decisions if d.tried and d.tried.promised),
-        **{"status": None, **(_ended(record) if record else {})},
+        **{"status": None, **(_fields_of_record(record) if record else {})},
     )
 
 
@@ -123,12 +120,12 @@ def _recorded_row(session: RecordedSession) -> SessionRow:
     )
 
 
-def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
+def _promised_gains(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
     """The gain that the last profile of each built variant promised. `builds`: variant to build id."""
     outputs = [step.output for step in steps if step.action == "kernel.profile"]
-    last = {p["variant"]: p for output in outputs for p in output.get("profiles", ())}
+    last_profile = {p["variant"]: p for output in outputs for p in output.get("profiles", ())}
     promises = []
-    for variant, profile in last.items():
+    for variant, profile in last_profile.items():
         if profile.get("promise") is not None and variant in builds:
             fields = {"variant": variant, "workload": profile["workload"], "build": builds[variant]}
             promise = Promise.model_validate(profile["promise"], extra="ignore")
@@ -136,7 +133,7 @@ def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Pro
     return tuple(promises)
 
 
-def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+def find_blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variant and commit (hash and subject) for each bisection that found exactly one culprit."""
     for output in outputs_of(steps, BisectOutput):
         if output.answer is not None and len(output.answer.culprits) == 1:
@@ -144,74 +141,79 @@ def blamed_commits(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
             yield output.variant, f"{culprit.short_commit} ({culprit.subject})"
 
 
-def _ended(record: SessionRecord) -> dict[str, object]:
+def _fields_of_record(record: SessionRecord) -> dict[str, object]:
     """The row's fields that exist only after the session has ended."""
     speeds: dict[str, dict[str, float]] = {}
     for verdict in record.verdicts:
         if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
             speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
-    own = ("status", "reason", "grade", "seconds", "own_seconds")
-    billed = ("charges", "savings", "usd", "unmeasured", "notes")
+    record_fields = ("status", "reason", "grade", "seconds", "own_seconds")
+    bill_fields = ("charges", "savings", "usd", "unmeasured", "notes")
     return {
-        **{name: getattr(record, name) for name in own},
-        **{name: getattr(record.bill, name) for name in billed},
+        **{name: getattr(record, name) for name in record_fields},
+        **{name: getattr(record.bill, name) for name in bill_fields},
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds,
-        **fields_of_verdicts(record.verdicts),
+        **verdict_fields(record.verdicts),
     }
 
 
-def fields_of_verdicts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The row's fields from its verdicts: `ratios`, `unsure`, `regressed`, `incorrect`."""
+def verdict_fields(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The row's fields from its verdicts: `ratios`, `inconclusive`, `regressed`, `incorrect`."""
     ratios: dict[str, list[float]] = {}
     for verdict in verdicts:
         if verdict.ratio is not None and verdict.against == "baseline":
             ratios.setdefault(verdict.variant, []).append(verdict.ratio)
-
-    def variants(chosen: Iterable[Verdict]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(verdict.variant for verdict in chosen))
-
+    against_known_good = [verdict for verdict in verdicts if verdict.against == "known_good"]
+    # A comparison with the known good says nothing on how a variant compares with the library.
+    others = [verdict for verdict in verdicts if verdict.against != "known_good"]
     return {
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
-        "unsure": variants(v for v in verdicts if v.verdict == "inconclusive"),
-        "regressed": variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
-        "incorrect": variants(v for v in verdicts if v.verdict == "incorrect"),
+        "inconclusive": variants_with("inconclusive", others),
+        "regressed": variants_with("slower", against_known_good),
+        "incorrect": variants_with("incorrect", verdicts),
     }
 
 
-def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
-    """One summary per run of a pattern. `steps`: only the last attempt of each step."""
-    began: dict[tuple[int, str], datetime.datetime] = {}
+def variants_with(word: str, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Variants with a verdict `word`, such as `slower`, on any workload. Each appears once."""
+    return tuple(dict.fromkeys(verdict.variant for verdict in verdicts if verdict.verdict == word))
+
+
+def _summarise_runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
+    """One summary per run of a pattern: a pattern can run more than once. `steps`: the last attempt of each."""
+    start_times: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
         if isinstance(line.event, Started):
-            began.setdefault((line.event.run, line.event.pattern), line.at)
+            start_times.setdefault((line.event.run, line.event.pattern), line.at)
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    planned = {pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns}
+    step_counts = {pattern.pattern.name: len(pattern.pattern.steps) for pattern in head.plan.patterns}
     runs = []
-    for (run, name), mine in by_run.items():
-        statuses = {step.status for step in mine}
-        failed = [step.output for step in mine if step.status == "failed"]
-        questions = [step.output for step in mine if step.action in ASKS]
-        built = [build for step in mine for build in step.output.get("builds") or () if isinstance(build, dict)]
+    for (run, name), run_steps in by_run.items():
+        statuses = {step.status for step in run_steps}
+        failed_outputs = [step.output for step in run_steps if step.status == "failed"]
+        answers = [step.output for step in run_steps if step.action in ANSWER_ACTIONS]
+        builds = [build for step in run_steps for build in step.output.get("builds") or ()]
+        # An error leaves no output, a bug a traceback. Any other output is a finding.
+        are_findings = all(output and "traceback" not in output for output in failed_outputs)
         runs.append(
             PatternRun(
                 pattern=name,
                 status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
-                seconds=sum(step.seconds for step in mine),
-                started=began.get((run, name), head.started),
-                whole=len(mine) == planned.get(name) and not statuses & {"aborted", "paused"},
-                built=any(not build.get("cached") for build in built),
-                # An error leaves no output, a bug a traceback. Any other output is a finding.
-                found=bool(failed) and all(output and "traceback" not in output for output in failed),
-                answered=not questions or any(map(_tells, questions)),
+                seconds=sum(step.seconds for step in run_steps),
+                started=start_times.get((run, name), head.started),
+                whole=len(run_steps) == step_counts.get(name) and not statuses & {"aborted", "paused"},
+                built=any(isinstance(build, dict) and not build.get("cached") for build in builds),
+                found=bool(failed_outputs) and are_findings,
+                answered=not answers or any(map(_is_conclusive, answers)),
             )
         )
     return tuple(runs)
 
 
-def _tells(output: dict[str, Any]) -> bool:
+def _is_conclusive(output: dict[str, Any]) -> bool:
     """Whether a step's output has a conclusive verdict, a bisection answer or a decision."""
-    words = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
-    return bool(words - {"inconclusive"} or output.get("answer") or output.get("tried"))
+    verdicts = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
+    return bool(verdicts - {"inconclusive"} or output.get("answer") or output.get("tried"))

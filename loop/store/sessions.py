@@ -22,9 +22,9 @@ from loop.store import journal
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES, RECORDED = "changes", "recorded.json"
 RESERVE_BYTES = 1 << 20
-NOT_SESSIONS = ("plans", "history")
-RECENT = 50
-"""Number of earlier sessions that `sessions_before` returns at most."""
+OTHER_FOLDERS = ("plans", "history")
+MAX_EARLIER = 50
+"""Number of earlier sessions that `earlier_sessions` returns at most."""
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
@@ -50,7 +50,7 @@ class SessionFolder:
         return locked(self.path / LOCK)
 
     @contextlib.contextmanager
-    def begun(self, head: SessionHead) -> Iterator[None]:
+    def locked_with_head(self, head: SessionHead) -> Iterator[None]:
         """Lock the session while it runs, and write its head. Removes the folder if that write fails."""
         try:
             with self.lock():
@@ -63,19 +63,19 @@ class SessionFolder:
 
     def head(self) -> SessionHead:
         """The facts stored when the session began. Raises LoopError when the file is damaged."""
-        return _load(SessionHead, self.path / HEAD)
+        return _read_sealed(SessionHead, self.path / HEAD)
 
     def record(self) -> SessionRecord | None:
         """The session's results; None until the session has finished."""
         path = self.path / RECORD
-        return _load(SessionRecord, path) if path.exists() else None
+        return _read_sealed(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
         """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
         lines, record = journal.read_journal(self.path / journal.NAME), None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
             record = self.record()
-        if lost := lines_lost(self.path, record, lines):
+        if lost := describe_lost_lines(self.path, record, lines):
             raise WorkFailed(lost, hint=f"move {self.path} aside")
         return lines
 
@@ -88,12 +88,12 @@ class SessionFolder:
         """A spare file. `loop` deletes it on a full disk, so that the last record still fits."""
         return self.path / ".reserve"
 
-    def keep_reserve(self) -> None:
+    def write_reserve(self) -> None:
         """Write the spare file. Raises LoopError when the disk has no room for it."""
         try:
             self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # Random bytes: no file system can compress them.
         except OSError as error:
-            raise journal.unwritable(self.reserve, error) from error
+            raise journal.write_error(self.reserve, error) from error
 
     def write_head(self, head: SessionHead) -> None:
         """Store the head: the facts known when the session begins."""
@@ -116,7 +116,7 @@ class SessionFolder:
         return f"{SAMPLES}/{name}.json"
 
 
-def lines_lost(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
+def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
     """A message that journal lines are missing. Empty if all lines counted in the record are there."""
     if record is None or len(lines) >= record.lines:
         return ""
@@ -124,18 +124,18 @@ def lines_lost(folder: Path, record: SessionRecord | None, lines: Sequence[Line]
     return f"{path}:{first}: damaged: cut off, lines {first} to {record.lines} are missing"
 
 
-def left_out(error: LoopError) -> None:
+def remark_left_out(error: LoopError) -> None:
     """Print once that a summary of several sessions skips damaged data, with the reason in `error`."""
     remark_once(f"left out: {error.message}")
 
 
-def write_figures(beside: Path, figures: Mapping[str, str]) -> None:
-    """Write figures (relative path to text) in folder `beside`. Raises LoopError when a write fails."""
-    for path, text in ((beside / name, text) for name, text in figures.items()):
+def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
+    """Write figures (relative path to text) in folder `folder`. Raises LoopError when a write fails."""
+    for path, text in ((folder / name, text) for name, text in figures.items()):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise journal.unwritable(path.parent, error) from error
+            raise journal.write_error(path.parent, error) from error
         write_atomic(path, text)
 
 
@@ -149,46 +149,46 @@ def create_session(root: Path, plan: str, now: datetime.datetime) -> SessionFold
                 (root / name).mkdir()
                 return SessionFolder(root / name)
     except OSError as error:
-        raise journal.unwritable(root, error) from error
+        raise journal.write_error(root, error) from error
     raise WorkFailed(f"{root}: a hundred sessions began in this second", hint="try again")
 
 
-def every_session(root: Path) -> list[SessionFolder]:
+def list_sessions(root: Path) -> list[SessionFolder]:
     """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():
         return []
-    folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
+    folders = (SessionFolder(path) for path in root.iterdir() if path.name not in OTHER_FOLDERS)
 
-    def age(folder: SessionFolder) -> list[str | int]:
+    def sort_key(folder: SessionFolder) -> list[str | int]:
         # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
         return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
 
-    return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=age)
+    return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=sort_key)
 
 
-def sessions_before(root: Path, session: str) -> list[SessionFolder]:
-    """The last `RECENT` sessions before one, oldest first. A resume does not change the answer."""
-    folders = every_session(root)
+def earlier_sessions(root: Path, session: str) -> list[SessionFolder]:
+    """The last `MAX_EARLIER` sessions before one, oldest first. A resume does not change the answer."""
+    folders = list_sessions(root)
     ids = [folder.id for folder in folders]
-    return folders[: ids.index(session) if session in ids else None][-RECENT:]
+    return folders[: ids.index(session) if session in ids else None][-MAX_EARLIER:]
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
     """The session with this id, unique id prefix, `last` or `last~1`. Raises UsageError if none or several."""
-    folders = every_session(root)
-    back = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
-    if back and int(back[1] or 0) < len(folders):
-        return folders[-1 - int(back[1] or 0)]
+    folders = list_sessions(root)
+    last_match = re.fullmatch(r"last(?:~(\d{1,6}))?", name)
+    if last_match and int(last_match[1] or 0) < len(folders):
+        return folders[-1 - int(last_match[1] or 0)]
     matches = [f for f in folders if f.id == name] or [f for f in folders if f.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(folder.id for folder in matches or folders[-5:])
-    hint = f"one of {known}" if known else "`loop run session` makes one"
-    what = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
-    raise UsageError(what, hint=hint)
+    suggestions = ", ".join(folder.id for folder in matches or folders[-5:])
+    hint = f"one of {suggestions}" if suggestions else "`loop run session` makes one"
+    problem = f"{name}: {len(matches)} sessions begin so" if matches else f"{root}: no session {name}"
+    raise UsageError(problem, hint=hint)
 
 
-def _load(model: type[T], path: Path) -> T:
+def _read_sealed(model: type[T], path: Path) -> T:
     """Read a sealed file as `model`. Raises LoopError when it is damaged or unreadable."""
     try:
         return sums.read_sealed(model, path, f"move {path.parent} aside")
@@ -198,10 +198,10 @@ def _load(model: type[T], path: Path) -> T:
 
 def read_recorded(folder: Path) -> RecordedSession:
     """Read a session recorded before `loop`. Raises LoopError when the file is damaged or unknown."""
-    return _load(RecordedSession, folder / RECORDED)
+    return _read_sealed(RecordedSession, folder / RECORDED)
 
 
-def wall_seconds(lines: Sequence[Line]) -> float:
+def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran; pauses between runs are not counted."""
-    walked = [b.at - a.at for a, b in pairwise(lines) if not isinstance(b.event, Opened)]
-    return sum(max(0.0, passed.total_seconds()) for passed in walked)
+    durations = [b.at - a.at for a, b in pairwise(lines) if not isinstance(b.event, Opened)]
+    return sum(max(0.0, passed.total_seconds()) for passed in durations)

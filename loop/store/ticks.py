@@ -8,30 +8,31 @@ from loop.base.documents import sums
 from loop.model.record import StepTick
 
 NAME = "ticks.jsonl"
-LARGEST = 2**20
+MAX_BYTES = 2**20
 """Maximum size of the file in bytes. Later notes are dropped."""
-APART_S = 0.02
+MIN_INTERVAL_S = 0.02
 """Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
 
 
-class Ticks:
+class TickFile:
     """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._last: StepTick | None = None
-        self._left = LARGEST - (path.stat().st_size if path.exists() else 0)
+        self._last_tick: StepTick | None = None
+        self._remaining_bytes = MAX_BYTES - (path.stat().st_size if path.exists() else 0)
 
     def add(self, tick: StepTick) -> None:
-        """Append a tick. Drop it if its note repeats the last one or comes within `APART_S` of it."""
-        last = self._last
-        same = last is not None and last.is_same_attempt(tick) and not tick.heartbeat
-        if last is not None and same and (tick.note == last.note or tick.seconds - last.seconds < APART_S):
-            return
+        """Append a tick. Drop it if its note repeats the last one or comes within `MIN_INTERVAL_S` of it."""
+        last = self._last_tick
+        if last is not None and last.is_same_attempt(tick) and not tick.heartbeat:
+            is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
+            if tick.note == last.note or is_too_soon:
+                return
         text = json.dumps(tick.model_dump(mode="json"))
-        self._left -= len(sums.with_checksum(text)) + 1
-        self._last = tick
-        if self._left >= 0:
+        self._remaining_bytes -= len(sums.with_checksum(text)) + 1
+        self._last_tick = tick
+        if self._remaining_bytes >= 0:
             with contextlib.suppress(OSError):
                 sums.append_sealed(self._path, text)
 

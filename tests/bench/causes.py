@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loop.model.debugging import DebugOutput
 from loop.model.output import outputs_of
-from loop.store.sessions import every_session
+from loop.store.sessions import list_sessions
 from tests.conftest import ROOT
 from tests.faults.results import machine
 from tests.projects import LOOP
@@ -109,7 +109,7 @@ def tried(edit: Edit) -> tuple[str, ...]:
         for command in (("trust",), words):
             where = (str(target),) if command == ("trust",) else ("--target", str(target))
             subprocess.run([*LOOP, *command, *where], env=env, capture_output=True, check=False)
-        finished = [record for folder in every_session(Path(name) / "sessions") for record in folder.finished()]
+        finished = [record for folder in list_sessions(Path(name) / "sessions") for record in folder.finished()]
         found = [one for output in outputs_of(finished, DebugOutput) for one in output.explanations]
     return found[0].as_if if found else ()
 

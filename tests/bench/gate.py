@@ -115,7 +115,9 @@ START_S = 0.08
 def open_bench(device: Device, threads: int, folder: Path) -> Bench:
     """A bench on the bundled target, its cache in a folder of this run."""
     chosen = find_project(None, Path.cwd())
-    return Bench(targets.target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads)
+    return Bench(
+        targets.read_target(chosen).value, chosen.target, folder / "builds", include_folder(), device, threads
+    )
 
 
 def built(bench: Bench, name: str) -> Side:

@@ -18,7 +18,7 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.model.bisect import BisectOutput
 from loop.model.output import outputs_of
-from loop.store.sessions import SessionFolder, every_session
+from loop.store.sessions import SessionFolder, list_sessions
 from tests.conftest import ROOT
 from tests.faults.results import machine
 from tests.projects import LOOP
@@ -149,7 +149,7 @@ def _loop(env: dict[str, str], *words: str) -> None:
 
 
 def _last(folder: Path) -> SessionFolder | None:
-    return next(iter(reversed(every_session(folder / "sessions"))), None)
+    return next(iter(reversed(list_sessions(folder / "sessions"))), None)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def builder(folder: Path, cache: Path, tree: Worktree) -> Builder:
     """Of the project's variant, with nothing in its cache."""
-    target = targets.target(find_project(folder, folder)).value
+    target = targets.read_target(find_project(folder, folder)).value
     bench = Bench(target, folder, cache, include_folder(), "cpu", 1)
     return Builder(bench, tree, "ours")
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from loop.jobs import remote
-from loop.store.sessions import SessionFolder, every_session
+from loop.store.sessions import SessionFolder, list_sessions
 from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
 from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
@@ -86,7 +86,7 @@ def sleeping(server: Server) -> bool:
 
 def sessions(project: Path) -> list[SessionFolder]:
     """What is here."""
-    return every_session(project / "sessions")
+    return list_sessions(project / "sessions")
 
 
 def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server, tmp_path: Path) -> None:

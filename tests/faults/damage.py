@@ -241,7 +241,7 @@ def _kept(here: World, path: Path) -> str:
 def _library(here: World) -> str:
     """The build of the target, made anew where the cached one is damaged; its own note says so."""
     chosen = find_project(here.top / "project", here.top)
-    variant = targets.target(chosen).value.variants["ours"]
+    variant = targets.read_target(chosen).value.variants["ours"]
     assert isinstance(variant, CAbiVariant)
     cache = here.top / "cache" / "builds"
     made = run_to_end(build("ours", variant, chosen.target, cache=cache, include=include_folder(), limit_s=60))

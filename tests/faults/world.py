@@ -20,7 +20,7 @@ from loop.base.processes import process_name
 from loop.library.trust import definition_hash
 from loop.model.record import Finished
 from loop.store import journal
-from loop.store.sessions import SessionFolder, every_session
+from loop.store.sessions import SessionFolder, list_sessions
 from tests.conftest import ROOT
 from tests.projects import KERNEL, LOOP, PATTERN, PLAN, TARGET, make_project
 
@@ -122,7 +122,7 @@ class World:
 
     def folders(self) -> list[SessionFolder]:
         """Sessions that have begun."""
-        return every_session(self.sessions)
+        return list_sessions(self.sessions)
 
     def ran(self, step: int) -> int:
         """How often a step was run."""
@@ -270,7 +270,9 @@ def not_resumed(world: World) -> str:
 
 def _whole(folder: SessionFolder) -> bool:
     record = folder.record()
-    return record is not None and journal.last_closed(folder.lines()) is not None and record.status == "passed"
+    return (
+        record is not None and journal.last_close_event(folder.lines()) is not None and record.status == "passed"
+    )
 
 
 def repeated(world: World, running: Running) -> str:

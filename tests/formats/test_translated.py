@@ -22,7 +22,7 @@ from tests.formats import tasks
 
 def read(folder: Path) -> Target:
     """The target that was made, checked as any."""
-    return targets.target(find_project(folder, folder)).value
+    return targets.read_target(find_project(folder, folder)).value
 
 
 @pytest.fixture

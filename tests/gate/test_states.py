@@ -11,7 +11,7 @@ from loop.base.places import find_project
 from loop.base.processes import run_to_end
 from loop.gate.verification import untaken_workloads
 from loop.gate.verify import Job, verify
-from loop.library.targets import target as read_target
+from loop.library.targets import read_target as read_target
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench

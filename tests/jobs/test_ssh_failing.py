@@ -19,7 +19,7 @@ from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
 from loop.jobs.there import PollResult, Ready, RemoteJobs
-from loop.library.hosted import VARIABLE, Hosted
+from loop.library.hosted import VARIABLE, Sender
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
@@ -89,7 +89,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    told = Hosted.model_validate_json(ssh.job_environment(HOST, job)[VARIABLE])
+    told = Sender.model_validate_json(ssh.job_environment(HOST, job)[VARIABLE])
     assert (definition_hash(find_project(target, target)),) == told.trusted
 
 

@@ -30,7 +30,7 @@ PORTABLE = ("-std=c++17", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fvis
 def kernel(request: pytest.FixtureRequest, build_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The library built as the manifest says, and for any x86-64 without OpenMP."""
     bundled = find_project(None, tmp_path_factory.mktemp("nowhere"))
-    target = targets.target(bundled).value
+    target = targets.read_target(bundled).value
     variant = target.compiled_variant("cpu", "")
     if request.param == "portable":
         recipe = BuildRecipe(compiler="g++", flags=(*PORTABLE, *target.tuning_macros("cpu")))

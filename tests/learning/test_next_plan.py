@@ -127,7 +127,7 @@ def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
 
 def test_the_slowest_variant_is_made_faster() -> None:
     """By what it was last sure to be."""
-    found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, unsure=("b",)))
+    found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, inconclusive=("b",)))
     assert ("optimize", "b") == (found.plan, found.variant)
 
 

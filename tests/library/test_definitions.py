@@ -17,7 +17,7 @@ def complaint(text: str, folder: Path) -> str:
     make_project(folder)
     (folder / "target.yaml").write_text(text)
     with pytest.raises(DefinitionError) as caught:
-        targets.target(find_project(folder, folder))
+        targets.read_target(find_project(folder, folder))
     return str(caught.value)
 
 
@@ -28,7 +28,7 @@ def test_everything_that_ships_is_well_formed(tmp_path: Path) -> None:
     assert [*range(1, 21)] == numbers
     plans = {"baseline", "bisect", "debug", "kernels", "optimize", "quick", "tune"}
     assert plans == set(definitions.plans(bundled))
-    assert "attention" == targets.target(bundled).value.name
+    assert "attention" == targets.read_target(bundled).value.name
     assert rates(bundled).find_rate(rates(bundled).gpu) is not None
     assert 9 == len(read_histories()[0].sessions)
 

@@ -87,9 +87,9 @@ DAY = datetime.date(2026, 11, 23)
 
 def send(monkeypatch: pytest.MonkeyPatch, terms: str, **fields: object) -> None:
     """As if this command had been sent here."""
-    told = hosted.Hosted.model_validate({"name": "l4", "as_of": DAY, **fields})
-    monkeypatch.setenv(hosted.VARIABLE, told.as_text())
-    monkeypatch.setenv(hosted.TERMS, terms)
+    told = hosted.Sender.model_validate({"name": "l4", "as_of": DAY, **fields})
+    monkeypatch.setenv(hosted.SENDER_VARIABLE, told.to_json_text())
+    monkeypatch.setenv(hosted.TERMS_VARIABLE, terms)
 
 
 def hosted_card(folder: Path) -> RateCard:
@@ -112,7 +112,7 @@ def test_the_hosts_price_is_charged(
 
 def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
     """And nobody is charged for a processor of one's own."""
-    assert hosted.hosted() is None
+    assert hosted.read_sender() is None
     assert () == make_bill(Used(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
 
 

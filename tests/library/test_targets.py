@@ -9,7 +9,7 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.library.definitions import read_file
-from loop.library.targets import sources_hash, target
+from loop.library.targets import read_target, sources_hash
 from loop.model.target import Target
 from tests.own_targets import write_own
 from tests.tasks import write_task
@@ -22,7 +22,7 @@ def complaint(folder: Path, **fields: Any) -> str:
     manifest = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in manifest.items() if value is not None}, indent=1))
     with pytest.raises(DefinitionError) as raised:
-        target(find_project(folder, folder))
+        read_target(find_project(folder, folder))
     return raised.value.message
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.errors import forget_remarks
 from loop.base.places import JOBS, Project, find_project, state_folder
-from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, refusal_text, what_runs
+from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, untrusted_error, what_runs
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -112,7 +112,7 @@ def test_what_runs_is_asked_about_again(change: Change, tmp_path: Path) -> None:
     chosen = make_granted(tmp_path / "one")
     change(chosen.target)
     assert not is_trusted(chosen)
-    assert "changed since it was allowed" in refusal_text(chosen).message
+    assert "changed since it was allowed" in untrusted_error(chosen).message
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_two_sessions_without_a_better_ratio_are_enough() -> None:
     assert no_progress([session("a"), session("b", 1.01), session("c", 0.99)]).holds
     found = no_progress([session("a"), session("b", 1.01), session("c", 1.1)])
     assert (False, "c: cpu at 1.10x, its best before was 1.01x") == (found.holds, found.why)
-    assert no_progress([session("a"), session("b", 1.01), session("c", 1.1, unsure=("cpu",))]).holds
+    assert no_progress([session("a"), session("b", 1.01), session("c", 1.1, inconclusive=("cpu",))]).holds
 
 
 def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:

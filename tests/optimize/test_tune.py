@@ -182,7 +182,7 @@ def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new:
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
     with pytest.raises(DefinitionError) as refused:
-        targets.target(find_project(untrusted, untrusted))
+        targets.read_target(find_project(untrusted, untrusted))
     assert words in refused.value.message
     assert "target.yaml:" in refused.value.message
 

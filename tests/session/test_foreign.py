@@ -86,11 +86,11 @@ NAMED = [planned.pattern for planned in head_with().plan.patterns]
 def test_every_program_of_a_session_is_the_users_own(changed: Any, said: str, tmp_path: Path) -> None:
     """Proposers, evaluators and commands: refused until this session is begun or allowed here, then known."""
     head = head_with(**changed)
-    assert (said,) == trust.not_allowed(tmp_path, head, NAMED)
+    assert (said,) == trust.untrusted_commands(tmp_path, head, NAMED)
     trust.grant_session(tmp_path, head)
-    assert () == trust.not_allowed(tmp_path, head, NAMED)
-    assert () == trust.not_allowed(tmp_path, head, ()), "its definitions have changed since"
-    assert (said,) == trust.not_allowed(tmp_path / "another", head, NAMED)
+    assert () == trust.untrusted_commands(tmp_path, head, NAMED)
+    assert () == trust.untrusted_commands(tmp_path, head, ()), "its definitions have changed since"
+    assert (said,) == trust.untrusted_commands(tmp_path / "another", head, NAMED)
 
 
 @pytest.mark.parametrize("proposer", ["person", "tuner"])
@@ -98,7 +98,7 @@ def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_com
     proposer: str, tmp_path: Path
 ) -> None:
     """Nobody began it here; a person or the tuner proposes, which is no program."""
-    assert () == trust.not_allowed(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
+    assert () == trust.untrusted_commands(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
 
 
 @pytest.mark.slow

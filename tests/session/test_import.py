@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loop.store import index
-from loop.store.sessions import every_session
+from loop.store.sessions import list_sessions
 from tests.projects import loop
 
 MINE = """
@@ -44,7 +44,7 @@ def test_the_shipped_history_becomes_sessions_marked_as_recorded(tmp_path: Path)
     assert [(10800.0, 3.6), (1800.0, 26.4)] == [
         (row["seconds"], round(row["usd"], 2)) for row in (rows[0], rows[-1])
     ]
-    assert [] == every_session(tmp_path / "sessions")
+    assert [] == list_sessions(tmp_path / "sessions")
     found = index.rows(tmp_path / "sessions")
     assert {None} == {row.started for row in found}
 

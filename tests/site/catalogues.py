@@ -114,7 +114,7 @@ def make_hostile() -> Contents:
         emulated=(HOSTILE,),
         environment=Environment(processor=HOSTILE),
         ratios={HOSTILE: 1.2, "ours": 0.5},
-        unsure=(HOSTILE,),
+        inconclusive=(HOSTILE,),
         incorrect=(f"{HOSTILE}2",),
         runs=(PatternRun(pattern=HOSTILE, status="failed", seconds=1, started=NOON, whole=True),),
         steps=(StepRun(pattern=HOSTILE, step=HOSTILE, status="failed", seconds=1),),

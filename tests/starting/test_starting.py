@@ -135,7 +135,7 @@ def loop(*words: str, code: int = 0) -> str:
 def made(*words: str, folder: str = "mine") -> Target:
     """The target that is written, checked as any."""
     loop("init", folder, *words)
-    return targets.target(find_project(Path(folder), Path.cwd())).value
+    return targets.read_target(find_project(Path(folder), Path.cwd())).value
 
 
 def entry(source: str, *likes: str) -> str:
@@ -249,7 +249,7 @@ def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> N
 def test_outputs_are_as_many_on_all_sizes_and_an_operator_says_its_parameters() -> None:
     """One row in four parts is one part: no workload has it."""
     loop("init", "parts", "--from", "ops:parts", "--like", "x=N,M", "--set", "n=4")
-    edges = targets.target(find_project(Path("parts"), Path.cwd())).value.workloads["edges"]
+    edges = targets.read_target(find_project(Path("parts"), Path.cwd())).value.workloads["edges"]
     assert {4} == {len(torch.ones(one["N"]).chunk(4)) for one in edges}
     target = made("--from", "ops:leaky", "--like", "self=N,M")
     assert 0.01 == target.signature.attributes["negative_slope"].default

@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.output import CommandOutput
 from loop.model.record import Finished
-from loop.store.fingerprints import failures_of, fingerprint, fingerprints_of_step, telling_line
+from loop.store.fingerprints import collect_failures, find_error_line, fingerprint, fingerprints_of_step
 from tests.makers import make_check, make_finished, make_verify
 
 UNDECLARED = """a.cpp: In function \u2018int main()\u2019:
@@ -105,8 +105,8 @@ def test_different_failures_differ() -> None:
 def test_the_line_that_names_the_error_is_found_among_others() -> None:
     """Not the warnings before it, nor what a linker says around it; without any the last line is taken."""
     log = "a.cpp:1:1: warning: error: maybe\n" + LINKED
-    assert "undefined reference" in telling_line(log)
-    assert "the last thing said" == telling_line("one\ntwo\nthe last thing said\n\n")
+    assert "undefined reference" in find_error_line(log)
+    assert "the last thing said" == find_error_line("one\ntwo\nthe last thing said\n\n")
 
 
 def failed(step: str = "build", **fields: Any) -> Finished:
@@ -139,6 +139,6 @@ def test_a_command_is_known_by_the_line_that_names_its_error() -> None:
 def test_a_failure_that_a_later_attempt_got_past_was_cured_in_the_session() -> None:
     """By a resume; a failure of the same step in another way is not a cure."""
     passed = make_finished("build", attempt=2)
-    assert ["s"] == [one.cured_by for one in failures_of("s", [failed(), passed])]
-    assert [None] == [one.cured_by for one in failures_of("s", [passed, failed()])]
-    assert [None, None] == [one.cured_by for one in failures_of("s", [failed(), failed(message="other")])]
+    assert ["s"] == [one.cured_by for one in collect_failures("s", [failed(), passed])]
+    assert [None] == [one.cured_by for one in collect_failures("s", [passed, failed()])]
+    assert [None, None] == [one.cured_by for one in collect_failures("s", [failed(), failed(message="other")])]

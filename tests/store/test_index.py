@@ -64,12 +64,25 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
     assert pytest.approx({verdicts[0].variant: 4.0}) == row.ratios
 
 
+def test_an_open_comparison_with_the_known_good_leaves_the_fastest_variant(tmp_path: Path) -> None:
+    """It says nothing on the library. An open comparison with the library itself does."""
+    folder = make_session(tmp_path, "s0", Opened(pid=1), make_finished("measure"))
+    faster = make_speed("w1", ratio=2.0)
+    same_build = make_speed("w1", "inconclusive", ratio=1.0, against="known_good")
+    folder.write_record(make_record(folder.head(), [faster, same_build]))
+    (row,) = index.rows(tmp_path)
+    assert (f"{faster.variant} 2.00x", ()) == (row.fastest, row.inconclusive)
+    folder.write_record(make_record(folder.head(), [faster, make_speed("w2", "inconclusive", ratio=1.0)]))
+    (row,) = index.rows(tmp_path)
+    assert (None, (faster.variant,)) == (row.fastest, row.inconclusive)
+
+
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By size and time of the files."""
     make_some(tmp_path)
     index.rows(tmp_path)
     read: list[str] = []
-    monkeypatch.setattr("loop.store.rows.row_of", lambda path: read.append(path.name) or (None, "not read"))
+    monkeypatch.setattr("loop.store.rows.compute_row", lambda path: read.append(path.name) or (None, "not read"))
     make_session(tmp_path, "s9", started=NOON + datetime.timedelta(hours=1))
     with open(tmp_path / "s1" / "journal.jsonl", "ab") as file:
         file.write(b"torn")
@@ -104,7 +117,7 @@ def test_a_torn_index_is_made_anew(tmp_path: Path) -> None:
     """It is derived."""
     make_some(tmp_path)
     index.rows(tmp_path)
-    index.file_of(tmp_path).write_bytes(b"\xff" * 4096)
+    index.index_file(tmp_path).write_bytes(b"\xff" * 4096)
     assert ["s0", "s1", "s2"] == names(tmp_path)
 
 
@@ -112,7 +125,7 @@ def test_a_flipped_bit_never_changes_a_figure(tmp_path: Path) -> None:
     """A line that is not what was written is made anew from its folder."""
     make_some(tmp_path)
     rows = index.rows(tmp_path)
-    path = index.file_of(tmp_path)
+    path = index.index_file(tmp_path)
     data = path.read_bytes()
     assert b'\\"seconds\\":12.0' in data
     path.write_bytes(data.replace(b'\\"seconds\\":12.0', b'\\"seconds\\":13.0'))

@@ -6,7 +6,7 @@ from typing import Any
 
 from loop.model.change import BriefOutput, DecisionOutput, TriedChange
 from loop.model.record import Event, Finished
-from loop.store.past_changes import earlier_tries, lost_ideas, past_searches
+from loop.store.past_changes import reverted_changes, tuning_searches, verified_builds
 from tests.debug.test_lost_points import trial
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
@@ -36,7 +36,7 @@ def judged(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields
 def test_a_change_that_was_taken_back_is_a_lost_idea(tmp_path: Path) -> None:
     """With its figure and its patch; one that was kept is none."""
     make_session(tmp_path, "2026-11-20-090000-a", *judged(), *judged("kept", "d2", run=2), started=BEFORE)
-    (one,) = lost_ideas(tmp_path, NOW)
+    (one,) = reverted_changes(tmp_path, NOW)
     assert ("2026-11-20-090000-a", "cpu", 0.93, ("k.c",), "d1") == (
         one.session, one.variant, one.gain, one.files, one.digest,
     )  # fmt: skip
@@ -55,7 +55,7 @@ def test_another_environment_says_nothing(tmp_path: Path) -> None:
         make_session(tmp_path, f"2026-11-2{index}-090000-a", *judged(), **{"started": BEFORE, **fields})
     broken = make_session(tmp_path, "2026-11-10-090000-a", *judged(), started=BEFORE)
     (broken.path / "journal.jsonl").write_text("{\n")
-    assert () == lost_ideas(tmp_path, NOW)
+    assert () == reverted_changes(tmp_path, NOW)
 
 
 def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> 
     make_session(
         tmp_path, session, make_finished("tune", action="change.tune", output=tuned), lost, started=BEFORE
     )
-    (one,) = past_searches(tmp_path, NOW)
+    (one,) = tuning_searches(tmp_path, NOW)
     assert (session, "g", "slower", 1) == (one.session, one.ground, one.taken_back, len(one.trials))
-    assert ["d3"] == [idea.digest for idea in lost_ideas(tmp_path, NOW)]
+    assert ["d3"] == [idea.digest for idea in reverted_changes(tmp_path, NOW)]
 
 
 DEBUGGED = make_session_head(id="2026-11-21-120000-debug")
@@ -83,7 +83,7 @@ def test_each_variant_of_each_session_is_a_try(tmp_path: Path) -> None:
     """With its build, what was thought, and what came of it; sessions that failed count as well."""
     make_session(tmp_path, "2026-11-19-090000-a", verified(False), status="failed", hypothesis="sums", ground="g")
     make_session(tmp_path, "2026-11-20-090000-a", verified(True))
-    first, second = earlier_tries(tmp_path, DEBUGGED)
+    first, second = verified_builds(tmp_path, DEBUGGED)
     assert ("2026-11-19-090000-a", "cpu", "abcdef0123456789") == (first.session, first.variant, first.build_id)
     assert ("sums", "g", False) == (first.hypothesis, first.ground, first.right)
     assert first.message.startswith("3 of 4096 elements wrong")

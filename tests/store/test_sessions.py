@@ -10,7 +10,7 @@ from loop.base.documents.sums import with_checksum
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Line, Opened
 from loop.store import sessions
-from loop.store.sessions import create_session, every_session, find_session, wall_seconds
+from loop.store.sessions import create_session, find_session, list_sessions, running_seconds
 from tests.makers import NOON, make_finished, make_session_head
 from tests.store.folders import make_session
 
@@ -36,7 +36,7 @@ def test_sessions_come_oldest_first(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "no-head").mkdir()
     (tmp_path / "2025.txt").write_text("a file")
-    assert names == [folder.id for folder in every_session(tmp_path)]
+    assert names == [folder.id for folder in list_sessions(tmp_path)]
     assert names[-1] == find_session(tmp_path, "last").id
 
 
@@ -44,7 +44,7 @@ def test_a_session_that_cannot_be_begun_leaves_no_folder(tmp_path: Path) -> None
     """There is nothing to go on with."""
     folder = create_session(tmp_path, "quick", NOON)
     (folder.path / sessions.LOCK).mkdir()
-    with pytest.raises(LoopError, match="cannot be written"), folder.begun(make_session_head()):
+    with pytest.raises(LoopError, match="cannot be written"), folder.locked_with_head(make_session_head()):
         raise AssertionError
     assert not folder.path.exists()
 
@@ -67,7 +67,7 @@ def test_wall_time_leaves_out_the_night_between_two_walks() -> None:
         make_line(night, Opened(pid=2, resumed=True)),
         make_line(night + 5, make_finished("b", seconds=4.0)),
     ]
-    assert 15.0 == wall_seconds(lines)
+    assert 15.0 == running_seconds(lines)
 
 
 @pytest.mark.parametrize(

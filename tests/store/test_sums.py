@@ -73,7 +73,7 @@ def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
     (one.path / journal.NAME).write_bytes(b"".join([*parts[0][:2], parts[1][2]]))
     with pytest.raises(LoopError, match=r"journal.jsonl:3: damaged journal line: its checksum does not match"):
         one.lines()
-    assert 2 == len(journal.whole_lines(one.path / journal.NAME)[0])
+    assert 2 == len(journal.read_intact_lines(one.path / journal.NAME)[0])
 
 
 @pytest.mark.parametrize("name", [HEAD, RECORD, journal.NAME])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from loop.model.record import StepTick
 from loop.store import ticks
-from loop.store.ticks import Ticks, read_ticks
+from loop.store.ticks import TickFile, read_ticks
 
 
 def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
@@ -15,7 +15,7 @@ def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
 
 def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
     """The same words, or words at the heels of others, are left out; another step and a heartbeat are not."""
-    written = Ticks(tmp_path / ticks.NAME)
+    written = TickFile(tmp_path / ticks.NAME)
     for one in (
         tick(0.0, "a"),
         tick(1.0, "a"),

@@ -44,7 +44,7 @@ def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypat
     """The message names the parameter of `forward`, what follows, and how to mend it."""
     folder, _ = as_target(tasks.kernelbench(tmp_path, IN_PLACE))
     monkeypatch.syspath_prepend(str(folder))
-    one, request = expecting(targets.target(find_project(folder, folder)).value, folder, tmp_path)
+    one, request = expecting(targets.read_target(find_project(folder, folder)).value, folder, tmp_path)
     with pytest.raises(Refused) as refused:
         one.prepare_answer(request)
     said = (
