@@ -12,7 +12,7 @@ from loop.jobs import hosts as machines
 from loop.jobs import there as noted
 from loop.jobs.folder import JobFolder
 from loop.jobs.hosts import ListedHost
-from loop.library.hosted import FILE
+from loop.library.hosted import HOSTS_FILE
 from loop.library.trust import is_trusted, untrusted_error
 from loop.model.base import Model, Printed
 from loop.model.jobs import JobRun

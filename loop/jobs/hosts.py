@@ -107,7 +107,7 @@ def _listed(path: Path) -> dict[str, ListedHost]:
 
 def describe_project_hosts(project: Path) -> Iterator[str]:
     """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
-    replacing = _listed(project / FILE)
+    replacing = _listed(project / HOSTS_FILE)
     users = read_hosts(None) if replacing else {}
     for name, listed in replacing.items():
         host = listed.host

@@ -17,7 +17,7 @@ from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
 from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Connection, Unreachable, retry_unreachable
 from loop.jobs.there import RemoteJobs
-from loop.library.hosted import FILE, VARIABLE, Sender
+from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
 

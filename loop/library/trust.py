@@ -35,7 +35,7 @@ from loop.model.plan import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 
-ORIGIN_FILE = "read_origin.json"
+ORIGIN_FILE = "made_of.json"
 MADE_MARK = "# Made by loop of"
 """First words of a manifest that `loop` made of a task. The hash of the task's files follows."""
 

@@ -91,8 +91,10 @@ def propose_next(
     known = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
     now = read_target_state(setting, device)
-    reverted_changes = past_changes.reverted_changes(setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device))
-    lost = Counter(change.variant for change in lost_ideas)
+    reverted = past_changes.reverted_changes(
+        setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device)
+    )
+    lost = Counter(change.variant for change in reverted)
     mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     sure = [
         row.model_copy(update={"inconclusive": tuple(name for name in row.inconclusive if name in mains)})
