@@ -31,8 +31,8 @@ class Tokens(Model):
 
     def plus(self, other: "Tokens") -> "Tokens":
         """The sum of two counts, kind by kind."""
-        fields = {name: count + other.__dict__[name] for name, count in self.__dict__.items()}
-        return Tokens.model_construct(**fields)
+        counts = {kind: getattr(self, kind) + getattr(other, kind) for kind in Tokens.model_fields}
+        return Tokens(**counts)
 
 
 class ModelUse(Model):
@@ -110,10 +110,15 @@ class HourPrices(Model):
 
     def usd_and_terms(self, terms: Terms | None) -> tuple[float, Terms]:
         """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
-        known: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
-        prices = {name: usd for name, usd in known.items() if usd is not None}
-        used = terms if terms in prices else max(prices, key=lambda name: prices[name])
-        return prices[used], used
+        prices: dict[Terms, float] = {}
+        if self.on_demand is not None:
+            prices["on_demand"] = self.on_demand
+        if self.spot is not None:
+            prices["spot"] = self.spot
+        if terms in prices:
+            return prices[terms], terms
+        dearest = max(prices, key=lambda name: prices[name])
+        return prices[dearest], dearest
 
 
 class Rate(Model):
@@ -160,10 +165,11 @@ class MachineRate(HourPrices):
     @property
     def rates(self) -> tuple[Rate, ...]:
         """The machine's known prices as rates."""
-        prices = {self.name: self.on_demand, f"{self.name}/spot": self.spot}
+        usd_by_name = {self.name: self.on_demand, f"{self.name}/spot": self.spot}
         shared = {"resource": "gpu", **self.model_dump(include={"source", "as_of", "gpu", "cloud"})}
-        known = [(name, usd) for name, usd in prices.items() if usd is not None]
-        return tuple(Rate(name=name, usd_per_hour=usd, **shared) for name, usd in known)
+        return tuple(
+            Rate(name=name, usd_per_hour=usd, **shared) for name, usd in usd_by_name.items() if usd is not None
+        )
 
 
 class RateCard(Model):
@@ -187,12 +193,17 @@ class RateCard(Model):
 
     def find_rate(self, name: str | None) -> Rate | None:
         """The rate named `name`; None if there is none."""
-        return next((rate for rate in self.all_rates if rate.name == name), None) if name else None
+        return next((rate for rate in self.all_rates if rate.name == name), None)
 
-    def with_waiting_person(self, stated: bool) -> "RateCard":
-        """The card with its first engineer as the waiting person, if `stated` and none is set yet."""
-        first = next((rate.name for rate in self.rates if rate.resource == "engineer"), None)
-        return self.model_copy(update={"waiting": first}) if stated and self.waiting is None else self
+    def with_waiting_person(self, is_attended: bool) -> "RateCard":
+        """The card with its first engineer as the person who waits. A person that it states stays.
+
+        Returns the card itself if the user did not say that somebody waits (`is_attended` is false).
+        """
+        if not is_attended or self.waiting is not None:
+            return self
+        engineers = [rate.name for rate in self.rates if rate.resource == "engineer"]
+        return self.model_copy(update={"waiting": engineers[0] if engineers else None})
 
 
 class Charge(Model):

@@ -47,15 +47,15 @@ def read_output(record: Finished, kind: type[OutputType]) -> OutputType | None:
 
 
 def outputs_of(finished: Iterable[Finished], kind: type[OutputType]) -> list[OutputType]:
-    """Results of class `kind` from the last attempt of each step."""
-    read = (read_output(record, kind) for record in latest_attempts(finished))
-    return [output for output in read if output is not None]
+    """Results of class `kind` from the last attempt of each step; other steps are left out."""
+    outputs = (read_output(record, kind) for record in latest_attempts(finished))
+    return [output for output in outputs if output is not None]
 
 
 def outputs_by_run(finished: Iterable[Finished], kind: type[OutputType]) -> list[tuple[int, OutputType]]:
-    """Results of class `kind` from all records, each with the number of its run."""
-    read = ((record.run, read_output(record, kind)) for record in finished)
-    return [(run, output) for run, output in read if output is not None]
+    """(number of the pattern run, result of class `kind`) of all records with such a result."""
+    pairs = ((record.run, read_output(record, kind)) for record in finished)
+    return [(run, output) for run, output in pairs if output is not None]
 
 
 class GateVerdict(NamedTuple):
@@ -99,28 +99,36 @@ class VerifyOutput(ChecksOutput):
         """The verdict on a variant; `not judged` if the control failed too or nothing was checked."""
         if name in self.right:
             return GateVerdict("right")
-        if name not in self.wrong or (self.control is not None and self.control.first_failure):
+        is_control_wrong = self.control is not None and self.control.first_failure is not None
+        if name not in self.wrong or is_control_wrong:
             return GateVerdict("not judged", self.message)
-        failed = next((checks.first_failure for checks in self.variants if checks.variant == name), None)
-        if failed is None:
-            return GateVerdict("wrong", self.message)
-        return GateVerdict("wrong", failed.message, failed.cause, failed.status)
+        for checks in self.variants:
+            if checks.variant == name and checks.first_failure:
+                failure = checks.first_failure
+                return GateVerdict("wrong", failure.message, failure.cause, failure.status)
+        return GateVerdict("wrong", self.message)
 
 
 def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
-    """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does."""
-    verdicts, no_speed = [output.verdict_on(name) for output in outputs_of(finished, VerifyOutput)], ""
-    for verdict in (v for output in outputs_of(finished, MeasureOutput) for v in output.verdicts):
-        if verdict.variant == name and verdict.verdict == "incorrect":
-            verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
-        elif verdict.variant == name and verdict.verdict == "invalid":
-            no_speed = no_speed or f"no speed: {verdict.reason}"
+    """Verdict on a variant from all steps so far: wrong if any step says so, else right if one does.
+
+    The reason of a right variant is empty, or says why it has no speed. Without a verdict, the reason
+    is the message of the first failed step.
+    """
+    verdicts = [output.verdict_on(name) for output in outputs_of(finished, VerifyOutput)]
+    why_no_speed = ""
+    for output in outputs_of(finished, MeasureOutput):
+        for verdict in output.verdicts:
+            if verdict.variant == name and verdict.verdict == "incorrect":
+                verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
+            elif verdict.variant == name and verdict.verdict == "invalid":
+                why_no_speed = why_no_speed or f"no speed: {verdict.reason}"
     if not verdicts:
-        failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
-        return GateVerdict("not judged", failed)
-    order = ("wrong", "right", "not judged")
-    worst = min(verdicts, key=lambda verdict: order.index(verdict.verdict))
-    return worst if worst.why else GateVerdict(worst.verdict, no_speed)
+        failures = [record.message for record in finished if record.status == "failed"]
+        return GateVerdict("not judged", failures[0] if failures else "no step judged it")
+    worst_first = ("wrong", "right", "not judged")
+    worst = min(verdicts, key=lambda verdict: worst_first.index(verdict.verdict))
+    return worst if worst.why else GateVerdict(worst.verdict, why_no_speed)
 
 
 class MeasureOutput(Output):

@@ -116,14 +116,14 @@ class Plan(Model):
     """Values that expressions can read as `plan.<name>`."""
 
     def aim_lines(self) -> Iterator[str]:
-        """One line per stated field: objective, requires, stops if, otherwise."""
-        aims = {
+        """One line per stated field, as in `objective: cpu.ratio >= 1.5`."""
+        text_by_label = {
             "objective": self.success,
             "requires": self.requires,
             "stops if": self.stop_if,
             "otherwise": self.otherwise,
         }
-        return (f"{name}: {text}" for name, text in aims.items() if text)
+        return (f"{label}: {text}" for label, text in text_by_label.items() if text)
 
 
 class Predicted(Model):

@@ -62,27 +62,29 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
 
     Memory sizes are compared only if both names contain one.
     """
-    sizes, cards = [], []
+    sizes, models = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))
-        sizes.append({word for word in words if MEMORY_SIZE_WORD.fullmatch(word)})
-        cards.append({word for word in words - sizes[-1] if not GENERIC_GPU_WORD.fullmatch(word)})
-    return cards[0] == cards[1] and (sizes[0] == sizes[1] or not all(sizes))
+        memory_words = {word for word in words if MEMORY_SIZE_WORD.fullmatch(word)}
+        sizes.append(memory_words)
+        models.append({word for word in words - memory_words if not GENERIC_GPU_WORD.fullmatch(word)})
+    return models[0] == models[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 
 def facts_of_present_gpu(
-    listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
+    listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of this machine's GPU: the manifest's (`listed`) if it has this model, else `driver`'s.
-    `capability`: as in `8.9`; `name`: the driver's name of the GPU. None if nothing is known."""
-    sheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
-    if (
-        sheet is None
-        or not is_same_gpu_model(sheet.name, name)
-        or (driver is not None and driver.sms != sheet.sms)
-    ):
-        return driver
-    return sheet
+    """Facts of this machine's GPU: the manifest's if it lists this model, else the driver's.
+
+    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: the
+    driver's name of the GPU. Returns `driver_facts` unless the manifest's name and multiprocessors agree
+    with the driver, so None if nothing is known.
+    """
+    datasheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
+    if datasheet is None or not is_same_gpu_model(datasheet.name, name):
+        return driver_facts
+    is_other_size = driver_facts is not None and driver_facts.sms != datasheet.sms
+    return driver_facts if is_other_size else datasheet
 
 
 class KernelRun(Model):
@@ -148,15 +150,15 @@ Fact = bool | int | float | str | None
 
 
 def _validate_condition(text: str) -> str:
-    """Validate a rule's condition. Raises ValueError if it does not parse or reads an unknown fact."""
+    """Return a rule's condition unchanged. Raises ValueError if it does not parse or reads an unknown fact."""
     try:
         names = Expression.parse(text).names
     except ExpressionError as error:
         place = f" at column {error.column} of it" if error.column else ""
         raise ValueError(f"expected {error.expected}, got {error.got}{place}") from error
     for name in sorted(names - FACTS.keys()):
-        close = get_close_matches(name, FACTS, n=1) or list(FACTS)
-        raise ValueError(f"expected a fact, as {close[0]!r}, got {name!r}")
+        suggestions = get_close_matches(name, FACTS, n=1) or list(FACTS)
+        raise ValueError(f"expected a fact, as {suggestions[0]!r}, got {name!r}")
     return text
 
 
@@ -220,7 +222,9 @@ class GainOutcome(Model):
     def side_of_promise(self) -> str:
         """Actual gain relative to the promised interval: `inside`, `below` or `above`."""
         low, high = self.promise.stated
-        return "below" if self.actual < low else "above" if self.actual > high else "inside"
+        if self.actual < low:
+            return "below"
+        return "above" if self.actual > high else "inside"
 
 
 class TreeRule(Model):
@@ -237,14 +241,16 @@ class TreeRule(Model):
 
     def promise_for(self, facts: Mapping[str, Fact]) -> Promise | None:
         """The promised gain for these facts; None without an interval, or if it needs unknown facts."""
-        known = {name: value for name, value in facts.items() if value is not None}
+        if self.times is None:
+            return None
+        values = {name: value for name, value in facts.items() if value is not None}
+        low_formula, high_formula = self.times
         try:
-            ends = [Expression.parse(str(end)).evaluate_number(known) for end in self.times or ()]
+            low = Expression.parse(str(low_formula)).evaluate_number(values)
+            high = Expression.parse(str(high_formula)).evaluate_number(values)
         except ExpressionError:
             return None
-        if not ends or not 0 < ends[0] <= ends[1]:
-            return None
-        return Promise(advice=self.bottleneck, stated=(ends[0], ends[1]))
+        return Promise(advice=self.bottleneck, stated=(low, high)) if 0 < low <= high else None
 
 
 class SeverityRule(Model):

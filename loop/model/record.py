@@ -77,10 +77,7 @@ class Finished(EndedStep):
 
 def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     """The last record of each step of each run, in the order of the first attempts."""
-    last: dict[tuple[int, str, str], Finished] = {}
-    for record in finished:
-        last[record.key] = record
-    return tuple(last.values())
+    return tuple({record.key: record for record in finished}.values())
 
 
 class Opened(Model):
@@ -119,9 +116,9 @@ class Line(Model):
     event: Event
 
     def to_json_text(self) -> str:
-        """The line as JSON, without checksum and line end."""
-        outer = self.model_dump(mode="json", exclude={"event"})
-        return json.dumps({**outer, **self.event.model_dump(mode="json")}, ensure_ascii=False)
+        """The line as JSON, without checksum and line end. The event's fields stand beside the line's own."""
+        fields = self.model_dump(mode="json", exclude={"event"}) | self.event.model_dump(mode="json")
+        return json.dumps(fields, ensure_ascii=False)
 
 
 class Revision(Model):
@@ -168,10 +165,14 @@ class Machine(Model):
     @property
     def gpus_text(self) -> str:
         """The GPU in use, the other visible GPUs and the driver, as text; empty without a GPU."""
-        parts = list(self.gpus[:1])
-        if others := ", ".join(self.gpus[1:]):
-            parts.append(f"the first of {len(self.gpus)} that CUDA shows (then {others})")
-        parts += [f"driver {self.driver}"] if parts and self.driver else []
+        if not self.gpus:
+            return ""
+        first, *others = self.gpus
+        parts = [first]
+        if others:
+            parts.append(f"the first of {len(self.gpus)} that CUDA shows (then {', '.join(others)})")
+        if self.driver:
+            parts.append(f"driver {self.driver}")
         return ", ".join(parts)
 
 
@@ -220,23 +221,23 @@ class SessionHead(SessionFacts):
     def repeat_command(self, *variants: str) -> str:
         """The command that runs this session again, on all its variants or only on `variants`."""
         plan = self.plan.plan
-        kind, end = "session", [*self.host_options, "--seed", str(self.seed)]
-        if plan.patterns == (plan.name,):
-            kind, end = "pattern", []
         names = variants or (*self.variants, *self.emulated)
-        chosen = [word for name in names for word in ("--variant", name)]
-        where = [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
-        return shlex.join(["loop", "run", kind, plan.name, *chosen, *where, *end])
+        options = [word for name in names for word in ("--variant", name)]
+        options += [*self.target_options, "--device", self.device, "--threads", str(self.threads)]
+        if plan.patterns == (plan.name,):  # The session of `loop run pattern`, which takes no seed.
+            return shlex.join(["loop", "run", "pattern", plan.name, *options])
+        options += [*self.host_options, "--seed", str(self.seed)]
+        return shlex.join(["loop", "run", "session", plan.name, *options])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
         """The command that verifies one variant, on all workloads or on one (`B=1 S=65 D=64`).
 
-        It has no `--threads`, because verification uses every core.
+        `seed` None: the session's. It has no `--threads`, because verification uses every core.
         """
-        chosen = ["--workloads", workload] if workload else []
-        seeded = ["--seed", str(self.seed if seed is None else seed)]
-        where = [*self.target_options, "--device", self.device]
-        return shlex.join(["loop", "kernels", "verify", variant, *chosen, *where, *seeded])
+        options = ["--workloads", workload] if workload else []
+        options += [*self.target_options, "--device", self.device]
+        options += ["--seed", str(self.seed if seed is None else seed)]
+        return shlex.join(["loop", "kernels", "verify", variant, *options])
 
     @property
     def resume_command(self) -> str:
@@ -303,5 +304,4 @@ class StepTick(StepKey):
 
     def is_same_attempt(self, other: "StepTick | Finished") -> bool:
         """Whether this note and `other` belong to the same attempt at the same step."""
-        mine = (self.run, self.pattern, self.step, self.attempt)
-        return mine == (other.run, other.pattern, other.step, other.attempt)
+        return (self.key, self.attempt) == (other.key, other.attempt)

@@ -38,14 +38,18 @@ class KernelResources(Model):
 
 
 def short_name(name: str) -> str:
-    """A demangled name without return type, parameters and `(anonymous namespace)::`."""
-    text, depth, begin = name.replace("(anonymous namespace)::", ""), 0, 0
-    for place, letter in enumerate(text):
-        depth += (letter == "<") - (letter == ">")
-        if depth == 0 and letter == " ":
-            begin = place + 1
-        if depth == 0 and letter == "(":
-            return text[begin:place]
+    """A demangled name without return type, parameters and `(anonymous namespace)::`.
+
+    `void scale::rows<float, 64>(float*)` becomes `scale::rows<float, 64>`.
+    """
+    text = name.replace("(anonymous namespace)::", "")
+    template_depth, begin = 0, 0
+    for index, letter in enumerate(text):
+        template_depth += (letter == "<") - (letter == ">")
+        if template_depth == 0 and letter == " ":  # The end of the return type.
+            begin = index + 1
+        if template_depth == 0 and letter == "(":
+            return text[begin:index]
     return text[begin:]
 
 

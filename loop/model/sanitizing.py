@@ -29,9 +29,9 @@ class SanitizerReport(Model):
     @property
     def location_text(self) -> str:
         """Location as text, with a leading space: ` in small_kernel at small.cuh:99, called at b.cu:3`."""
-        kernel = f" in {self.kernel}" if self.kernel else ""
-        places = f" at {', called at '.join(self.places)}" if self.places else ""
-        return f"{kernel}{places}{f', thread {self.thread} of block {self.block}' if self.thread else ''}"
+        text = f" in {self.kernel}" if self.kernel else ""
+        text += f" at {', called at '.join(self.places)}" if self.places else ""
+        return text + (f", thread {self.thread} of block {self.block}" if self.thread else "")
 
 
 class SanitizerRun(Model):
@@ -55,14 +55,18 @@ class SanitizerRun(Model):
 
     @property
     def summary_text(self) -> str:
-        """Summary: `small has a race in small_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`."""
-        first = self.first_error
-        if first is None:
+        """`small has a race in small_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`.
+
+        Without an error: `small is clean`, or the other status.
+        """
+        error = self.first_error
+        if error is None:
             return f"{self.variant} is {self.status}"
-        on = self.workload or f"one of {len(self.workloads)} workloads"
-        more = f" ({self.total - 1} more)" if self.total > 1 else ""
-        article = "an" if first.kind[0] in "aeiou" else "a"
-        return f"{self.variant} has {article} {first.kind}{first.location_text}, on {on}: {first.words}{more}"
+        workload = self.workload or f"one of {len(self.workloads)} workloads"
+        count = f" ({self.total - 1} more)" if self.total > 1 else ""
+        article = "an" if error.kind[0] in "aeiou" else "a"
+        finding = f"{article} {error.kind}{error.location_text}"
+        return f"{self.variant} has {finding}, on {workload}: {error.words}{count}"
 
 
 class SanitizeOutput(Output):

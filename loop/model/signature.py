@@ -70,7 +70,7 @@ class Attribute(Model):
     """Allowed words of a choice, in the order of their indices."""
 
     @model_validator(mode="after")
-    def _default_fits(self) -> "Attribute":
+    def _refuse_wrong_default(self) -> "Attribute":
         if self.kind == "choice" and not self.choices:
             raise ValueError("a choice needs `choices`")
         if self.default is not None and not self.admits(self.default):
@@ -120,26 +120,28 @@ class Signature(Model):
     """Dimension to a plural noun for messages, as in `Sq: query rows`."""
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> "Signature":
+    def _refuse_unknown_names(self) -> "Signature":
         tensors, add = (*self.inputs, *self.outputs), "which is empty: add it there first"
         no_tensor = "a name from `inputs` or `outputs`, which are empty"
+        no_dimension = "a dimension, and no tensor of the signature has one"
         rules: tuple[tuple[str, Iterable[str], Collection[str], str], ...] = (
             ("types", self.types, tensors, no_tensor),
-            ("words", self.words, self.dimensions, "a dimension, and no tensor of the signature has one"),
+            ("words", self.words, self.dimensions, no_dimension),
             ("updates", self.updates, self.outputs, f"a name from `outputs`, {add}"),
             ("updates", self.updates.values(), self.inputs, f"a name from `inputs`, {add}"),
         )
-        for field, names, known, nothing in rules:
+        for field, names, allowed, text_if_none_allowed in rules:
             for name in names:
-                if name not in known:
-                    raise ValueError(f"{field}: expected {list_choices(known, nothing)}, got {name!r}")
+                if name not in allowed:
+                    expected = list_choices(allowed, text_if_none_allowed)
+                    raise ValueError(f"{field}: expected {expected}, got {name!r}")
         return self
 
     @property
     def dimensions(self) -> tuple[str, ...]:
         """All dimension names and sizes, in order of appearance."""
-        words = " ".join([*self.inputs.values(), *self.outputs.values()]).split()
-        return tuple(dict.fromkeys(word for word in (*words, *self.sizes) if word != ANY))
+        names = " ".join([*self.inputs.values(), *self.outputs.values()]).split()
+        return tuple(dict.fromkeys(name for name in (*names, *self.sizes) if name != ANY))
 
     @property
     def attributes_and_parameters(self) -> dict[str, Attribute]:
@@ -149,8 +151,8 @@ class Signature(Model):
     @property
     def is_plain(self) -> bool:
         """Whether sizes determine every tensor's shape, and the only output is no updated input."""
-        texts = (*self.inputs.values(), *self.outputs.values())
-        return bool(self.inputs) and len(self.outputs) == 1 and ANY not in texts and not self.updates
+        shapes = (*self.inputs.values(), *self.outputs.values())
+        return bool(self.inputs) and len(self.outputs) == 1 and ANY not in shapes and not self.updates
 
     @property
     def output_dimensions(self) -> str:

@@ -57,10 +57,10 @@ class Tuning(Model):
     """Workloads on which the values are timed."""
 
     @model_validator(mode="after")
-    def _best_is_whole(self) -> "Tuning":
-        for device, chosen in self.best.items():
-            if chosen.keys() != self.values.keys():
-                fields, got = ", ".join(self.values), ", ".join(chosen) or "none"
+    def _refuse_partial_best(self) -> "Tuning":
+        for device, values in self.best.items():
+            if values.keys() != self.values.keys():
+                fields, got = ", ".join(self.values), ", ".join(values) or "none"
                 raise ValueError(f"best.{device}: expected values for {fields}, got {got}")
         return self
 
@@ -72,17 +72,22 @@ class Tuning(Model):
     @property
     def points(self) -> list[Values]:
         """All combinations of the values, in order."""
-        every = itertools.product(*self.values.values())
-        return [dict(zip(self.values, chosen, strict=True)) for chosen in every]
+        combinations = itertools.product(*self.values.values())
+        return [dict(zip(self.values, combination, strict=True)) for combination in combinations]
 
     def best_on(self, device: str) -> Values | None:
-        """Best values of a device (`cpu` or `sm_89`). Unknown GPU: the first GPU's. None: no such kind."""
-        same = [key for key in self.best if (key == "cpu") == (device == "cpu")]
-        return self.best.get(device) or (self.best[same[0]] if same else None)
+        """Best values of a device (`cpu` or `sm_89`). A GPU that is missing gets those of the first GPU.
 
-    def macro_flags(self, chosen: Values) -> tuple[str, ...]:
+        None if the tuning has no values for a CPU, or none for any GPU.
+        """
+        if device in self.best:
+            return self.best[device]
+        gpus = [key for key in self.best if key != "cpu"]
+        return self.best[gpus[0]] if gpus and device != "cpu" else None
+
+    def macro_flags(self, values: Values) -> tuple[str, ...]:
         """Compiler flags for these values, such as `-DTILE_ROWS=64`."""
-        return tuple(f"-D{self.macro}_{field.upper()}={literal_text(value)}" for field, value in chosen.items())
+        return tuple(f"-D{self.macro}_{field.upper()}={literal_text(value)}" for field, value in values.items())
 
 
 def literal_text(value: Value) -> str:
@@ -137,11 +142,12 @@ class Instances(Model):
         return self
 
     def required_symbols(self) -> Iterator[tuple[str, str]]:
-        """Each required symbol, with the source line that instantiates it."""
-        for choice in itertools.product(*self.over.values()):
+        """(required symbol, source line that instantiates it) of each combination of values."""
+        for values in itertools.product(*self.over.values()):
             symbol, line = self.symbol, self.line
-            for name, value in zip(self.over, choice, strict=True):
-                symbol, line = (t.replace(f"{{{name}}}", str(value)) for t in (symbol, line))
+            for name, value in zip(self.over, values, strict=True):
+                symbol = symbol.replace(f"{{{name}}}", str(value))
+                line = line.replace(f"{{{name}}}", str(value))
             yield symbol, line
 
 
@@ -177,15 +183,19 @@ class BuildRecipe(Model):
     `devices`. For Hopper, `-arch={arch}` becomes `sm_90a`, which has all of its instructions. `{tuned}`
     becomes the macros of the target's `tuning`."""
 
-    def with_placeholders_filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
-        """Replace placeholders (`words`: placeholder to flags). A partial match needs exactly one word."""
+    def with_placeholders_filled(self, flags_by_placeholder: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
+        """The recipe with each placeholder replaced by its flags.
+
+        A placeholder inside a flag (`-arch={arch}`) is replaced only if it has exactly one.
+        """
         flags: list[str] = []
         for flag in self.flags:
-            if flag in words:
-                flags += words[flag]
+            if flag in flags_by_placeholder:
+                flags += flags_by_placeholder[flag]
                 continue
-            for name, values in words.items():
-                flag = flag.replace(name, values[0]) if len(values) == 1 else flag
+            for placeholder, values in flags_by_placeholder.items():
+                if len(values) == 1:
+                    flag = flag.replace(placeholder, values[0])
             flags.append(flag)
         return self.model_copy(update={"flags": tuple(flags)})
 
@@ -251,10 +261,13 @@ class CAbiVariant(_Variant):
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler must refuse."""
 
-    def built_for_emulator(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
-        """The variant as built for the emulator: a CPU variant with the `emulation` recipe. `tuned`: macros."""
+    def built_for_emulator(self, macros: tuple[str, ...] = ()) -> "CAbiVariant":
+        """The variant as built for the emulator: a CPU variant with the `emulation` recipe.
+
+        `macros`: flags of the tuned values.
+        """
         assert self.emulation is not None
-        build = self.emulation.with_placeholders_filled({TUNED: tuned})
+        build = self.emulation.with_placeholders_filled({TUNED: macros})
         return self.model_copy(update={"device": "cpu", "build": build})
 
 
@@ -388,11 +401,11 @@ class Target(Model):
 
     @field_validator("variants")
     @classmethod
-    def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
-        """Set the types of variants without `dtypes`: the default types that have a tolerance."""
-        typed, known = dict(variants), info.data.get("tolerance", {})
+    def _set_default_dtypes(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
+        """Variants that state no `dtypes` get the default types of their kind that have a tolerance."""
+        typed, tolerances = dict(variants), info.data.get("tolerance", {})
         for name, variant in variants.items():
-            dtypes = tuple(dtype for dtype in variant.dtypes if dtype in known)
+            dtypes = tuple(dtype for dtype in variant.dtypes if dtype in tolerances)
             if dtypes and "dtypes" not in variant.model_fields_set:
                 typed[name] = variant.model_copy(update={"dtypes": dtypes})
         return typed
@@ -405,25 +418,29 @@ class Target(Model):
     @property
     def python_functions(self) -> tuple[str, ...]:
         """Names of all Python functions in the manifest that judge outputs or make inputs."""
-        every = [self.reference, self.plain, self.baseline, self.generator, self.checker]
-        every += [self.modules.arguments if self.modules else None, *self.faults.values()]
+        functions = [self.reference, self.plain, self.baseline, self.generator, self.checker]
+        functions += [self.modules.arguments if self.modules else None, *self.faults.values()]
         for part in self.components.values():
-            every += [part.reference, part.plain, part.inputs, part.form]
-        return (*(function.python for function in every if function), *self.properties)
+            functions += [part.reference, part.plain, part.inputs, part.form]
+        return (*(function.python for function in functions if function), *self.properties)
 
     def component_target(self, component: Component) -> "Target":
-        """A component as a separate target. Its only workload set is `component`."""
-        outputs = {OUTPUT: component.output}
-        types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
-        part = self.signature.model_copy(update={"outputs": outputs, "types": types})
-        none = ("memory", "flops", "bytes", "generator", "modules", "checker")
+        """A component as a target of its own. Its only workload set is `component`."""
+        signature = component.signature
+        if signature is None:  # The target's own inputs, and an intermediate result as the output.
+            types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
+            outputs = {OUTPUT: component.output}
+            signature = self.signature.model_copy(update={"outputs": outputs, "types": types})
+        unset = ("memory", "flops", "bytes", "generator", "modules", "checker")
         fields = {
-            **{name: getattr(component, name) for name in ("reference", "plain", "values")},
-            **dict.fromkeys(none),
+            **dict.fromkeys(unset),
+            "reference": component.reference,
+            "plain": component.plain,
+            "values": component.values,
             "properties": (),
             "faults": {},
             "components": {},
-            "signature": component.signature or part,
+            "signature": signature,
             "function": component.entry,
             "tolerance": {**self.tolerance, **component.tolerance},
             "workloads": {"component": component.workloads},
@@ -434,12 +451,13 @@ class Target(Model):
         """A compiled variant with placeholders filled. `architecture`: compute capability, as `sm_89`."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        words = {
+        flags_by_placeholder = {
             f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
             ARCH: (architecture,),
             TUNED: self.tuning_macros("cpu" if variant.device == "cpu" else architecture),
         }
-        return variant.model_copy(update={"build": variant.build.with_placeholders_filled(words)})
+        build = variant.build.with_placeholders_filled(flags_by_placeholder)
+        return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
         """A variant as built for the emulator, with the tuned values of a device. Default: the first GPU."""
@@ -448,11 +466,13 @@ class Target(Model):
         return variant.built_for_emulator(self.tuning_macros(device or next(iter(self.devices), "sm_89")))
 
     def tuning_macros(self, device: str) -> tuple[str, ...]:
-        """Compiler macros of all tuned values for a device: `cpu` or a compute capability."""
-        chosen = ((tuning, tuning.best_on(device)) for tuning in self.tuning.values())
-        return tuple(
-            macro for tuning, values in chosen if values is not None for macro in tuning.macro_flags(values)
-        )
+        """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""
+        flags: list[str] = []
+        for tuning in self.tuning.values():
+            values = tuning.best_on(device)
+            if values is not None:
+                flags += tuning.macro_flags(values)
+        return tuple(flags)
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""
@@ -461,8 +481,11 @@ class Target(Model):
     @property
     def emulated_variants(self) -> tuple[str, ...]:
         """Names of the variants that have a build for the emulator."""
-        recipes = {name: getattr(variant, "emulation", None) for name, variant in self.variants.items()}
-        return tuple(name for name, recipe in recipes.items() if recipe)
+        return tuple(
+            name
+            for name, variant in self.variants.items()
+            if isinstance(variant, CAbiVariant) and variant.emulation
+        )
 
 
 class Workload(Model):

@@ -50,16 +50,16 @@ def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0
     name, so its inputs do not depend on the other workloads.
     Raises WorkloadError for an entry that does not fit the target's signature.
     """
-    workloads: dict[str, Workload] = {}
+    workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
         for values in itertools.product(*lists):
             workload = make_workload(target, dict(zip(entry, values, strict=True)), dtype, seed)
-            workloads.setdefault(workload.name, workload)
-    return tuple(workloads.values())
+            workload_by_name.setdefault(workload.name, workload)
+    return tuple(workload_by_name.values())
 
 
-def make_workload(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
+def make_workload(target: Target, entry: Mapping[str, Scalar], default_dtype: Dtype, seed: int = 0) -> Workload:
     """One workload from an entry without lists. Raises WorkloadError if it does not fit the signature."""
     signature = target.signature
     sizes = _expand_sizes(signature, entry)
@@ -67,24 +67,21 @@ def make_workload(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, see
     for key, attribute in signature.attributes_and_parameters.items():
         attributes[key] = value = entry.get(key, attribute.default_value)
         if key in entry and not attribute.admits(value):
-            expected = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
-            raise WorkloadError(key, expected, repr(value))
-    chosen = entry.get("dtype", dtype)
-    values = entry.get("values", "normal")
-    kinds = (*VALUES, *target.values)
-    if chosen not in ITEM_SIZES:
-        raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(chosen))
+            words = f"one of {', '.join(attribute.choices)}" if attribute.choices else f"a {attribute.kind}"
+            raise WorkloadError(key, words, repr(value))
+    dtype = entry.get("dtype", default_dtype)
+    if dtype not in ITEM_SIZES:
+        raise WorkloadError("dtype", f"one of {', '.join(ITEM_SIZES)}", repr(dtype))
+    values, kinds = entry.get("values", "normal"), (*VALUES, *target.values)
     if values not in kinds and parse_scale(str(values)) is None:
         raise WorkloadError("values", f"one of {', '.join(kinds)}", repr(values))
-    weight = (
-        1.0
-        if "weight" in (*signature.attributes_and_parameters, *signature.dimensions)
-        else entry.get("weight", 1.0)
-    )
+    # A signature may use the name for a size or an attribute: then the workload has no weight.
+    is_taken = "weight" in (*signature.attributes_and_parameters, *signature.dimensions)
+    weight = 1.0 if is_taken else entry.get("weight", 1.0)
     if isinstance(weight, bool | str) or not 0 < weight < math.inf:
         raise WorkloadError("weight", "a number above 0", repr(weight))
-    name = _workload_name(signature, sizes, attributes, str(chosen), str(values))
-    fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values, "weight": weight}
+    name = _workload_name(signature, sizes, attributes, str(dtype), str(values))
+    fields = {"sizes": sizes, "attributes": attributes, "dtype": dtype, "values": values, "weight": weight}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
 
 
@@ -109,37 +106,39 @@ def _workload_name(
     signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str
 ) -> str:
     """Unique name of a workload, without default values: `B1 H1 S64 D64 causal float16`."""
+    settable = signature.attributes_and_parameters
     words = [f"{name}{size}" for name, size in _shorten_sizes(signature, sizes).items()]
     for name, value in attributes.items():
-        if value is None or value == signature.attributes_and_parameters[name].default_value:
+        if value is None or value == settable[name].default_value:
             continue
         if isinstance(value, bool):
             words.append(name if value else f"{name}=no")
         elif isinstance(value, str):
-            others = {
-                other: attribute
-                for other, attribute in signature.attributes_and_parameters.items()
-                if other != name
-            }
-            elsewhere = {word for attribute in others.values() for word in attribute.choices}
-            clear = value not in {*others, *VALUES, *ITEM_SIZES, *elsewhere}
-            words.append(value if clear else f"{name}={value}")
+            # A choice stands alone if nothing else in the name can be the same word.
+            others = {other: attribute for other, attribute in settable.items() if other != name}
+            choices = {word for attribute in others.values() for word in attribute.choices}
+            is_unique = value not in {*others, *choices, *VALUES, *ITEM_SIZES}
+            words.append(value if is_unique else f"{name}={value}")
         else:
-            short = f"{value:g}"
-            words.append(f"{name}={short if float(short) == value else repr(value)}")
+            short_text = f"{value:g}"
+            words.append(f"{name}={short_text if float(short_text) == value else repr(value)}")
     words.append(dtype)
     return " ".join(words if values == "normal" else [*words, values])
 
 
 def _shorten_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     """Sizes, with each shorthand in place of its dimensions if these are equal."""
-    short = dict(sizes)
-    for word, names in signature.shorthand.items():
-        if all(name in short for name in names) and len({short[name] for name in names}) == 1:
-            short = {(word if name == names[0] else name): size for name, size in short.items()}
-            for name in names[1:]:
-                del short[name]
-    return short
+    short_sizes = dict(sizes)
+    for shorthand, names in signature.shorthand.items():
+        values = {short_sizes.get(name) for name in names}
+        if len(values) == 1 and None not in values:
+            first, *others = names
+            short_sizes = {
+                (shorthand if name == first else name): size
+                for name, size in short_sizes.items()
+                if name not in others
+            }
+    return short_sizes
 
 
 def evaluate_work(formula: str | None, workload: Workload) -> float | None:
@@ -166,8 +165,8 @@ def reason_unsupported(variant: CallConditions, workload: Workload, layout: Layo
     values = {"layout": layout, **workload.formula_values, "dtype": workload.dtype}
     for part in Expression.parse(variant.takes).parts:
         if not part.evaluate_bool(values):
-            read = {name: value for name, value in values.items() if name in part.names}
-            return ", ".join(f"{name}={_text(value)}" for name, value in read.items()) or variant.takes
+            texts = [f"{name}={_text(value)}" for name, value in values.items() if name in part.names]
+            return ", ".join(texts) or variant.takes
     return ""
 
 
@@ -183,13 +182,13 @@ def tensor_shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
 def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
     """The fill of each input of a workload, in the signature's order."""
     names = target.signature.inputs
-    if workload.values == "constant":
+    if workload.values == "constant":  # Different constants, so that swapped inputs are noticed.
         return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
     scale = 4.0 if workload.values == "wide" else parse_scale(workload.values)
     if scale is not None:
         return tuple(Fill(scale=scale) for _ in names)
-    chosen = target.values.get(workload.values, {})
-    return tuple(chosen.get(name, Fill()) for name in names)
+    fill_by_input = target.values.get(workload.values, {})
+    return tuple(fill_by_input.get(name, Fill()) for name in names)
 
 
 def parse_scale(values: str) -> float | None:
@@ -207,12 +206,13 @@ def scaled_normal(scale: float) -> str:
 
 
 def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
-    """Workload name to weight, over all sets. Default weight: 1."""
-    known: dict[str, float] = {}
-    for workload in (w for name in target.workloads for w in expand_sets(target, [name], dtype)):
-        if workload.weight != 1 or workload.name not in known:
-            known[workload.name] = workload.weight
-    return known
+    """Workload name to weight, over all sets. Default weight: 1; a stated one wins over it."""
+    weight_by_name: dict[str, float] = {}
+    for set_name in target.workloads:
+        for workload in expand_sets(target, [set_name], dtype):
+            if workload.weight != 1 or workload.name not in weight_by_name:
+                weight_by_name[workload.name] = workload.weight
+    return weight_by_name
 
 
 def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
@@ -247,12 +247,13 @@ def parse_entry(text: str) -> dict[str, Scalar]:
 
 def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     """Input or output name to its bytes, for tensors with dimensions in the signature."""
-    signature, sizes = target.signature, dict[str, int]()
-    for name, text in {**signature.inputs, **signature.outputs}.items():
-        if text != ANY:
-            item = ITEM_SIZES[signature.types.get(name, workload.dtype)]
-            sizes[name] = math.prod(tensor_shape(text, workload)) * item
-    return sizes
+    signature = target.signature
+    bytes_by_tensor: dict[str, int] = {}
+    for name, dimensions in {**signature.inputs, **signature.outputs}.items():
+        if dimensions != ANY:
+            item_bytes = ITEM_SIZES[signature.types.get(name, workload.dtype)]
+            bytes_by_tensor[name] = math.prod(tensor_shape(dimensions, workload)) * item_bytes
+    return bytes_by_tensor
 
 
 def working_set_bytes(target: Target, workload: Workload) -> int:
