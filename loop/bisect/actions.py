@@ -27,36 +27,43 @@ ANSWERS = ("culprit", "several", "range")
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
     """Variants that are wrong or slower now, by the finished steps; wrong ones first."""
-    regressed: list[Regression] = []
+    regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
         latest = context.latest(action)
-        for variant in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
-            failed = [check for check in variant.checks if not check.passed]
-            places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[
-                :MOST_FAILING_WORKLOADS
-            ]
-            if any(check.cause in ("later calls", "remembers") for check in failed):  # Other calls may matter.
-                places = _workloads_of_session(context, emulated=emulated)
+        for checks in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
+            failed = [check for check in checks.checks if not check.passed]
+            by_name = {check.workload.name: check.workload for check in failed}
+            failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
+            if any(check.cause in ("later calls", "remembers") for check in failed):
+                # The failure depends on earlier calls, perhaps on those of other workloads.
+                failing = _workloads_of_session(context, emulated=emulated)
             if failed:
-                regressed.append(Regression(variant.variant, "correctness", tuple(places), emulated))
+                regression = Regression(checks.variant, "correctness", tuple(failing), emulated)
+                regressions.append(regression)
     latest = context.latest("kernel.compare")
     slower: dict[str, list[str]] = {}
+    """Variant to the names of its slower workloads."""
     for verdict in CompareOutput.model_validate(latest, strict=False).verdicts if latest else ():
-        if isinstance(verdict, SpeedVerdict) and (verdict.against, verdict.verdict) == ("known_good", "slower"):
+        if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
+            continue
+        if verdict.verdict == "slower":
             slower.setdefault(verdict.variant, []).append(verdict.workload)
-    for name, where in slower.items():
-        regressed.append(
-            Regression(name, "latency", tuple(w for w in _workloads_of_session(context) if w.name in where))
-        )
-    return tuple(regressed)
+    for variant, names in slower.items():
+        timed = (w for w in _workloads_of_session(context) if w.name in names)
+        regressions.append(Regression(variant, "latency", tuple(timed)))
+    return tuple(regressions)
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the session's sets; `emulated`: with the GPU's element types."""
+    """All workloads of the session's sets.
+
+    `emulated`: with the GPU's element types, and without those too large for the emulator.
+    """
     sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
-    every = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
-    return [workload for workload in every if not (emulated and too_much(context.bench.target, workload))]
+    distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
+    target = context.bench.target
+    return [workload for workload in distinct if not (emulated and too_much(target, workload))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
@@ -67,73 +74,86 @@ def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitL
     """
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
-        return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
-    bad = wrong_builds(past.sessions)
-    good = [
-        row for row in past.sessions if is_good_session(row, regression) and not row.has_judged_build(variant, bad)
-    ]
-    known = past.known_good.get(variant) if regression.metric == "latency" else None
-    commits = [known.commit if known else None, *(row.commit or row.base for row in reversed(good))]
-    ready, why = read_lines(context.task.folder, commits)
-    if (good or known) and not any(commits):
+        why = "commits of compiled variants alone are built"
+        return [], f"{why}; `loop bisect --probe exit -- COMMAND` takes any"
+    good_sessions = [row for row in past.sessions if is_good_session(row, regression)]
+    wrong = wrong_builds(past.sessions)
+    good_sessions = [row for row in good_sessions if not row.has_judged_build(variant, wrong)]
+    commits = [row.commit or row.base for row in reversed(good_sessions)]
+    known_good = past.known_good.get(variant)
+    if known_good is not None and regression.metric == "latency":
+        commits.insert(0, known_good.commit)
+    lines, why = read_lines(context.task.folder, commits)
+    if commits and not any(commits):
         why = "the sources of the sessions that found it good were not committed"
-    return [line for line in ready if line.candidates], why or "no earlier session found it good"
+    lines = [line for line in lines if line.candidates]
+    return lines, why or "no earlier session found it good"
 
 
 def is_good_session(row: SessionRow, regression: Regression) -> bool:
     """Whether a session found the variant right, and for a latency regression not slower."""
-    name = regression.variant
-    chosen: Sequence[str] = row.emulated if regression.emulated else row.variants
-    timed = regression.metric == "correctness" or (row.status == "passed" and name not in row.regressed)
-    return timed and name in chosen and name in row.right and name not in row.incorrect
+    variant = regression.variant
+    judged: Sequence[str] = row.emulated if regression.emulated else row.variants
+    is_right = variant in judged and variant in row.right and variant not in row.incorrect
+    if regression.metric == "correctness":
+        return is_right
+    return is_right and row.status == "passed" and variant not in row.regressed
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search for the commit that made the first regressed variant slower or wrong."""
-    regressed = find_regressions(context)
-    missing: list[str] = []
+    """Search for the commit that made the first regressed variant slower or wrong.
+
+    Only one regression is searched; the output names the others as not exercised.
+    """
+    regressions = find_regressions(context)
+    not_searched: list[str] = []
     hint = None
-    for place, regression in enumerate(regressed):
-        ends, why = choose_lines(context, regression)
-        if ends:
-            rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
-            return (yield from _search_lines(context, regression, ends, (*missing, *rest)))
-        missing.append(f"a search for why {regression.what}: {why}")
+    for number, regression in enumerate(regressions, 1):
+        lines, why = choose_lines(context, regression)
+        if lines:
+            for other in regressions[number:]:
+                not_searched.append(f"a search for why {other.summary}: one at a time")
+            return (yield from _search_lines(context, regression, lines, tuple(not_searched)))
+        not_searched.append(f"a search for why {regression.summary}: {why}")
         hint = hint or f"name a good revision: {_bisect_command(context, regression, 'REV')}"
-    message = missing[0] if missing else "nothing is slower or wrong; what a kernel takes is not searched"
-    nothing = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(missing))
-    return Result(nothing)
+    message = "nothing is slower or wrong; what a kernel takes is not searched"
+    if not_searched:
+        message = not_searched[0]
+    return Result(BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(not_searched)))
 
 
 def _search_lines(
-    context: Context, regression: Regression, ends: Sequence[CommitLine], missing: tuple[str, ...]
+    context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
-    """The answer from the latest good end; from an earlier one if that one is bad today."""
-    begun = time.monotonic()
+    """Search the first line of commits; another one only if its good end is bad or untestable today.
 
-    def in_time(tick: Tick) -> Tick:
-        if time.monotonic() - begun > context.budget_s:
-            raise WorkFailed(
-                f"{regression.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                hint=f"it goes on with: {_bisect_command(context, regression, line.good.short_commit)}",
-            )
+    `not_searched`: what the output names as not exercised. Fails after the step's time budget.
+    """
+    started = time.monotonic()
+
+    def check_budget(tick: Tick) -> Tick:
+        if time.monotonic() - started > context.budget_s:
+            late = f"no commit named within {context.budget_s:g} s; what was observed is kept"
+            command = _bisect_command(context, regression, line.good.short_commit)
+            raise WorkFailed(f"{regression.summary}: {late}", hint=f"it goes on with: {command}")
         return tick
 
     try:
-        for line in ends:
-            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as hunt:
-                answer = yield from map_ticks(hunt.run(), in_time)
+        for line in lines:
+            with open_kernel_bisection(regression, line, context.bench, context.task.seed) as bisection:
+                answer = yield from map_ticks(bisection.run(), check_budget)
+            # Another good end does not help if the bad end cannot be tested.
             if answer.outcome in ANSWERS or line.commits[-1].commit in answer.skipped:
                 break
     except LoopError as error:
-        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=missing)
-        return Result(failed)
-    names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in (*answer.culprits, *answer.range))
-    what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
+        return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=not_searched))
+    blamed = (*answer.culprits, *answer.range)
+    names = ", ".join(f"{commit.short_commit} ({commit.subject})" for commit in blamed)
+    result = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     output = BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        message=f"{regression.variant}, {regression.metric}: {what}; {answer.why}",
-        not_exercised=missing,
+        message=f"{regression.variant}, {regression.metric}: {result}; {answer.why}",
+        not_exercised=not_searched,
         learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
         variant=regression.variant,
         metric=regression.metric,
@@ -143,7 +163,9 @@ def _search_lines(
 
 
 def _bisect_command(context: Context, regression: Regression, good: str) -> str:
-    signature = context.bench.target.signature
-    words = ["--variant", regression.variant, "--metric", regression.metric]
-    words += [word for w in regression.workloads for word in ("--workloads", format_entry(entry_of(signature, w)))]
-    return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
+    """The `loop bisect` command line that searches for a regression. `good`: revision."""
+    options = ["--variant", regression.variant, "--metric", regression.metric]
+    for workload in regression.workloads:
+        entry = entry_of(context.bench.target.signature, workload)
+        options += ["--workloads", format_entry(entry)]
+    return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

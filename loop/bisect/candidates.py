@@ -62,7 +62,10 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """Path to git object: all files of the good end, then the changes of each candidate."""
+        """Path to git object: all files of the good end, then what each candidate changes.
+
+        An item for each of `commits`; the object of a removed file is empty.
+        """
         commits = [candidate.commit for candidate in self.commits if candidate.commit != UNCOMMITTED]
         rows = [reading.objects_of_commit(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
         return [*rows, dict(self.uncommitted_files)] if self.uncommitted_files else rows
@@ -85,25 +88,32 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = top_of(folder)
     if top is None:
-        raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
+        message = f"{folder} is not under git, or none of it is committed"
+        raise UsageError(message, hint="git init, and commit it")
     first, last = reading.resolve(top, good), reading.resolve(top, bad or "HEAD")
     uncommitted = (changes(folder, last) if bad is None else None) or {}
-    commits = [] if first == last and uncommitted else reading.first_parents(top, good, bad or "HEAD")
+    commits: Sequence[Candidate] = ()
+    if first != last or not uncommitted:  # Raises if they are equal: nothing to search.
+        commits = reading.first_parents(top, good, bad or "HEAD")
     line = CommitLine(folder, top, reading.commit(top, first), tuple(commits))
     if not uncommitted:
         return line
-    edited = tuple(reading.objects_of(top, sorted(uncommitted)).items())
-    more = f" and {len(edited) - MOST_NAMED_FILES} more" if len(edited) > MOST_NAMED_FILES else ""
-    subject = f"uncommitted changes: {', '.join(name for name, _ in edited[:MOST_NAMED_FILES])}{more}"
-    tree = content_hash([text for row in edited for text in row])
-    checkout = Candidate(commit=UNCOMMITTED, subject=subject, tree=tree)
-    return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=edited)
+    files = tuple(reading.objects_of(top, sorted(uncommitted)).items())
+    names = ", ".join(name for name, _ in files[:MOST_NAMED_FILES])
+    if len(files) > MOST_NAMED_FILES:
+        names += f" and {len(files) - MOST_NAMED_FILES} more"
+    tree = content_hash([text for name_and_hash in files for text in name_and_hash])
+    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changes: {names}", tree=tree)
+    return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=files)
 
 
 def read_lines(
     folder: Path, commits: Iterable[str | None], bad: str | None = None
 ) -> tuple[list[CommitLine], str]:
-    """Lines of history to `bad` from the first commits that can be good ends; and why another cannot."""
+    """Lines of history to `bad` from the first of these commits that can be good ends.
+
+    Also returns why the first other commit cannot be one; empty if each can.
+    """
     lines, why = list[CommitLine](), ""
     for commit in dict.fromkeys(filter(None, commits)):
         try:
@@ -121,13 +131,17 @@ def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> li
     Empty if the commit is no merge. If the line starts on a branch, this may be the main line.
     `joined`: only the first branch, with the merge as its bad end.
     """
-    known, lines = (line.predecessor(merge).commit, *line.other_good), list[CommitLine]()
+    good_commits = (line.predecessor(merge).commit, *line.other_good)
+    branches: list[CommitLine] = []
     for parent in merge.parents if merge.merge else ():
-        if not any(reading.is_ancestor(line.top, parent, good) for good in known):
-            start = git(line.top, "merge-base", parent, *known).split()[0]
-            commits = [*reading.first_parents(line.top, start, parent), *([merge] if joined else [])]
-            lines.append(CommitLine(line.folder, line.top, reading.commit(line.top, start), tuple(commits), known))
-    return lines[:1] if joined else lines
+        if any(reading.is_ancestor(line.top, parent, good) for good in good_commits):
+            continue
+        start = git(line.top, "merge-base", parent, *good_commits).split()[0]
+        commits = reading.first_parents(line.top, start, parent)
+        candidates = (*commits, merge) if joined else tuple(commits)
+        good = reading.commit(line.top, start)
+        branches.append(CommitLine(line.folder, line.top, good, candidates, good_commits))
+    return branches[:1] if joined else branches
 
 
 def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -135,8 +149,9 @@ def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate
     committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
-    known = (line.predecessor(run[0]).commit, *line.other_good)
-    return (*reading.commits_between(line.top, known, committed[-1].commit), *run[len(committed) :])
+    good_commits = (line.predecessor(run[0]).commit, *line.other_good)
+    commits = reading.commits_between(line.top, good_commits, committed[-1].commit)
+    return (*commits, *run[len(committed) :])
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
@@ -178,30 +193,36 @@ class Builder:
         return result
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        bench, folder, lacks = self.bench, self.bench.folder, ""
+        """Build a candidate, and note which files the build read.
+
+        Raises Untestable; WorkFailed if today's compiler is missing, so that nothing builds.
+        """
+        bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
-            folder, lacks = self.worktree.target, self.worktree.lacks()
+            folder, warning = self.worktree.target, self.worktree.lacks()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:
             result = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         except BuildFailed as failed:
-            today = bench.target.variants[self.variant]
-            recipe = (
-                (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
-            )
+            today, compiler = bench.target.variants[self.variant], ""
+            if isinstance(today, CAbiVariant):
+                recipe = today.emulation if self.emulated else today.build
+                compiler = recipe.compiler if recipe else ""
             # Without today's compiler nothing builds; another missing one concerns this commit only.
-            is_todays = recipe and isinstance(variant, CAbiVariant) and variant.build.compiler == recipe.compiler
+            is_todays = isinstance(variant, CAbiVariant) and variant.build.compiler == compiler
             if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
-            raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
+            reasons = filter(None, (f"does not build: {failed.message}", warning))
+            raise Untestable("; ".join(reasons)) from failed
         names = build.files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")
         for name in names:  # Links, and their targets.
-            path, place = os.path.normpath(folder / name), os.path.realpath(folder / name)
-            self.files_read |= {os.path.relpath(path, folder), os.path.relpath(place, os.path.realpath(folder))}
+            path, real_path = os.path.normpath(folder / name), os.path.realpath(folder / name)
+            self.files_read.add(os.path.relpath(path, folder))
+            self.files_read.add(os.path.relpath(real_path, os.path.realpath(folder)))
         return result
 
     def _variant_in(self, folder: Path) -> Buildable:
@@ -226,44 +247,50 @@ class Builder:
         return target.compiled_variant(self.variant, self.bench.architecture)
 
     def read_recipe(self, line: CommitLine, manifest: str) -> str:
-        """The build's part of a manifest, given its git object; the object itself if unreadable."""
+        """The part of a manifest that affects the build, as JSON; cached.
+
+        `manifest`: its git object, empty if the commit has none. An unreadable manifest counts
+        whole, by its git object.
+        """
         if manifest and manifest not in self.recipe_by_manifest:
             self.recipe_by_manifest[manifest] = manifest
-            is_edited = manifest in dict(line.uncommitted_files).values()  # Then git lacks the object.
-            content = (
-                (line.folder / MANIFEST).read_bytes()
-                if is_edited
-                else read_bytes(line.top, "cat-file", "blob", manifest)
-            )
+            if manifest in dict(line.uncommitted_files).values():  # Then git lacks the object.
+                content = (line.folder / MANIFEST).read_bytes()
+            else:
+                content = read_bytes(line.top, "cat-file", "blob", manifest)
             with contextlib.suppress(LoopError, KeyError):
                 document = load_yaml(content.decode(errors="replace"))
                 target = parse(Target, replace(document, data=upgrade(Target, document.data)))
-                terms = target.model_dump(mode="json", include={"tuning", "devices"})
+                shared = target.model_dump(mode="json", include={"tuning", "devices"})
                 variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                self.recipe_by_manifest[manifest] = json.dumps([terms, variant], sort_keys=True)
+                recipe = json.dumps([shared, variant], sort_keys=True)
+                self.recipe_by_manifest[manifest] = recipe
         return self.recipe_by_manifest.get(manifest, "")
 
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
     """A name for the program of the good end and of each candidate; equal names, equal programs.
 
-    The repository's tree hash if there is no builder or no build yet, or if the build fails.
+    A hash of the files that builds read. The repository's tree hash if there is no builder or no
+    build yet, or if the build fails.
     """
     if builder is None or not builder.files_read:
         return tuple(candidate.tree for candidate in line.commits)
-    manifest, counts = line.path_from_top(MANIFEST), set[str]()
-    for name in (MANIFEST, *builder.files_read):  # With all parent folders: one may be a submodule or link.
+    manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()
+    for name in (MANIFEST, *builder.files_read):
         path = line.path_from_top(name)
-        while path not in counts and path not in ("", "/"):
-            counts.add(path)
-            path = os.path.dirname(path)
-    held, names = dict[str, str](), list[str]()
+        while path not in relevant_paths and path not in ("", "/"):
+            relevant_paths.add(path)
+            path = os.path.dirname(path)  # A parent folder may be a submodule or link.
+    object_by_path, names = dict[str, str](), list[str]()
     for candidate, changed in zip(line.commits, line.file_changes, strict=True):
-        held |= {path: changed[path] for path in changed.keys() & counts}
-        recipe = builder.read_recipe(line, held.get(manifest, ""))
-        rest = sorted((path, what) for path, what in held.items() if what and path != manifest)
-        name = content_hash([recipe, *(text for row in rest for text in row)])
-        names.append(candidate.tree if isinstance(builder.build_by_tree.get(candidate.tree), str) else name)
+        object_by_path |= {path: changed[path] for path in changed.keys() & relevant_paths}
+        parts = [builder.read_recipe(line, object_by_path.get(manifest, ""))]
+        for path, git_object in sorted(object_by_path.items()):
+            if git_object and path != manifest:  # Empty: the file was removed.
+                parts += [path, git_object]
+        has_failed = isinstance(builder.build_by_tree.get(candidate.tree), str)
+        names.append(candidate.tree if has_failed else content_hash(parts))
     return tuple(names)
 
 

@@ -42,6 +42,8 @@ from loop.store import index
 
 EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusive": 1, "refused": 2}
 """Exit code of the process for each outcome."""
+SHOWN_VALUES = 4
+"""Values of a probe on the screen; it counts the others."""
 SHOWN_LINES = 40
 """Lines of the culprit's diff on the screen; the JSON has all."""
 
@@ -77,19 +79,19 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     """Run the search and print the answer; returns the exit code."""
     try:
         with signals_as_flags(), ExitStack() as stack:
-            hunt = (
-                _open_command_bisection(request, stack)
-                if request.probe
-                else _open_kernel_bisection(request, screen, stack)
-            )
-            count, good = len(hunt.line.candidates), hunt.line.good
+            if request.probe:
+                bisection = _open_command_bisection(request, stack)
+            else:
+                bisection = _open_kernel_bisection(request, screen, stack)
+            count, good = len(bisection.line.candidates), bisection.line.good
             screen.say(f"{say.count(count, 'commit')} after {good.short_commit} ({good.subject})")
-            answer = run_with_progress(hunt, request.budget_minutes, screen)
+            answer = run_with_progress(bisection, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
-        why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-        error.partial_results, error.exit_code = to_plain(Bisected(outcome="refused", why=why)), EXITS["refused"]
+        why = f"{error.message} ({error.hint})" if error.hint else error.message
+        error.partial_results = to_plain(Bisected(outcome="refused", why=why))
+        error.exit_code = EXITS["refused"]
         raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
@@ -100,16 +102,15 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     for commit in (*answer.culprits, *answer.range):
         doubt = "one of: " if commit in answer.range else ""
         screen.say(f"  {doubt}{commit.short_commit} {commit.subject}{commit.origin_text}")
-    for text in basis_lines(answer):
+    for text in basis_lines(answer):  # Written for a report: here without capital and backticks.
         screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
-    lines = answer.difference.splitlines()
-    for text in lines[:SHOWN_LINES]:
+    diff_lines = answer.difference.splitlines()
+    for text in diff_lines[:SHOWN_LINES]:
         screen.say(f"    {text}")
-    if len(lines) > SHOWN_LINES:
-        screen.say(
-            f"    ... and {len(lines) - SHOWN_LINES} more lines: git show {answer.culprits[0].short_commit}"
-        )
-    if advice := give_advice(answer, request, hunt.line):
+    if hidden := diff_lines[SHOWN_LINES:]:
+        show = f"git show {answer.culprits[0].short_commit}"
+        screen.say(f"    ... and {len(hidden)} more lines: {show}")
+    if advice := give_advice(answer, request, bisection.line):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
@@ -132,33 +133,43 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, by today's gate and workloads."""
+    """A search for what made a kernel slower or wrong, by today's gate and workloads.
+
+    `stack` closes it. Raises LoopError if the request is unclear or cannot be searched.
+    """
     if read_sender() is None:  # A hosted machine gets its target by name.
         require_named_target(request.target, Path.cwd(), "search")
-    if request.metric not in get_args(Metric):
-        raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(Metric))}")
+    metrics = get_args(Metric)
+    if request.metric not in metrics:
+        hint = f"--metric {' or '.join(metrics)}"
+        raise UsageError(f"unknown metric {request.metric!r}", hint=hint)
     setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
-    target = setting.target
+    target, metric = setting.target, cast(Metric, request.metric)
     device = choose_device(request.device, target, [request.variant] if request.variant else ())
     name = choose_variant(request, setting, device)
-    emulated = name not in target.variants_on(device)
+    variant, emulated = target.variants[name], name not in target.variants_on(device)
     if emulated:
-        screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
-    metric = "correctness" if emulated else cast(Metric, request.metric)
-    sets = choose_sets(request.workloads or (tuple(target.workloads) if metric == "correctness" else ()), target)
-    takes, dtype = target.variants[name], target.dtypes["cuda" if emulated else device]
-    chosen = expand_sets(target, sets, dtype, request.seed)
-    judged = tuple(workload for workload in chosen if is_supported(takes, workload)) or chosen
-    judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
-    names, left_out = {workload.name for workload in judged}, []
-    for other in target.workloads:  # Sets with accepted workloads that are not judged.
-        more = expand_sets(target, [other], dtype, request.seed)
-        left_out += [other] if any(w.name not in names and is_supported(takes, w) for w in more) else []
-    regression = Regression(name, metric, judged, emulated=emulated)
+        metric = "correctness"
+        untimed = "runs under the emulator, which is not timed"
+        screen.say(f"{name} {untimed}: the search is for where it became wrong")
+    default_sets = tuple(target.workloads) if metric == "correctness" else ()
+    sets = choose_sets(request.workloads or default_sets, target)
+    dtype = target.dtypes["cuda" if emulated else device]
+    workloads = expand_sets(target, sets, dtype, request.seed)
+    judged = [workload for workload in workloads if is_supported(variant, workload)]
+    judged = judged or [*workloads]  # None is supported: the gate says so.
+    judged = [workload for workload in judged if not (emulated and too_much(target, workload))]
+    judged_names, left_out = {workload.name for workload in judged}, list[str]()
+    for other in target.workloads:
+        for workload in expand_sets(target, [other], dtype, request.seed):
+            if workload.name not in judged_names and is_supported(variant, workload):
+                left_out.append(other)
+                break
+    regression = Regression(name, metric, tuple(judged), emulated=emulated)
     line = choose_line(request, setting, regression)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-    hunt = stack.enter_context(open_kernel_bisection(regression, line, bench, request.seed))
-    return replace(hunt, sets=sets, left_out=tuple(left_out))
+    opening = open_kernel_bisection(regression, line, bench, request.seed)
+    return replace(stack.enter_context(opening), sets=sets, left_out=tuple(left_out))
 
 
 def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
@@ -166,28 +177,33 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
 
     Raises LoopError if there is none.
     """
-    folder, name = setting.project.target, regression.variant
+    folder, variant = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
-    good = [row for row in rows if is_good_session(row, regression)]
-    ready, _ = read_lines(folder, (row.commit or row.base for row in reversed(good)), request.bad)
-    if not ready:
-        why = f"no good revision to begin from, and no session found {name} good at another commit"
-        raise UsageError(why, hint=f"loop bisect --variant {name} --metric {regression.metric} --good REV")
-    return ready[0]
+    good_rows = [row for row in reversed(rows) if is_good_session(row, regression)]
+    lines, _ = read_lines(folder, (row.commit or row.base for row in good_rows), request.bad)
+    if not lines:
+        why = f"no session found {variant} good at another commit"
+        hint = f"loop bisect --variant {variant} --metric {regression.metric} --good REV"
+        raise UsageError(f"no good revision to begin from, and {why}", hint=hint)
+    return lines[0]
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The variant to search for, one that is built. Raises LoopError if the choice is unclear."""
-    named = [request.variant] if request.variant else ()
-    there = choose_variants(named, setting.target, device) or choose_emulated(named, setting.target, device)
-    every = setting.target.variants
-    compiled, python = ([n for n in there if isinstance(every[n], kind)] for kind in (CAbiVariant, PythonVariant))
+    """The variant to search for, one that is built. Raises LoopError if the choice is unclear.
+
+    Compiled variants come before variants in Python.
+    """
+    requested, target = [request.variant] if request.variant else (), setting.target
+    names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
+    compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
+    python = [name for name in names if isinstance(target.variants[name], PythonVariant)]
     built = compiled or python
     if len(built) != 1:
-        what = f"several ({', '.join(built)})" if built else "none"
-        raise UsageError(f"one variant that is built is searched, there are {what}", hint="--variant NAME")
+        number = f"several ({', '.join(built)})" if built else "none"
+        message = f"one variant that is built is searched, there are {number}"
+        raise UsageError(message, hint="--variant NAME")
     return built[0]
 
 
@@ -205,32 +221,35 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     return Bisection(line, CommandProbe(request.command, tree, request.probe_limit_s, line.good))
 
 
-def run_with_progress(hunt: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
+def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    begun, shown, builder = time.monotonic(), 0, hunt.prober.builder
-    announced = builder is None
-    with contextlib.closing(hunt.run()) as working, signals_as_flags():
+    started, printed, builder = time.monotonic(), 0, bisection.prober.builder
+    is_count_printed = builder is None  # Of the commits that change the build.
+    with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
             try:
-                tick = next(working)
+                tick = next(ticks)
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             except MachineFailure as failure:
                 raise failure.with_instruction("run the same command again: it goes on") from failure
-            passed = time.monotonic() - begun
-            screen.status(f"  {tick.note} ({seconds_text(passed)})")
-            if builder is not None and not announced and len(builder.build_by_tree) > 1 and builder.files_read:
-                change = sum(before != now for before, now in pairwise(name_programs(hunt.line, builder)))
-                verb = "changes" if change == 1 else "change"
-                screen.say(f"  {change} of them {verb} what {builder.variant} is built from")
-                announced = True
-            for number, probe in enumerate(hunt.probes[shown:], shown + 1):  # Print new probes.
-                more = f" and {len(probe.values) - 4} more" if len(probe.values) > 4 else ""
-                values = ", ".join(f"{value:+.3g}" for value in probe.values[:4]) + more
-                what = values if probe.status == "measured" else probe.reason
-                done = f"{number}: {probe.commit[:12]} {probe.status} {what}"
-                screen.say(f"  {done} ({probe.why}; {seconds_text(passed)})")
-            shown = len(hunt.probes)
-            if budget_minutes is not None and passed > 60 * budget_minutes:
+            passed_s = time.monotonic() - started
+            screen.status(f"  {tick.note} ({seconds_text(passed_s)})")
+            if builder and not is_count_printed and len(builder.build_by_tree) > 1 and builder.files_read:
+                programs = name_programs(bisection.line, builder)
+                count = sum(before != after for before, after in pairwise(programs))
+                verb = "changes" if count == 1 else "change"
+                screen.say(f"  {count} of them {verb} what {builder.variant} is built from")
+                is_count_printed = True
+            for number, probe in enumerate(bisection.probes[printed:], printed + 1):
+                result = probe.reason
+                if probe.status == "measured":
+                    result = ", ".join(f"{value:+.3g}" for value in probe.values[:SHOWN_VALUES])
+                    if hidden := probe.values[SHOWN_VALUES:]:
+                        result += f" and {len(hidden)} more"
+                text = f"{number}: {probe.commit[:12]} {probe.status} {result}"
+                screen.say(f"  {text} ({probe.why}; {seconds_text(passed_s)})")
+            printed = len(bisection.probes)
+            if budget_minutes is not None and passed_s > 60 * budget_minutes:
                 raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)

@@ -36,11 +36,11 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 
-NAMED = 4
+MOST_NAMED_SOURCES = 4
 """Most source files that a message names."""
-SHOWN = 1e-3
-"""The answer omits commits with a smaller share."""
-SAID: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
+LEAST_SHOWN = 1e-3
+"""The answer omits commits with a smaller probability."""
+PREDICATES: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Regression:
     emulated: bool = False
 
     @property
-    def what(self) -> str:
-        """`split_k is wrong under the emulator`."""
-        return f"{self.variant} {SAID[self.metric]}{' under the emulator' if self.emulated else ''}"
+    def summary(self) -> str:
+        """Such as `split_k is wrong under the emulator`."""
+        return f"{self.variant} {PREDICATES[self.metric]}{' under the emulator' if self.emulated else ''}"
 
 
 @dataclass
@@ -84,28 +84,23 @@ class Bisection:
                 if self.merge is None:
                     yield from hold_device(builder.bench, stack)
                 for candidate in (line.good, line.commits[-1]):
-                    with contextlib.suppress(Untestable):
+                    with contextlib.suppress(Untestable):  # The first probe of it reports why.
                         yield from builder.build(candidate)
                 if self.problem.last_position == 0:
-                    names, count = list_sources(line, builder), len(line.candidates)
-                    what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
-                    which = (
-                        f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
-                    )
-                    why = f"not in the code: {which} what {builder.variant} is built from{what}"
-                    return self._build_answer(SearchEnd("no_regression", why))
+                    return self._build_answer(self._explain_equal_ends(builder))
             if self.merge is None:
                 try:
-                    end, probes = yield from prober.ask_gate(line)
+                    end, gate_probes = yield from prober.ask_gate(line)
                     if end is not None:
-                        self.probes += probes
+                        self.probes += gate_probes
                         return self._build_answer(end)
                 except (Untestable, WorkerLost, Refusal):
-                    pass  # The first try of this end reports why.
+                    pass  # The first probe of this end reports why.
+            # Uncommitted changes differ from call to call, and lost probes are repeated.
             committed = {candidate.commit for candidate in line.commits} - {UNCOMMITTED}
-            # Lost tries are repeated.
-            known = [probe for probe in prober.memory.probes() if probe.status != "lost"]
-            self.probes += [probe for probe in known if {probe.commit, probe.against} <= committed]
+            for probe in prober.memory.probes():
+                if probe.status != "lost" and {probe.commit, probe.against} <= committed:
+                    self.probes.append(probe)
             while isinstance(move := next_move(self.problem, self.probes), ProbeRequest):
                 yield from self._make_probe(move)
             return (yield from self._search_merges(self._build_answer(move)))
@@ -114,40 +109,54 @@ class Bisection:
     def problem(self) -> SearchProblem:
         """The input of `search`; not cached, since each build may read files no other reads."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
-        return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
+        programs = name_programs(self.line, self.prober.builder)
+        return SearchProblem(commits, programs, self.prober.metric)
 
-    def _make_probe(self, attempt: ProbeRequest) -> Generator[Tick, None, None]:
-        """Make a try and save its result, with ticks that tell how the search stands.
+    def _explain_equal_ends(self, builder: Builder) -> SearchEnd:
+        """The result if no commit changes what the variant is built from."""
+        count, names = len(self.line.candidates), list_sources(self.line, builder)
+        if len(names) > MOST_NAMED_SOURCES:
+            names = [*names[:MOST_NAMED_SOURCES], "..."]
+        sources = f" ({', '.join(names)})" if names else ""
+        commits = f"none of the {count} commits changes"
+        if count == 1:
+            commits = "the one commit does not change"
+        why = f"not in the code: {commits} what {builder.variant} is built from{sources}"
+        return SearchEnd("no_regression", why)
+
+    def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
+        """Observe a commit and save the result, with ticks that tell how the search stands.
 
         Raises MachineFailure if the machine failed; not saved, since the commit is not at fault.
         """
-        candidate, against = self.line.commits[attempt.commit], self.line.commits[attempt.against]
-        standing = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {attempt.why}"
-        gauge, begun = FolderWatch(Folders.of()), time.monotonic()
+        candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
+        progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
+        watch, started = FolderWatch(Folders.of()), time.monotonic()
 
-        def see(tick: Tick) -> Tick:
-            gauge.measure_if_due()
-            return Tick(f"{standing}; {tick.note}")
+        def watch_folders(tick: Tick) -> Tick:
+            watch.measure_if_due()
+            return Tick(f"{progress}; {tick.note}")
 
         values, reason = tuple[float, ...](), ""
         status: Literal["measured", "broken", "lost"] = "measured"
         try:
-            values = yield from map_ticks(self.prober.observe(candidate, max(attempt.count, 1), against), see)
+            observing = self.prober.observe(candidate, max(request.count, 1), against)
+            values = yield from map_ticks(observing, watch_folders)
         except Untestable as untestable:
             status, reason = "broken", str(untestable)
         except (WorkerLost, Refusal) as lost:
             status, reason = "lost", str(lost)
-        if failure := gauge.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
+        if failure := watch.failure(has_failed=status != "measured" or 0.0 in values, messages=reason):
             raise failure
         probe = Probe(
             commit=candidate.commit,
             against=against.commit,
-            why=attempt.why,
+            why=request.why,
             status=status,
             values=values,
             reason=reason,
-            claim=attempt.claim,
-            seconds=time.monotonic() - begun,
+            claim=request.claim,
+            seconds=time.monotonic() - started,
         )
         self.prober.memory.append(probe)
         self.probes.append(probe)
@@ -155,73 +164,86 @@ class Bisection:
     def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Replace each merge among the culprits by culprits on its branches, if there are any."""
         for merge in answer.culprits:
-            branches: list[BisectAnswer] = []
-            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
-                inner = replace(self, line=line, merge=merge, probes=[], step_by_culprit={})
-                branch = yield from inner.run()
-                why = ""
-                if branch.culprits == (merge,):
-                    why = "its commits are good"
-                elif (
-                    inner.step_by_culprit
-                    and math.fsum(inner.step_by_culprit.values()) < LEAST_PART * self.step_by_culprit[merge.commit]
-                ):
-                    why = f"too little of it came from {branch.why}"
-                innocent = {"outcome": "no_regression", "culprits": (), "range": (), "why": why}
-                branches.append(branch.model_copy(update=innocent) if why else branch)
-                if branches[-1].culprits or branches[-1].range:
+            results: list[BisectAnswer] = []
+            # A failure may need both branches together, so the merge itself ends the branch.
+            joined = self.prober.metric == "correctness"
+            for line in branches_of_merge(self.line, merge, joined=joined):
+                bisection = replace(self, line=line, merge=merge, probes=[], step_by_culprit={})
+                result = yield from bisection.run()
+                steps, innocent = bisection.step_by_culprit, ""
+                if result.culprits == (merge,):
+                    innocent = "its commits are good"
+                elif steps and math.fsum(steps.values()) < LEAST_PART * self.step_by_culprit[merge.commit]:
+                    innocent = f"too little of it came from {result.why}"
+                if innocent:
+                    fields = {"outcome": "no_regression", "culprits": (), "range": (), "why": innocent}
+                    result = result.model_copy(update=fields)
+                results.append(result)
+                if result.culprits or result.range:
                     break
-            if branches:
-                answer = self._replace_merge(answer, merge, branches)
+            if results:
+                answer = self._replace_merge(answer, merge, results)
         return answer
 
     def _replace_merge(
         self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]
     ) -> BisectAnswer:
         """The answer with a merge replaced by its branches' results; the last may name culprits."""
-        last, every = branches[-1], (answer, *branches)
-        culprits, run = last.culprits, last.range
-        why, ratio = f"{last.why}; it came with the merge {merge.short_commit} ({merge.subject})", answer.ratio
+        last, answers = branches[-1], (answer, *branches)
+        culprits, run, ratio = last.culprits, last.range, answer.ratio
+        why = f"{last.why}; it came with the merge {merge.short_commit} ({merge.subject})"
         if not culprits and not run:
-            results = "; ".join(f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches)
-            why = f"{answer.why}; on the branch that it merges: {results}"
-            if any(branch.outcome == "inconclusive" for branch in branches):  # Any commit of the merge may be it.
-                run = expand_merges(self.line, (merge,))
+            results = [f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches]
+            why = f"{answer.why}; on the branch that it merges: {'; '.join(results)}"
+            if any(branch.outcome == "inconclusive" for branch in branches):
+                run = expand_merges(self.line, (merge,))  # Any commit of the merge may be it.
             else:
                 culprits = (merge,)
         elif len(answer.culprits) == 1:
             ratio = last.ratio
-        at, run = answer.culprits.index(merge), (*answer.range, *run)
-        blamed = (*answer.culprits[:at], *culprits, *answer.culprits[at + 1 :])
+        index, run = answer.culprits.index(merge), (*answer.range, *run)
+        blamed = (*answer.culprits[:index], *culprits, *answer.culprits[index + 1 :])
+        outcome = "range" if run else "culprit"
+        skipped = dict[str, str]()
+        for part in answers:
+            skipped |= part.skipped
         fields = {
-            "outcome": "several" if len(blamed) + bool(run) > 1 else "range" if run else "culprit",
+            "outcome": "several" if len(blamed) + bool(run) > 1 else outcome,
             "why": why,
             "culprits": blamed,
             "range": run,
             "posterior": answer.posterior | last.posterior,
             "ratio": ratio,
-            "probes": tuple(probe for part in every for probe in part.probes),
-            "builds": sum(part.builds for part in every),
-            "skipped": {commit: reason for part in every for commit, reason in part.skipped.items()},
+            "probes": tuple(probe for part in answers for probe in part.probes),
+            "builds": sum(part.builds for part in answers),
+            "skipped": skipped,
             "difference": self._read_diffs(blamed),
         }
         return answer.model_copy(update=fields)
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
-        """Turn the result of `search` (indices) into an answer (commits)."""
-        ends, problem, prober = self.line.commits, self.problem, self.prober
-        self.step_by_culprit = {ends[culprit.first].commit: culprit.step for culprit in end.confirmed}
-        culprits = tuple(ends[index] for index in end.culprits)
+        """Turn the result of `search` (indices and positions) into an answer (commits)."""
+        commits, problem, prober = self.line.commits, self.problem, self.prober
+        self.step_by_culprit = {commits[c.first].commit: c.step for c in end.confirmed}
+        culprits, run, ratio = tuple(commits[index] for index in end.culprits), tuple[Candidate, ...](), None
+        if end.range:
+            first, last = end.range
+            run = expand_merges(self.line, commits[first : last + 1])
+        if end.confirmed and prober.metric == "latency":
+            ratio = math.exp(-end.confirmed[0].step)
+        posterior = dict[str, float]()
+        for index, probability in zip(problem.first_commits, end.probabilities, strict=False):
+            if probability >= LEAST_SHOWN:
+                posterior[commits[index].commit] = probability
         observations = Observations(problem, self.probes)
-        shares = zip(problem.first_commits, end.probabilities, strict=False)
         return BisectAnswer(
             outcome=end.outcome,
             why="; ".join(filter(None, (end.why, prober.warning))),
             swapped=end.swapped,
             culprits=culprits,
-            range=expand_merges(self.line, ends[end.range[0] : end.range[1] + 1]) if end.range else (),
-            posterior={ends[first].commit: share for first, share in shares if share >= SHOWN},
-            ratio=math.exp(-end.confirmed[0].step) if end.confirmed and prober.metric == "latency" else None,
+            range=run,
+            posterior=posterior,
+            ratio=ratio,
             probes=tuple(self.probes),
             builds=len(observations.built_positions) + len(observations.untestable_reasons),
             skipped={probe.commit: probe.reason for probe in self.probes if probe.status == "broken"},
@@ -234,13 +256,14 @@ class Bisection:
 
     def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
         """Diffs of the culprits, in the target's folder."""
-        words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
-        return "\n".join(
-            shown_text(read_bytes(self.line.folder, *words))
-            if culprit.commit == UNCOMMITTED
-            else reading.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
-            for culprit in culprits
-        )
+        diffs, folder = list[str](), self.line.folder
+        for culprit in culprits:
+            if culprit.commit == UNCOMMITTED:
+                command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
+                diffs.append(shown_text(read_bytes(folder, *command)))
+            else:
+                diffs.append(reading.difference(folder, f"{culprit.commit}^", culprit.commit))
+        return "\n".join(diffs)
 
 
 @contextlib.contextmanager
@@ -248,20 +271,20 @@ def open_kernel_bisection(
     regression: Regression, line: CommitLine, bench: Bench, seed: int
 ) -> Iterator[Bisection]:
     """A search for a kernel's regression, in a temporary worktree."""
-    kind = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
+    probe_class = CorrectnessProbe if regression.metric == "correctness" else LatencyProbe
     with open_worktree(line) as tree:
         builder = Builder(bench, tree, regression.variant, emulated=regression.emulated)
-        yield Bisection(line, kind(builder, regression.workloads, seed))
+        yield Bisection(line, probe_class(builder, regression.workloads, seed))
 
 
 @contextlib.contextmanager
 def open_worktree(line: CommitLine) -> Iterator[Worktree]:
-    """A temporary worktree for one search; also removes those left by killed processes."""
+    """A temporary worktree for one search; also removes those of killed processes."""
     root = state_folder() / "worktrees"
-    for left in root.glob("bisect-*"):
-        owner = left.name.split("-")[1]
+    for folder in root.glob("bisect-*"):
+        owner = folder.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
     tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
     try:
         yield tree

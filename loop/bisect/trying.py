@@ -31,6 +31,7 @@ from loop.workers.bench import Side
 from loop.workers.program import WorkerLost
 
 REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
+"""Names of the two builds that are timed together."""
 Result = TypeVar("Result")
 LogRatios = Mapping[str, Sequence[float]]
 """Workload to one log(time of the bad end / time of the good one) a block."""
@@ -43,21 +44,21 @@ MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
-WHY = "gate: "
+GATE_PREFIX = "gate: "
 """Prefix of a workload's name in the table of probes."""
-Gated = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
-"""Returns a `SearchEnd` if there is nothing to search for, else None; and a probe a workload."""
-Tries = Generator[Tick, None, tuple[float, ...]]
+GateResult = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
+"""Returns a `SearchEnd` if there is nothing to search for, else None; and a probe per workload."""
+Observing = Generator[Tick, None, tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
 
 def map_ticks(
-    working: Generator[Tick, None, Result], see: Callable[[Tick], Tick]
+    working: Generator[Tick, None, Result], replace_tick: Callable[[Tick], Tick]
 ) -> Generator[Tick, None, Result]:
-    """Run `working` with each tick replaced by `see(tick)`; an exception in `see` ends it."""
+    """Run `working` with each tick replaced; an exception in `replace_tick` ends it."""
     try:
         while True:
-            yield see(next(working))
+            yield replace_tick(next(working))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:
@@ -92,11 +93,12 @@ class ProbeMemory:
 
 def open_probe_memory(*question: str) -> ProbeMemory:
     """The saved probes of a search; `question`: what is searched, kernel and machine."""
-    return ProbeMemory(state_folder() / "bisects" / f"{content_hash(chr(0).join(question))[:32]}.jsonl")
+    name = content_hash("\0".join(question))[:32]
+    return ProbeMemory(state_folder() / "bisects" / f"{name}.jsonl")
 
 
 class Prober:
-    """Tries candidates and reports observations."""
+    """Observes candidates: `LatencyProbe`, `CorrectnessProbe` or `CommandProbe`."""
 
     metric: Metric
     builder: Builder | None = None
@@ -113,14 +115,14 @@ class Prober:
         """Saved probes for these workloads."""
         raise NotImplementedError
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """`count` observations of a candidate. Raises Untestable.
 
         Latency: log(its time / that of `against`), above 0 is slower. Correctness: 1 good, 0 bad.
         """
         raise NotImplementedError
 
-    def ask_gate(self, line: CommitLine) -> Gated:
+    def ask_gate(self, line: CommitLine) -> GateResult:
         """Whether to search at all. Reduces `workloads` to those that show the regression.
 
         Raises Untestable if an end cannot be built, or is wrong.
@@ -145,26 +147,30 @@ class KernelProbe(Prober):
     @property
     def memory(self) -> ProbeMemory:
         """Saved probes for these workloads."""
-        return self._memory(self.metric)
+        return self._probe_memory(self.metric)
 
-    def _memory(self, asked: str) -> ProbeMemory:
-        bench, gpus = self.bench, ", ".join(machine().gpus[:1])
-        where = machine().processor if bench.device == "cpu" else gpus
-        kind = ["emulated"] if self.builder.emulated else []
-        names = [workload.name for workload in self.workloads]
-        return open_probe_memory(
-            asked, str(bench.folder), self.builder.variant, where, str(bench.threads), *kind, *names
-        )
+    def _probe_memory(self, question: str) -> ProbeMemory:
+        """The saved probes for a question (the metric, or `gate`) about this kernel and machine."""
+        bench = self.bench
+        device = machine().processor if bench.device == "cpu" else ", ".join(machine().gpus[:1])
+        parts = [question, str(bench.folder), self.builder.variant, device, str(bench.threads)]
+        if self.builder.emulated:
+            parts.append("emulated")
+        return open_probe_memory(*parts, *(workload.name for workload in self.workloads))
 
     def build_side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """Build a candidate as a side named `name`. Raises Untestable if it does not build."""
-        build = yield from self.builder.build(candidate)
-        return self.bench.make_side(self.builder.variant, build, emulated=self.builder.emulated).copy_as(name)
+        builder = self.builder
+        build = yield from builder.build(candidate)
+        return self.bench.make_side(builder.variant, build, emulated=builder.emulated).copy_as(name)
 
-    def verify_side(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
-        """Verify a side by today's gate, values by `seed`; `enough`: stop at the first failure."""
-        wanted = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
-        (checks,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.tries_layouts, enough=enough)])
+    def verify_side(
+        self, side: Side, seed: int, *, stop_at_failure: bool = True
+    ) -> Generator[Tick, None, VariantChecks]:
+        """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
+        seeded = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
+        job = Job(side, seeded, layouts=self.tries_layouts, enough=stop_at_failure)
+        (checks,) = yield from verify(self.bench, [job])
         self.checks_made += len(checks.checks)
         return checks
 
@@ -177,77 +183,91 @@ class LatencyProbe(KernelProbe):
 
     metric = "latency"
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """Log ratios, one a pair of processes. Raises Untestable if the kernel is wrong."""
         sides = yield from self.build_sides(candidate, against)
         self.seed += 1
         timings = yield from self.time_sides(sides, Terms(count, math.inf, self.seed))
-        return mean_over_workloads([pair_log_ratios(timings, workload) for workload in self.workloads])
+        series = [pair_log_ratios(timings, workload) for workload in self.workloads]
+        return mean_over_workloads(series)
 
-    def ask_gate(self, line: CommitLine) -> Gated:
+    def ask_gate(self, line: CommitLine) -> GateResult:
         """The verdict on both ends, in blocks of fresh process pairs until each workload has one.
 
         The search continues from these blocks, on the workloads where the bad end is slower.
         """
-        kept, bad, good = self._memory("gate"), line.commits[-1], line.good
-        before = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad.commit, good.commit)]
-        logs: LogRatios = {probe.workload: probe.values for probe in before}
-        if bad.commit == UNCOMMITTED or not all(logs.get(workload.name) for workload in self.workloads):
-            logs = yield from self._time_blocks(line)
-            for name, values in logs.items():
-                kept.append(_gate_probe(line, name, values, workload=name))
-        end, slower, why = judge_blocks(logs)
+        memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
+        log_ratios: LogRatios = {
+            probe.workload: probe.values
+            for probe in memory.probes()
+            if (probe.commit, probe.against) == (bad.commit, good.commit)
+        }
+        is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
+        if bad.commit == UNCOMMITTED or not is_saved:
+            log_ratios = yield from self._time_blocks(line)
+            for name, values in log_ratios.items():
+                memory.append(_gate_probe(line, name, values, workload=name))
+        end, slower, why = judge_blocks(log_ratios)
         if slower:
             self.workloads = [workload for workload in self.workloads if workload.name in slower]
             if not self.memory.probes():
-                self.memory.append(_gate_probe(line, why, mean_over_workloads([logs[name] for name in slower])))
-        return end, tuple(_gate_probe(line, name, values) for name, values in logs.items())
+                values = mean_over_workloads([log_ratios[name] for name in slower])
+                self.memory.append(_gate_probe(line, why, values))
+        return end, tuple(_gate_probe(line, name, values) for name, values in log_ratios.items())
 
     def _time_blocks(self, line: CommitLine) -> Generator[Tick, None, LogRatios]:
         """Time both ends until each workload has a verdict, or time is over."""
         sides = yield from self.build_sides(line.commits[-1], line.good)
 
-        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """Both sides, for every undecided workload."""
-            decisions = {
-                w.name: decide_workload(pair_log_ratios(timings, w), len(self.workloads)) for w in self.workloads
-            }
-            open_ = [name for name, decision in decisions.items() if decision.verdict == "inconclusive"]
-            return dict.fromkeys(open_, (REFERENCE_SIDE, CANDIDATE_SIDE))
+        def select_undecided(timings: Timings) -> Mapping[str, Sequence[str]]:
+            """Undecided workload to the sides that are timed again: both."""
+            undecided: list[str] = []
+            for workload in self.workloads:
+                decision = decide_workload(pair_log_ratios(timings, workload), len(self.workloads))
+                if decision.verdict == "inconclusive":
+                    undecided.append(workload.name)
+            return dict.fromkeys(undecided, (REFERENCE_SIDE, CANDIDATE_SIDE))
 
         terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
-        timings = yield from self.time_sides(sides, terms, pending)
+        timings = yield from self.time_sides(sides, terms, select_undecided)
         return {workload.name: pair_log_ratios(timings, workload) for workload in self.workloads}
 
     def build_sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
         """`against` and the candidate, built. Raises Untestable if the candidate is wrong."""
-        tried = yield from self.build_side(CANDIDATE_SIDE, candidate)
-        assert tried.build_id is not None
-        if tried.build_id not in self.checks_by_build:
-            self.checks_by_build[tried.build_id] = yield from self.verify_side(tried, 0)
-        failure = self.checks_by_build[tried.build_id].first_failure
+        side = yield from self.build_side(CANDIDATE_SIDE, candidate)
+        assert side.build_id is not None
+        if side.build_id not in self.checks_by_build:
+            self.checks_by_build[side.build_id] = yield from self.verify_side(side, 0)
+        failure = self.checks_by_build[side.build_id].first_failure
         if failure is not None:
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
-        return [(yield from self.build_side(REFERENCE_SIDE, against)), tried]
+        return [(yield from self.build_side(REFERENCE_SIDE, against)), side]
 
     def time_sides(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
     ) -> Generator[Tick, None, Timings]:
-        """Time both sides, alternating. Raises Untestable if one cannot be timed."""
+        """Time both sides, alternating. Raises Untestable if one cannot be timed.
+
+        `pending`: what to time again, from the timings so far; None: everything.
+        """
         try:
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
             raise Untestable(error.message) from error
         if timings.wrong_outputs:
-            side, check = timings.wrong_outputs[0]
-            raise Untestable(f"{side} gave a wrong answer while it was timed: {check.message}")
+            side_name, check = timings.wrong_outputs[0]
+            raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
         return timings
 
 
-def decide_workload(logs: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's verdict on log(bad end's time / good end's) a block; its own sign is opposite."""
-    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
-    return far or verdicts.conclude_now([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+def decide_workload(log_ratios: Sequence[float], workloads: int) -> verdicts.Decision:
+    """The gate's verdict on a workload from log(bad end's time / good end's), one a block.
+
+    `workloads`: how many are judged together. The gate wants log ratios of the opposite sign.
+    """
+    speedups = [-value for value in log_ratios]
+    extreme = verdicts.far_off(speedups, verdicts.needed_evidence(workloads))
+    return extreme or verdicts.conclude_now([min(max(x, -CLIP), CLIP) for x in speedups], workloads)
 
 
 def mean_over_workloads(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -256,34 +276,40 @@ def mean_over_workloads(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
-    """One log(time of the tried side / time of the other) a pair of processes."""
-    return [
-        -value for value in samples.log_ratios(timings.segments_of(workload.name), REFERENCE_SIDE, CANDIDATE_SIDE)
-    ]
+    """One log(time of the candidate / time of the reference) a pair of processes."""
+    segments = timings.segments_of(workload.name)
+    return [-value for value in samples.log_ratios(segments, REFERENCE_SIDE, CANDIDATE_SIDE)]
 
 
-def judge_blocks(logs: LogRatios) -> tuple[SearchEnd | None, tuple[str, ...], str]:
+def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ...], str]:
     """The result if there is nothing to search for, else None; slower workloads; and why.
 
     Undecided workloads are judged together, by their mean.
     """
-    words = {name: decide_workload(values, len(logs)).verdict for name, values in logs.items()}
-    slower, open_, faster = (
-        tuple(name for name in logs if words[name] == word) for word in ("slower", "inconclusive", "faster")
-    )
+    count = len(log_ratios)
+    names_by_verdict: dict[str, list[str]] = {"slower": [], "faster": [], "inconclusive": []}
+    for name, values in log_ratios.items():
+        names_by_verdict.setdefault(decide_workload(values, count).verdict, []).append(name)
+    slower, faster = names_by_verdict["slower"], names_by_verdict["faster"]
+    undecided = names_by_verdict["inconclusive"]
     if slower:
-        return None, slower, f"slower on {len(slower)} of {len(logs)} workloads"
-    together = decide_workload(mean_over_workloads([logs[name] for name in open_]), 1) if open_ else None
-    if together and together.verdict == "slower":
-        return None, open_, f"slower in the mean of {len(open_)} of {len(logs)} workloads"
-    if together and together.verdict == "inconclusive":
-        many = f"{len(open_)} of {len(logs)} workloads"
-        why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
-        return SearchEnd("inconclusive", why), (), why
-    same = len(logs) - len(faster) - len(open_)
-    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(logs)} workloads"] if same else []
-    parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
-    parts += [f"faster on {len(faster)} (are they swapped?)"] if faster else []
+        return None, tuple(slower), f"slower on {len(slower)} of {count} workloads"
+    same = count - len(faster) - len(undecided)
+    parts = []
+    if same:
+        parts.append(f"within {verdicts.SAME:.0%} of the good one on {same} of {count} workloads")
+    if undecided:
+        together = decide_workload(mean_over_workloads([log_ratios[name] for name in undecided]), 1)
+        on_undecided = f"{len(undecided)} of {count} workloads"
+        if together.verdict == "slower":
+            return None, tuple(undecided), f"slower in the mean of {on_undecided}"
+        if together.verdict == "inconclusive":
+            unknown = f"the gate cannot tell whether the bad end is slower on {on_undecided}"
+            why = f"{unknown}: {together.reason}"
+            return SearchEnd("inconclusive", why), (), why
+        parts.append(f"within {verdicts.SAME:.0%} of it in the mean of {len(undecided)}")
+    if faster:
+        parts.append(f"faster on {len(faster)} (are they swapped?)")
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return SearchEnd("no_regression", why, swapped=bool(faster)), (), why
 
@@ -293,7 +319,7 @@ def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: s
     return Probe(
         commit=line.commits[-1].commit,
         against=line.good.commit,
-        why=WHY + why,
+        why=GATE_PREFIX + why,
         workload=workload,
         status="measured",
         values=tuple(value for value in values if math.isfinite(value)),
@@ -306,8 +332,8 @@ class CorrectnessProbe(KernelProbe):
     metric = "correctness"
     layouts = True
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """1 for right, 0 for wrong; each with fresh values."""
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
+        """1 for right, 0 for wrong; each with fresh values. Ignores `against`."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         values: list[float] = []
         for number in range(count):
@@ -321,24 +347,28 @@ class CorrectnessProbe(KernelProbe):
             values.append(0.0 if checks.first_failure else 1.0)
         return tuple(values)
 
-    def ask_gate(self, line: CommitLine) -> Gated:
-        """Whether the bad end fails any workload; if it always passes, there is no regression."""
-        begun, passes, every = time.monotonic(), 0, self.workloads
+    def ask_gate(self, line: CommitLine) -> GateResult:
+        """Whether the bad end fails any workload; if it always passes, there is no regression.
+
+        The search continues on the smallest failing workloads, if they fail without the others too.
+        """
+        started, passes, all_workloads = time.monotonic(), 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
-        while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
-            checks = yield from self.verify_side(side, passes, enough=passes > 0)
+        while passes == 0 or (passes < PASSES and time.monotonic() - started < PASSES_S):
+            # The first pass checks all workloads, to know all that fail.
+            checks = yield from self.verify_side(side, passes, stop_at_failure=passes > 0)
             failed = {check.workload.name: check.workload for check in checks.checks if not check.passed}
             if failed:
                 size = partial(count_operations, self.bench.target)
                 self.workloads = sorted(failed.values(), key=size)[:MOST_FAILING_WORKLOADS]
-                alone = yield from self.verify_side(side, passes + 1)
-                if alone.first_failure is None:  # It fails only after other calls in one process.
-                    self.workloads = every
-            if failed or not checks.is_right:  # Not `right`: it accepts no workload.
+                repeated = yield from self.verify_side(side, passes + 1)
+                if repeated.first_failure is None:  # It fails only after calls of other workloads.
+                    self.workloads = all_workloads
+            if failed or not checks.is_right:  # Not right: it accepts no workload.
                 return None, ()
             passes += 1
-        often = "once" if passes == 1 else f"{passes} times over"
-        why = f"right on all {len(every)} workloads, {often}"
+        times = "once" if passes == 1 else f"{passes} times over"
+        why = f"right on all {len(all_workloads)} workloads, {times}"
         end = SearchEnd("no_regression", f"not reproduced: the bad end is {why}")
         return end, (_gate_probe(line, why, (1.0,) * passes),)
 
@@ -347,7 +377,7 @@ SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: the command cannot judge; cannot start; is not found."""
 FIRST_LIMIT_S = 600.0
 """Limit of the command on the good end, unless the user sets one."""
-TIMES, LEAST_S = 10.0, 10.0
+LIMIT_FACTOR, LEAST_LIMIT_S = 10.0, 10.0
 """Limit on other commits: this many times its time on the good end, and at least this long."""
 
 
@@ -382,39 +412,41 @@ class CommandProbe(Prober):
         """Submodules that the worktree lacks."""
         return self.worktree.lacks()
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
-        """Exit codes as 1 for good and 0 for bad."""
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
+        """Exit codes as 1 for good and 0 for bad. Ignores `against`."""
         if self.good_end_s is None:
             self.good_end_run = yield from self._run_on_good_end()
             self.good_end_s = self.good_end_run.seconds
-        values, limit_s = [], self.limit_s or max(LEAST_S, TIMES * self.good_end_s)
+        values, limit_s = list[float](), self.limit_s or max(LEAST_LIMIT_S, LIMIT_FACTOR * self.good_end_s)
         for _ in range(count):
-            done = self.good_end_run if candidate.commit == self.good.commit else None
-            if done is not None:
-                self.good_end_run = None
+            if candidate.commit == self.good.commit and self.good_end_run is not None:
+                completed, self.good_end_run = self.good_end_run, None
             else:
-                done = yield from self._run(candidate, limit_s)
-            if done.timed_out:
-                hangs = f"the command hangs: killed after {limit_s:.3g} s, {self.good_end_s:.2g} s on the good end"
-                raise Untestable(f"{hangs} (`timeout S COMMAND` makes that bad)")
-            if done.code == SKIP:
-                raise Untestable(f"exit {SKIP}: the command cannot judge it{_last_error_line(done)}")
-            values.append(float(done.code == 0))
+                completed = yield from self._run(candidate, limit_s)
+            if completed.timed_out:
+                limits = f"killed after {limit_s:.3g} s, {self.good_end_s:.2g} s on the good end"
+                why = f"the command hangs: {limits} (`timeout S COMMAND` makes that bad)"
+                raise Untestable(why)
+            if completed.code == SKIP:
+                last_line = _last_error_line(completed)
+                raise Untestable(f"exit {SKIP}: the command cannot judge it{last_line}")
+            values.append(float(completed.code == 0))
         return tuple(values)
 
     def _run_on_good_end(self) -> Generator[Tick, None, Completed]:
         """Run the command on the good end. Raises LoopError if it cannot run there."""
-        limit_s = self.limit_s or FIRST_LIMIT_S
-        done = yield from self._run(self.good, limit_s)
-        by_hand = f"git worktree add TRY {self.good.short_commit}; cd TRY; {shlex.join(self.command)}"
-        if done.code in (NOT_RUN, NOT_FOUND):
-            how = f"exit {done.code}{_last_error_line(done)}"
-            why = f"the command cannot be run at the good end, {self.good.short_commit}: {how}"
+        limit_s, good = self.limit_s or FIRST_LIMIT_S, self.good.short_commit
+        completed = yield from self._run(self.good, limit_s)
+        by_hand = f"git worktree add TRY {good}; cd TRY; {shlex.join(self.command)}"
+        if completed.code in (NOT_RUN, NOT_FOUND):
+            reason = f"exit {completed.code}{_last_error_line(completed)}"
+            why = f"the command cannot be run at the good end, {good}: {reason}"
             raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
-        if done.timed_out:
-            why = f"the command did not end at the good end, {self.good.short_commit}: killed after {limit_s:g} s"
-            raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}")
-        return done
+        if completed.timed_out:
+            why = f"the command did not end at the good end, {good}: killed after {limit_s:g} s"
+            hint = f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}"
+            raise WorkFailed(why, hint=hint)
+        return completed
 
     def _run(self, candidate: Candidate, limit_s: float) -> Generator[Tick, None, Completed]:
         """Run the command on a commit; as in a shell, a program that does not exist gives 127."""
@@ -430,6 +462,7 @@ class CommandProbe(Prober):
             return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)
 
 
-def _last_error_line(done: Completed) -> str:
-    lines = done.errors.strip().splitlines()
+def _last_error_line(completed: Completed) -> str:
+    """The last line a command wrote to stderr, after `: `; empty if it wrote none."""
+    lines = completed.errors.strip().splitlines()
     return f": {lines[-1]}" if lines else ""

@@ -13,7 +13,7 @@ from loop.base.errors import MachineFailure
 from loop.base.processes import Tick, run_to_end
 from loop.bisect.candidates import CommitLine, Untestable, read_line
 from loop.bisect.hunt import Bisection
-from loop.bisect.trying import ProbeMemory, Prober, Tries
+from loop.bisect.trying import Observing, ProbeMemory, Prober
 from loop.model.bisect import BisectAnswer, Candidate, Metric
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
@@ -47,7 +47,7 @@ class Simulated(Prober):
         index = [one.commit for one in self.line.commits].index(commit)
         return math.fsum(step for at, step in self.steps.items() if at <= index)
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Tries:
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """Pairs of a latency, or runs."""
         yield Tick("simulated")
         if self.most is not None and len(self.tried_so_far) >= self.most:
@@ -111,7 +111,7 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
     tried = Simulated(line, {7: 1.0})
     full: dict[Path, int] = {}
 
-    def fill(candidate: Candidate, count: int, against: Candidate) -> Tries:
+    def fill(candidate: Candidate, count: int, against: Candidate) -> Observing:
         if len(tried.tried_so_far) == 2:
             full[tmp_path] = errno.ENOSPC
         return (yield from Simulated.observe(tried, candidate, count, against))
