@@ -334,9 +334,9 @@ def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     parameter = "variant" if "variant" in values else "variants"
     answers = values.get(parameter) or ()
     if not isinstance(answers, str):
-        target, names = table.as_target(path, answers)
+        target, names = table.write_as_target(path, answers)
         return {"target": target, **({parameter: names} if answers else {})}
-    target, names = table.as_target(path, [answers])
+    target, names = table.write_as_target(path, [answers])
     return {"target": target, parameter: names[0]}
 
 

@@ -258,11 +258,11 @@ def keep_or_stop_machine(
         device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
         rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
-        restart = decisions.restart_of(measured, device)
+        restart = decisions.measured_restart(measured, device)
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         stop_cost = None
         if restart:
-            stop_cost = decisions.stop_cost(*restart, rate_usd, *decisions.who_waits(card, None))
+            stop_cost = decisions.stop_cost(*restart, rate_usd, *decisions.waiting_party(card, None))
         idle_hours = decisions.gap_hours(measured)
         decision, lines = decisions.leave_options(rate_usd, stop_cost, idle_hours, needed_until)
         for line in lines:

@@ -75,8 +75,8 @@ def _search(question: str, here: Project, screen: Screen) -> list[PatternRow]:
     patterns = definitions.patterns(here)
     earlier = index.rows(here.sessions, last=LOOKED_BACK)
     hits = search(question, [(name, pattern_fields(read.value, earlier)) for name, read in patterns.items()])
-    if hits and hits[0].matched < hits[0].asked:
-        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    if hits and hits[0].matched_words < hits[0].query_words:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched_words} of {hits[0].query_words}:")
     return [pattern_row(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
 
 

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from loop.agents.proposing import parse_stated_usd
+from loop.agents.proposing import check_stated_usd
 from loop.base.documents import to_json
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli.command import make_request
-from loop.formats.table import made_of
+from loop.formats.table import find_origin
 from loop.jobs import executor as executors
-from loop.learning.prediction import Foreseen
+from loop.learning.prediction import PlanForecast
 from loop.library import trust
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
@@ -27,7 +27,7 @@ from loop.store import sessions
 from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
 
-SessionAnswer = ExportedSession | Foreseen
+SessionAnswer = ExportedSession | PlanForecast
 """What `loop run session --json` prints; the second with `--dry-run`."""
 FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
 FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
@@ -53,7 +53,7 @@ def start_session(
         values,
         target=target,
         limits=SessionLimits(budget_minutes, max_usd, watched_cloud()),
-        ai=parse_stated_usd(ai_usd),
+        ai=check_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
         evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),
@@ -95,7 +95,7 @@ def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTer
     It is named by `--evaluator`, or, for a task in another format, by its interpreter alone.
     """
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
-    is_task = target is not None and made_of(target) is not None
+    is_task = target is not None and find_origin(target) is not None
     if evaluator is None and not (python and is_task):
         return None
     if not is_task:

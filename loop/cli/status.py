@@ -10,14 +10,14 @@ from loop.base.errors import LoopError
 from loop.base.locks import is_locked
 from loop.base.places import Project, find_project
 from loop.base.screen import Screen
-from loop.learning.next_plan import ALL_JUDGED
+from loop.learning.next_plan import ALL_RIGHT
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.change import hosts_of
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import decisions
-from loop.money.bill import no_price, rate_for_gpu
+from loop.money.bill import explain_missing_price, rate_for_gpu
 from loop.money.model import hours_text
 from loop.report import format as say
 from loop.report.sections import Section, show
@@ -248,12 +248,12 @@ def _advise_on_gpu(
     last = on_gpu[-1]
     rate = rate_for_gpu(card, last.environment.gpu)
     if rate is None:
-        return "unknown", no_price(card, last.environment.gpu)
-    restart = decisions.restart_of(on_gpu, "cuda")
+        return "unknown", explain_missing_price(card, last.environment.gpu)
+    restart = decisions.measured_restart(on_gpu, "cuda")
     if restart is None:
         return "unknown", "no restart was measured: in no session was anything compiled and then timed on a GPU"
     try:
-        stop_cost = decisions.stop_cost(*restart, rate.usd_per_hour, *decisions.who_waits(card, None))
+        stop_cost = decisions.stop_cost(*restart, rate.usd_per_hour, *decisions.waiting_party(card, None))
     except LoopError as error:
         return "unknown", error.message
     # Ski rental: stopping when idle cost reaches the stop's cost pays at most twice the optimum.
@@ -263,7 +263,7 @@ def _advise_on_gpu(
     cost = f"${idle_hours * rate.usd_per_hour:.2f}"
     idle_text = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle_hours)} ({cost})"
     decision = "stop" if idle_hours > break_even_hours else "keep"
-    return decision, f"if it is still held: {idle_text}. {decisions.advice(break_even_hours)}"
+    return decision, f"if it is still held: {idle_text}. {decisions.idle_advice(break_even_hours)}"
 
 
 def correctness_section(proposal: NextSession) -> Section:
@@ -272,7 +272,7 @@ def correctness_section(proposal: NextSession) -> Section:
     if proposal.unjudged:
         lines.append(proposal.unjudged)
     title = "Wrong" if proposal.wrong else "Not judged" if lines else "Nothing is wrong"
-    return Section(title, tuple(lines) or (ALL_JUDGED,))
+    return Section(title, tuple(lines) or (ALL_RIGHT,))
 
 
 def next_section(proposal: NextSession) -> Section:

@@ -24,9 +24,9 @@ from loop.cli.bench import BenchRequest, run_bench_steps
 from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode import TESTS
-from loop.formats.model import ForeignTask, hindrances
-from loop.formats.table import as_target
-from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, disagreement_causes, evenly_spread
+from loop.formats.model import ForeignTask, find_hindrances
+from loop.formats.table import write_as_target
+from loop.formats.theirs import LIMIT_S, NO_GPU, VERDICTS, Verdict, explain_disagreement, spread_evenly
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
@@ -117,8 +117,8 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     """Judge each answer by loop and by the format's evaluator. The exit code is loop's."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
-    task = table.load(request.path.absolute(), request.form)
-    folder, names = as_target(request.path, request.answers, request.form)
+    task = table.load_task(request.path.absolute(), request.form)
+    folder, names = write_as_target(request.path, request.answers, request.form)
     subcommand = "measure" if request.measure else "verify"
     bench = BenchRequest(subcommand, names, folder, request.device, threads=request.threads, seed=request.seed)
     finished, code = _run_steps(bench, screen)
@@ -206,10 +206,10 @@ class Audited(Printed):
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
     """Judge controls by both judges, and look for weak points of the task. Raises UsageError if it cannot."""
-    task = table.load(request.path.absolute(), request.form)
-    if task.format not in evaluators.ANSWERS:
-        raise UsageError(f"{request.path}: loop cannot audit {table.format_named(task.format).title} yet")
-    folder, _ = as_target(request.path, (), request.form)
+    task = table.load_task(request.path.absolute(), request.form)
+    if task.format not in evaluators.ANSWER_MAKERS:
+        raise UsageError(f"{request.path}: loop cannot audit {table.find_format(task.format).title} yet")
+    folder, _ = write_as_target(request.path, (), request.form)
     trial = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
     interface = trial.apply_stated_rule(())
@@ -282,11 +282,11 @@ class Audit:
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.form}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
-            ending, text = evaluators.answer(self.task, control.mistake(target, target.dtypes["cpu"]))
+            ending, text = evaluators.wrong_answer(self.task, control.mistake(target, target.dtypes["cpu"]))
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
-        folder, names = as_target(self.request.path, [str(file) for file in files], self.request.form)
+        folder, names = write_as_target(self.request.path, [str(file) for file in files], self.request.form)
         with_answers = read_setting(folder)
         settings = (with_answers, self.setting)
         # The first line of a manifest names the task's files.
@@ -338,7 +338,7 @@ class Audit:
                     why=theirs.why,
                     ours_why=ours.why,
                     ours_cause=ours.cause,
-                    causes=tuple(disagreement_causes(self.task, ours, theirs)),
+                    causes=tuple(explain_disagreement(self.task, ours, theirs)),
                 )
             )
         return tuple(rows), no_evaluator
@@ -353,7 +353,7 @@ class Audit:
         workloads = expand_sets(target, sets, target.dtypes[self.device])
         texts: list[str] = []  # Empty: all workloads of the target.
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
-            for workload in evenly_spread(workloads, MOST_CASES):
+            for workload in spread_evenly(workloads, MOST_CASES):
                 texts.append(format_entry(entry_of(target.signature, workload)))
         bench = BenchRequest(
             subcommand,
@@ -424,11 +424,11 @@ class Audit:
         generator, modules, checker = target.generator, target.modules, target.checker
         assert generator is not None
         if task.format == gpumode.NAME:  # Each of its cases has its own seed.
-            runnable = [] if hindrances(task, len(gpus().usable)) else task.cases
-            checked = [case for case in evenly_spread(runnable, MOST_CASES) if "check" in case.use]
+            runnable = [] if find_hindrances(task, len(gpus().usable)) else task.cases
+            checked = [case for case in spread_evenly(runnable, MOST_CASES) if "check" in case.use]
             cases = [{"name": case.name, "given": case.arguments} for case in checked]
         else:
-            workloads = evenly_spread(
+            workloads = spread_evenly(
                 expand_sets(target, target.workloads, target.dtypes[self.device]), MOST_CASES
             )
             cases = [{"name": load.name, "given": {**load.sizes, **load.attributes}} for load in workloads]

@@ -14,9 +14,9 @@ from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.flashinfer import Definition
 from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json
-from loop.formats.theirs import Evaluator, ForeignAnswer, TheirStep, Verdict, evenly_spread
+from loop.formats.theirs import Evaluator, EvaluatorStep, ForeignAnswer, Verdict, spread_evenly
 
-StepResults = list[tuple[TheirStep, Completed, str]]
+StepResults = list[tuple[EvaluatorStep, Completed, str]]
 KERNELBENCH_DRIVER = """
 import json, sys
 import torch
@@ -31,46 +31,50 @@ with open(result, "w") as file:
     json.dump(found.model_dump() if found is not None else None, file, default=str)
 """
 """As in KernelBench's own scripts: five correctness trials, then 100 timed calls of one answer."""
-TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
+RESULT_TO_FILE = 'exec 3>"$1" && shift && exec "$@"'
 """Runs a command with descriptor 3 open for writing to a file."""
 
-THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
+COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 [ -d "$traces" ] && find "$traces" -name "*.jsonl" -exec cat {} + > "$result"; exit $code"""
 """Runs a command, then joins the traces that it wrote into one file."""
 
 
-def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """Run KERNELBENCH_DRIVER on the answer."""
-    assert asked.evaluator is not None
+    assert request.evaluator is not None
     result = folder / "result.json"
-    backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
-    words = (str(asked.task.path), str(asked.answer), str(result), backend)
-    path = {"PYTHONPATH": str(asked.evaluator / "src")}
-    return [TheirStep((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
+    backend = "triton" if "triton" in python_text.read_module(request.answer).imported_packages else "cuda"
+    arguments = (str(request.task.path), str(request.answer), str(result), backend)
+    environment = {"PYTHONPATH": str(request.evaluator / "src")}
+    return [
+        EvaluatorStep(
+            (request.python, "-c", KERNELBENCH_DRIVER, *arguments), folder, result, environment=environment
+        )
+    ]
 
 
-def _kernelbench_read(results: StepResults) -> Verdict:
+def _read_kernelbench(results: StepResults) -> Verdict:
     """`right` if the answer compiled and every trial agreed."""
     report = json.loads(results[-1][2])
     if not isinstance(report, dict):
         return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
     if not report.get("compiled") or not report.get("correctness"):
-        what = "wrong answer" if report.get("compiled") else "does not compile"
-        return Verdict(status="wrong", why=what, result=report)
+        problem = "wrong answer" if report.get("compiled") else "does not compile"
+        return Verdict(status="wrong", why=problem, result=report)
     times = report.get("ref_runtime", -1), report.get("runtime", -1)
     speedup = times[0] / times[1] if all(time > 0 for time in times) else None
     return Verdict(status="right", result=report, speedup=speedup)
 
 
-def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """Run the tests, then the benchmarks, in a folder with the files of the task's manifest."""
-    for name, path in gpumode.judging_files(asked.task).items():
+    for name, path in gpumode.judging_files(request.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
-    shutil.copyfile(asked.answer, folder / gpumode.ANSWER)
+    shutil.copyfile(request.answer, folder / gpumode.ANSWER)
     steps = []
-    for mode, use in (("test", "check"), (gpumode.timed_by(asked.task), "time")):
-        cases = [case for case in asked.task.cases if ("time" in case.use) == (use == "time")]
+    for mode, use in (("test", "check"), (gpumode.timing_mode(request.task), "time")):
+        cases = [case for case in request.task.cases if ("time" in case.use) == (use == "time")]
         if cases:
             lines = ("; ".join(f"{name}: {value}" for name, value in case.arguments.items()) for case in cases)
             (folder / f"{mode}.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -78,31 +82,33 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
             command = (
                 "/bin/sh",
                 "-c",
-                TO_FILE,
+                RESULT_TO_FILE,
                 "sh",
                 str(result),
-                asked.python,
-                gpumode.judging_program(asked.task),
+                request.python,
+                gpumode.judging_program(request.task),
                 mode,
             )
-            steps.append(TheirStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
+            steps.append(EvaluatorStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 
 
-def _gpumode_read(results: StepResults) -> Verdict:
+def _read_gpumode(results: StepResults) -> Verdict:
     """`right` if both runs print `check: pass`."""
-    result = {
+    values_by_mode = {
         step.result.stem: dict(line.partition(": ")[::2] for line in text.splitlines() if ": " in line)
         for step, _, text in results
     }
-    for mode, values in result.items():
+    for mode, values in values_by_mode.items():
         if "check" not in values:
-            last = (results[-1][1].errors.strip().splitlines() or [results[-1][1].ending])[-1]
-            return Verdict(status="failed", why=f"its {mode} ended without a `check`: {last}", result=result)
+            last_line = (results[-1][1].errors.strip().splitlines() or [results[-1][1].ending])[-1]
+            return Verdict(
+                status="failed", why=f"its {mode} ended without a `check`: {last_line}", result=values_by_mode
+            )
         if values["check"] != "pass":
             errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
-            return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=result)
-    return Verdict(status="right", result=result)
+            return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=values_by_mode)
+    return Verdict(status="right", result=values_by_mode)
 
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:
@@ -114,56 +120,66 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 
-def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """Run the command line of SOL-ExecBench on the answer."""
-    assert asked.evaluator is not None
+    assert request.evaluator is not None
     result = folder / "traces.jsonl"
-    start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
-    words = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
-    return [TheirStep((*start, *words), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
+    start = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
+    arguments = (str(request.task.path), "--solution", str(request.answer), "-o", str(result))
+    return [
+        EvaluatorStep(
+            (*start, *arguments), folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")}
+        )
+    ]
 
 
-def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
+def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
     """Copy the task and answer to a fresh root, because the evaluator writes results there."""
-    assert asked.evaluator is not None
-    root, dataset = folder / "root", flashinfer.root_of(asked.task.path)
-    for path in asked.task.files:
+    assert request.evaluator is not None
+    root, dataset = folder / "root", flashinfer.find_root(request.task.path)
+    for path in request.task.files:
         if flashinfer.SOLUTIONS not in path.relative_to(dataset).parts:
             (root / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / path.relative_to(dataset))
-            if asked.cases and flashinfer.WORKLOADS in path.relative_to(dataset).parts:
+            if request.cases and flashinfer.WORKLOADS in path.relative_to(dataset).parts:
                 lines = [line for line in path.read_text().splitlines() if line.strip()]
-                (root / path.relative_to(dataset)).write_text("\n".join(evenly_spread(lines, asked.cases)) + "\n")
+                (root / path.relative_to(dataset)).write_text(
+                    "\n".join(spread_evenly(lines, request.cases)) + "\n"
+                )
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
-    shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
+    shutil.copyfile(request.answer, root / flashinfer.SOLUTIONS / "answer.json")
     if (dataset / "blob").is_dir():
         (root / "blob").symlink_to(dataset / "blob")
     result = folder / "traces.jsonl"
-    start = (asked.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
-    command = ("/bin/sh", "-c", THEN_TRACES, "sh", str(root / "traces"), str(result), *start)
-    return [TheirStep(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
+    start = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
+    command = ("/bin/sh", "-c", COLLECT_TRACES, "sh", str(root / "traces"), str(result), *start)
+    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator)})]
 
 
-def _traces_read(results: StepResults) -> Verdict:
+def _read_traces(results: StepResults) -> Verdict:
     """`right` if every workload passed; the speed-up is the geometric mean over timed workloads."""
     traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
     if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
     evaluations = [trace.get("evaluation") or {} for trace in traces]
-    failed = [str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"]
-    if failed:
-        return Verdict(status="wrong", why=f"{len(failed)} of {len(traces)} workloads: {failed[0]}", result=traces)
+    failures = [
+        str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"
+    ]
+    if failures:
+        return Verdict(
+            status="wrong", why=f"{len(failures)} of {len(traces)} workloads: {failures[0]}", result=traces
+        )
     factors = [(evaluation.get("performance") or {}).get("speedup_factor") for evaluation in evaluations]
-    timed = [factor for factor in factors if isinstance(factor, int | float) and factor > 0]
-    speedup = math.exp(sum(map(math.log, timed)) / len(timed)) if timed else None
+    speedups = [factor for factor in factors if isinstance(factor, int | float) and factor > 0]
+    speedup = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
     return Verdict(status="right", result=traces, speedup=speedup)
 
 
 EVALUATORS = {
-    kernelbench.NAME: Evaluator(_kernelbench_steps, _kernelbench_read, "src/kernelbench"),
-    gpumode.NAME: Evaluator(_gpumode_steps, _gpumode_read, needs_cuda=_gpumode_needs_cuda),
-    flashinfer.SOL: Evaluator(_sol_steps, _traces_read, "src/sol_execbench"),
-    flashinfer.TRACE: Evaluator(_trace_steps, _traces_read, "flashinfer_bench"),
+    kernelbench.NAME: Evaluator(_prepare_kernelbench, _read_kernelbench, "src/kernelbench"),
+    gpumode.NAME: Evaluator(_prepare_gpumode, _read_gpumode, needs_cuda=_gpumode_needs_cuda),
+    flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, "src/sol_execbench"),
+    flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, "flashinfer_bench"),
 }
 """Name of a format to its evaluator."""
 
@@ -204,12 +220,12 @@ def erring_run(*inputs, **named):
 """
 
 
-def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
+def _wrong_solution(task: ForeignTask, head: str) -> tuple[str, str]:
     """File suffix and JSON text of a solution: the reference with the mistake of `head`."""
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
-    sol = task.format == flashinfer.SOL
-    spec |= {"languages": ["pytorch"], "target_hardware": ["LOCAL"]} if sol else {"language": "python"}
+    is_sol = task.format == flashinfer.SOL
+    spec |= {"languages": ["pytorch"], "target_hardware": ["LOCAL"]} if is_sol else {"language": "python"}
     content = head + SOLUTION.format(reference=definition.reference)
     solution = {
         "name": "control",
@@ -221,15 +237,15 @@ def _solution(task: ForeignTask, head: str) -> tuple[str, str]:
     return ".json", json.dumps(solution, indent=2)
 
 
-ANSWERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
+ANSWER_MAKERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
     kernelbench.NAME: lambda task, head: (".py", head + KERNELBENCH.format(task=str(task.path))),
     gpumode.NAME: lambda task, head: (".py", head + GPUMODE),
-    flashinfer.TRACE: _solution,
-    flashinfer.SOL: _solution,
+    flashinfer.TRACE: _wrong_solution,
+    flashinfer.SOL: _wrong_solution,
 }
 """Format to a function from the task and the HEAD text to an answer's file suffix and text."""
 
 
-def answer(task: ForeignTask, terms: Mapping[str, Any]) -> tuple[str, str]:
+def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
     """File suffix and text of an answer with a mistake; `terms`: the mistake to inject."""
-    return ANSWERS[task.format](task, HEAD.format(root=str(ROOT), terms=json.dumps(terms)))
+    return ANSWER_MAKERS[task.format](task, HEAD.format(root=str(ROOT), terms=json.dumps(mistake)))

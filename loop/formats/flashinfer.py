@@ -141,26 +141,26 @@ class Solution(Model):
     description: str | None = None
 
     @property
-    def written_in(self) -> set[str]:
+    def languages(self) -> set[str]:
         """Its languages, in either dialect."""
         return set(self.spec.languages or (self.spec.language or "",))
 
     @property
-    def on_gpu(self) -> bool:
+    def runs_on_gpu(self) -> bool:
         """Whether compiled code runs on a GPU, by its language or file suffix `.cu`."""
-        is_cuda = bool({"cuda", "cuda_cpp"} & self.written_in)
+        is_cuda = bool({"cuda", "cuda_cpp"} & self.languages)
         return is_cuda or any(source.path.endswith(".cu") for source in self.sources)
 
 
 TRACE, SOL = "flashinfer-trace", "sol-execbench"
 DEFINITIONS, WORKLOADS, SOLUTIONS = "definitions", "workloads", "solutions"
-DEFINITION, LINES = "definition.json", "workload.jsonl"
+DEFINITION_FILE, WORKLOAD_FILE = "definition.json", "workload.jsonl"
 LANGUAGES = {
     TRACE: ("python", "triton", "cpp", "cuda", "tilelang"),
     SOL: ("pytorch", "triton", "cute_dsl", "cutile", "cudnn_frontend", "cutlass", "cudnn", "cublas", "cuda_cpp"),
 }
 """Format to the languages that a solution may use."""
-JUDGED = {
+RULE_BY_FORMAT = {
     TRACE: AcceptanceRule(
         atol=1e-2, rtol=1e-2, either=True, note="an evaluation's own settings may differ by kind of operator"
     ),
@@ -168,7 +168,7 @@ JUDGED = {
         atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
     ),
 }
-TIMED = {
+TIMING_BY_FORMAT = {
     TRACE: Timing(
         method="CUPTI, 10 calls to warm up, median of 50, mean of 3 trials",
         cold_cache=True,
@@ -190,8 +190,8 @@ Workload = tuple[TraceWorkload, Document, int, Path]
 
 def claims_sol(path: Path) -> str | None:
     """Why a path looks like a SOL-ExecBench problem; None if it does not."""
-    folder = path.parent if path.name == DEFINITION else path
-    return f"it has a {DEFINITION}" if (folder / DEFINITION).is_file() else None
+    folder = path.parent if path.name == DEFINITION_FILE else path
+    return f"it has a {DEFINITION_FILE}" if (folder / DEFINITION_FILE).is_file() else None
 
 
 def claims_trace(path: Path) -> str | None:
@@ -205,43 +205,47 @@ def _roots(path: Path) -> list[Path]:
     return [folder.parent for folder in path.parents if folder.name == DEFINITIONS]
 
 
-def root_of(path: Path) -> Path:
+def find_root(path: Path) -> Path:
     """The root folder of the trace that a definition belongs to."""
     return _roots(path)[0]
 
 
-def definitions(path: Path) -> list[Path]:
+def find_definitions(path: Path) -> list[Path]:
     """The definition files of a FlashInfer Trace folder; empty without a folder `definitions`."""
     return sorted((path / DEFINITIONS).rglob("*.json")) if (path / DEFINITIONS).is_dir() else []
 
 
 def load_sol(path: Path, why: str) -> ForeignTask:
     """Read a SOL-ExecBench problem. Raises DefinitionError with the line of a mistake."""
-    folder = path.parent if path.name == DEFINITION else path
-    lines = folder / LINES
-    if not lines.is_file():
-        raise python_text.mistake(lines, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION}")
-    read = enumerate(read_lines(lines, TraceWorkload))
-    workloads = [(workload, document, index, lines) for index, (workload, document) in read]
-    task = _task(SOL, why, folder, folder / DEFINITION, workloads, sorted(folder.glob("solution*.json")), folder)
-    kinds = {workload.tolerance for workload, *_ in workloads}
-    if not kinds:
+    folder = path.parent if path.name == DEFINITION_FILE else path
+    workload_file = folder / WORKLOAD_FILE
+    if not workload_file.is_file():
+        raise python_text.definition_error(
+            workload_file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}"
+        )
+    numbered = enumerate(read_lines(workload_file, TraceWorkload))
+    workloads = [(workload, document, index, workload_file) for index, (workload, document) in numbered]
+    task = _make_task(
+        SOL, why, folder, folder / DEFINITION_FILE, workloads, sorted(folder.glob("solution*.json")), folder
+    )
+    tolerances = {workload.tolerance for workload, *_ in workloads}
+    if not tolerances:
         return task
-    loosest = max(kinds, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
-    several = f"{len(kinds)} rules, the loosest shown; " if len(kinds) > 1 else ""
+    loosest = max(tolerances, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
+    count_text = f"{len(tolerances)} rules, the loosest shown; " if len(tolerances) > 1 else ""
     judging = AcceptanceRule(
         atol=loosest.max_atol,
         rtol=loosest.max_rtol,
         matched_ratio=loosest.required_matched_ratio,
         cap=loosest.max_error_cap,
-        note=several + JUDGED[SOL].note,
+        note=count_text + RULE_BY_FORMAT[SOL].note,
     )
     return task.model_copy(update={"judging": judging})
 
 
 def load_trace(path: Path, why: str) -> ForeignTask:
     """Read a FlashInfer Trace definition and its workloads. Raises DefinitionError."""
-    root, name = root_of(path), path.stem
+    root, name = find_root(path), path.stem
     workloads = [
         (line.workload, document, index, file)
         for file in sorted((root / WORKLOADS).rglob(f"{name}.jsonl"))
@@ -250,15 +254,21 @@ def load_trace(path: Path, why: str) -> ForeignTask:
     ]
     files = sorted((root / SOLUTIONS).rglob("*.json"))
     solutions = [file for file in files if name in file.read_text(errors="replace")]
-    return _task(TRACE, why, path, path, workloads, solutions, root)
+    return _make_task(TRACE, why, path, path, workloads, solutions, root)
 
 
-def _task(
-    dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
+def _make_task(
+    dialect: str,
+    why: str,
+    path: Path,
+    definition_file: Path,
+    workloads: list[Workload],
+    solutions: list[Path],
+    root: Path,
 ) -> ForeignTask:
     """Make the task of a definition, after a check of all its files. Raises DefinitionError."""
-    definition, document = read_json(file, Definition)
-    module = _checked(dialect, definition, with_positions(file, document), file)
+    definition, document = read_json(definition_file, Definition)
+    module = _parse_reference(dialect, definition, with_positions(definition_file, document), definition_file)
     hardware: dict[str, None] = {}
     for solution_file in solutions:
         solution, _ = read_json(solution_file, Solution)
@@ -280,17 +290,19 @@ def _task(
         if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint) and not hints:
             mixes = "mixes inputs of its own generator with others"
             hints.append(f"workload {workload.uuid} {mixes}: its evaluator refuses that")
-    data = {root / origin.path for workload, *_ in workloads for origin in workload.inputs.values() if origin.path}
+    data_files = {
+        root / origin.path for workload, *_ in workloads for origin in workload.inputs.values() if origin.path
+    }
     specs = (*definition.inputs.values(), *definition.outputs.values())
-    called = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
-    needs_cuda = python_text.wants_cuda([module]) or "triton" in module.imports
+    signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
+    needs_cuda = python_text.uses_cuda([module]) or "triton" in module.imported_packages
     return ForeignTask(
         format=dialect,
         why=why,
         name=definition.name,
         path=path,
-        files=tuple(dict.fromkeys((file, *(lines for *_, lines in workloads), *solutions))),
-        entry=f"a solution's entry point, called as {called}",
+        files=tuple(dict.fromkeys((definition_file, *(lines for *_, lines in workloads), *solutions))),
+        entry=f"a solution's entry point, called as {signature}",
         languages=LANGUAGES[dialect],
         reference="run() of the definition",
         cases=tuple(
@@ -298,55 +310,61 @@ def _task(
             for workload, *_ in workloads
         ),
         dtypes=tuple(dict.fromkeys(spec.dtype for spec in specs)),
-        judging=JUDGED[dialect],
-        timing=TIMED[dialect],
-        imports=module.imports,
+        judging=RULE_BY_FORMAT[dialect],
+        timing=TIMING_BY_FORMAT[dialect],
+        imports=module.imported_packages,
         made_for=tuple(hardware),
         devices=("cuda",) if needs_cuda else ("cpu", "cuda"),
-        needs_files=tuple(sorted(data)),
+        needs_files=tuple(sorted(data_files)),
         hints=tuple(hints),
     )
 
 
-def _checked(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
+def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
     """Check a definition and parse its reference. Raises DefinitionError for inconsistent names."""
-    wrong = []
+    complaints = []
     for field in ("inputs", "outputs"):
         for name, spec in getattr(definition, field).items():
             if spec.dtype not in ELEMENT_TYPES:
-                wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
+                complaints.append(
+                    complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype))
+                )
             for axis in (word for word in spec.shape or () if word not in definition.axes):
-                wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
+                complaints.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
-        wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
+        complaints.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
     for name, axis in definition.axes.items():
         if dialect == TRACE and isinstance(axis, ExpressionAxis):
-            wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
-    if wrong:
-        raise DefinitionError(wrong)
+            complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+    if complaints:
+        raise DefinitionError(complaints)
     try:
         module = python_text.read_module(file, definition.reference)
     except DefinitionError as error:
         got = f"{error.complaints[0].got} on its line {error.complaints[0].line}"
         raise DefinitionError([complain(document, ("reference",), "Python", got)]) from error
-    run, custom = module.function("run"), definition.custom_inputs_entrypoint
+    run, generator = module.find_function("run"), definition.custom_inputs_entrypoint
     if run is None:
         raise DefinitionError([complain(document, ("reference",), "a function `run`", "none")])
     names = [argument.arg for argument in run.args.args]
     if len(names) != len(definition.inputs) and not run.args.vararg:
         expected = f"run({', '.join(definition.inputs)})"
         raise DefinitionError([complain(document, ("reference",), expected, f"run({', '.join(names)})")])
-    if custom and module.function(custom) is None:
-        where = ("custom_inputs_entrypoint",)
-        raise DefinitionError([complain(document, where, "a function of the reference", repr(custom))])
+    if generator and module.find_function(generator) is None:
+        place = ("custom_inputs_entrypoint",)
+        raise DefinitionError([complain(document, place, "a function of the reference", repr(generator))])
     return module
 
 
-def check_sources(answer: Solution, file: Path) -> None:
+def check_sources(solution: Solution, file: Path) -> None:
     """Raise DefinitionError for sources outside the solution's folder, or a missing entry file."""
-    paths = [source.path for source in answer.sources]
+    paths = [source.path for source in solution.sources]
     for path in paths:
         if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise python_text.mistake(file, "paths of sources below the solution's own folder", repr(path))
-    if answer.spec.entry_point.split("::")[0] not in paths:
-        raise python_text.mistake(file, f"one of its sources ({', '.join(paths)})", answer.spec.entry_point)
+            raise python_text.definition_error(
+                file, "paths of sources below the solution's own folder", repr(path)
+            )
+    if solution.spec.entry_point.split("::")[0] not in paths:
+        raise python_text.definition_error(
+            file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point
+        )

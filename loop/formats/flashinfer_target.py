@@ -21,12 +21,19 @@ from loop.formats.flashinfer import (
 )
 from loop.formats.model import ForeignTask
 from loop.formats.python_text import read_json, read_lines
-from loop.formats.target import ANSWERS, TargetDraft, device_needs, tolerance, unnameable, variant
+from loop.formats.target import (
+    ANSWERS,
+    TargetDraft,
+    device_fields,
+    find_unnameable,
+    tolerance_fields,
+    variant_fields,
+)
 
-COMPILED = ("cpp", "cuda", "cuda_cpp")
-UNITS = (".cpp", ".cc", ".cxx", ".cu")
+COMPILED_LANGUAGES = ("cpp", "cuda", "cuda_cpp")
+UNIT_SUFFIXES = (".cpp", ".cc", ".cxx", ".cu")
 COMPILED_ENTRY = "loop_answer"
-UNIT = """// Made by loop: the solution {name} behind the C interface.
+UNIT_TEMPLATE = """// Made by loop: the solution {name} behind the C interface.
 #include "loop_kernel.h"
 
 #include <exception>
@@ -89,55 +96,55 @@ def _unit_text(definition: Definition, solution: Solution, source: str, scalars:
     """The translation unit that calls a solution; `source`: entry's file, `scalars`: input values."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
-    literals = {
+    literal_by_input = {
         name: str(value).lower() if isinstance(value, bool) else repr(value) for name, value in scalars.items()
     }
-    arguments = [literals.get(name, f"in_{name}") for name in definition.inputs]
+    arguments = [literal_by_input.get(name, f"in_{name}") for name in definition.inputs]
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
-        passed = [f"out_{name}" for name in definition.outputs]
-        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(passed)]
-        call = f"{function}({', '.join([*arguments, *passed])})"
+        output_names = [f"out_{name}" for name in definition.outputs]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(output_names)]
+        call = f"{function}({', '.join([*arguments, *output_names])})"
     else:
         call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
-    on_gpu = solution.on_gpu
-    return UNIT.format(
+    is_cuda = solution.runs_on_gpu
+    return UNIT_TEMPLATE.format(
         name=solution.name.replace("\n", " "),
         source=source,
         entry=COMPILED_ENTRY,
         call=call,
         count=len(definition.outputs),
         tensors="\n".join(lines),
-        device="at::Device(at::kCUDA, 0)" if on_gpu else "at::kCPU",
-        cuda=CUDA_HEADERS if on_gpu else "",
-        guard=STREAM if on_gpu else "(void)stream;",
+        device="at::Device(at::kCUDA, 0)" if is_cuda else "at::kCPU",
+        cuda=CUDA_HEADERS if is_cuda else "",
+        guard=STREAM if is_cuda else "(void)stream;",
     )
 
 
-def recipe(solution: Solution, folder: str) -> dict[str, Any]:
+def build_recipe(solution: Solution, folder: str) -> dict[str, Any]:
     """Compiler and flags; `folder`: the solution's, in the target. UsageError without torch headers."""
     spec = importlib.util.find_spec("torch")
     torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
         raise UsageError("a solution in C++ or CUDA needs the headers of torch, which are not installed here")
-    include, python = torch / "include", sysconfig.get_paths()["include"]
-    headers = (folder, include, include / "torch/csrc/api/include", python)
-    shared = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
+    include, python_include = torch / "include", sysconfig.get_paths()["include"]
+    headers = (folder, include, include / "torch/csrc/api/include", python_include)
+    common_flags = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     options = solution.spec.compile_options or {}
-    linked = [str(option) for option in options.get("ld_flags", ())]
-    if not solution.on_gpu:
+    own_link_flags = [str(option) for option in options.get("ld_flags", ())]
+    if not solution.runs_on_gpu:
         flags = [*map(str, options.get("cflags", ()))]
-        rest = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *linked]
-        return {"compiler": "g++", "flags": ["-O3", *shared, *flags, *rest]}
+        link_flags = ["-Wl,--no-as-needed", *libraries, f"-Wl,-rpath,{torch / 'lib'}", *own_link_flags]
+        return {"compiler": "g++", "flags": ["-O3", *common_flags, *flags, *link_flags]}
     flags = [*map(str, options.get("cuda_cflags", ("-O3", "--use_fast_math")))]
-    libraries += ["-lc10_cuda", "-ltorch_cuda", "-Xlinker", f"-rpath,{torch / 'lib'}", *linked]
-    rest = ["--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
-    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *shared, *rest]}
+    libraries += ["-lc10_cuda", "-ltorch_cuda", "-Xlinker", f"-rpath,{torch / 'lib'}", *own_link_flags]
+    link_flags = ["--expt-relaxed-constexpr", "-Xlinker", "--no-as-needed", *libraries]
+    return {"compiler": "nvcc", "flags": [*flags, "-arch={arch}", *common_flags, *link_flags]}
 
 
-LANGUAGES = ("python", "triton", "pytorch")
-OWN = "theirs"
+PYTHON_LANGUAGES = ("python", "triton", "pytorch")
+REFERENCE_VARIANT = "theirs"
 TYPES = ("float64", "float32", "float16", "bfloat16")
 HEAD = '''"""Made by loop: {what}, as a target calls it."""
 
@@ -148,53 +155,57 @@ from loop.workers import foreign
 
 HERE = Path(__file__).parent
 '''
-ENTRY = (
+ENTRY_TEMPLATE = (
     HEAD
     + '''SPECS = json.loads("""{specs}""")
 SIZES = json.loads("""{sizes}""")
 
 inputs = {generator}
 OUTPUTS = json.loads("""{outputs}""")
-expected = foreign.by_position(foreign.from_file(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
+expected = foreign.pass_by_position(foreign.import_function(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
 '''
 )
-AT_RANDOM = "foreign.at_random(SPECS, SIZES)"
-CUSTOM = 'foreign.of_axes(foreign.from_file(HERE / "reference.py", "{name}"), list(SPECS))'
-ANSWER = (
+RANDOM_INPUTS = "foreign.make_random_generator(SPECS, SIZES)"
+CUSTOM_INPUTS = (
+    'foreign.adapt_axes_generator(foreign.import_function(HERE / "reference.py", "{name}"), list(SPECS))'
+)
+ANSWER_TEMPLATE = (
     HEAD
     + '''INPUTS = json.loads("""{inputs}""")
 OUTPUTS = json.loads("""{outputs}""")
 SIZES = json.loads("""{sizes}""")
 
-answer = foreign.from_file(HERE / "{file}", "{function}")
+answer = foreign.import_function(HERE / "{file}", "{function}")
 run = {run}
 '''
 )
-PASSED = "foreign.as_returning(answer, INPUTS, OUTPUTS, SIZES)"
-RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
+RUN_PASSING = "foreign.return_outputs(answer, INPUTS, OUTPUTS, SIZES)"
+RUN_RETURNING = (
+    "foreign.pass_by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
+)
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """Make a target of the task and answers (name to file). Raises LoopError if it cannot run."""
     definition, _ = read_json(task.files[0], Definition)
     sizes: dict[str, int | str] = {}  # Axes that workloads do not set: constants and formulas, in order.
     for name, axis in definition.axes.items():
         if not isinstance(axis, Variable):
             sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
-    entries = _entries(task, definition)
+    entries = _workload_entries(task, definition)
     custom = definition.custom_inputs_entrypoint
-    words = {
+    values = {
         "what": "the task",
-        "specs": _json({name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}),
-        "sizes": _json(sizes),
-        "outputs": _json({name: spec.dtype for name, spec in definition.outputs.items()}),
-        "generator": CUSTOM.format(name=custom) if custom else AT_RANDOM,
+        "specs": _json_literal({name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}),
+        "sizes": _json_literal(sizes),
+        "outputs": _json_literal({name: spec.dtype for name, spec in definition.outputs.items()}),
+        "generator": CUSTOM_INPUTS.format(name=custom) if custom else RANDOM_INPUTS,
     }
-    texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY.format(**words)}
-    named: dict[str, Any] = {}
+    texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEMPLATE.format(**values)}
+    variant_by_name: dict[str, Any] = {}
     for name, path in answers.items():
-        named[name], files = _answer(task, definition, name, path, entries, sizes)
-        texts |= files
+        variant_by_name[name], answer_texts = _answer_variant(task, definition, name, path, entries, sizes)
+        texts |= answer_texts
     scalars = {
         name: {"kind": "flag" if spec.dtype == "bool" else "number"}
         for name, spec in definition.inputs.items()
@@ -203,27 +214,27 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
     types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
     dtype = next((dtype for dtype in types if dtype in TYPES), "float32")  # The type whose tolerance counts.
-    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    reference_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     fields = {
         "function": "run",
         "signature": {"sizes": axes, "parameters": scalars},
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
-        "tolerance": {dtype: tolerance(task.judging, 1e-2) for dtype in TYPES},
+        "tolerance": {dtype: tolerance_fields(task.judging, 1e-2) for dtype in TYPES},
         "dtypes": dict.fromkeys(("cpu", "cuda"), dtype),
         "workloads": {"task": entries},
-        "variants": named or {OWN: own},
+        "variants": variant_by_name or {REFERENCE_VARIANT: reference_variant},
     }
     return TargetDraft(fields, {}, texts)
 
 
-def _json(value: Any) -> str:
+def _json_literal(value: Any) -> str:
     """A value as JSON text, escaped for a triple-quoted Python string."""
     return json.dumps(value).replace("\\", "\\\\")
 
 
-def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
+def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
     """Workloads of target.yaml; those with inputs in files are left out. UsageError without any."""
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
@@ -232,21 +243,21 @@ def _entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
         traces = (trace for path in lines for trace, _ in read_lines(path, TraceLine))
         workloads = [trace.workload for trace in traces if trace.definition == definition.name]
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
-    variable = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
+    variable_axes = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
     entries = []
     for workload in workloads:
         if not any(origin.type == "safetensors" for origin in workload.inputs.values()):
             scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
-            entries.append({**constants, **{name: workload.axes[name] for name in variable}, **scalars})
-            if wrong := unnameable([*entries[-1]]):
-                raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
+            entries.append({**constants, **{name: workload.axes[name] for name in variable_axes}, **scalars})
+            if bad_names := find_unnameable([*entries[-1]]):
+                raise UsageError(f"{task.path}: {bad_names[0]}: loop cannot name such an axis")
     if not entries:
         why = "no workload whose inputs loop can make"
         raise UsageError(f"{task.path}: {why}", f"loop targets inspect {task.path}")
     return entries
 
 
-def _answer(
+def _answer_variant(
     task: ForeignTask,
     definition: Definition,
     name: str,
@@ -255,29 +266,33 @@ def _answer(
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """A solution as a variant, and its files (name to text). Raises LoopError if it cannot run."""
-    solution = _solution(definition, path)
+    solution = _read_solution(definition, path)
     texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
-    if solution.written_in & set(COMPILED):
-        (unit, text), own = _compiled(definition, name, path, solution, entries)
-        return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
+    if solution.languages & set(COMPILED_LANGUAGES):
+        (unit, text), fields = _compiled_variant(definition, name, path, solution, entries)
+        return fields, {**texts, f"{ANSWERS}/{name}/{unit}": text}
     file, _, function = solution.spec.entry_point.partition("::")
-    words = {
+    values = {
         "what": f"the solution {name}",
         "file": f"{ANSWERS}/{name}/{file}",
-        "run": PASSED if solution.spec.destination_passing_style else RETURNED,
-        "inputs": _json({key: spec.shape for key, spec in definition.inputs.items()}),
-        "outputs": _json({key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}),
-        "sizes": _json(sizes),
+        "run": RUN_PASSING if solution.spec.destination_passing_style else RUN_RETURNING,
+        "inputs": _json_literal({key: spec.shape for key, spec in definition.inputs.items()}),
+        "outputs": _json_literal(
+            {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
+        ),
+        "sizes": _json_literal(sizes),
         "function": function,
     }
-    texts[f"{name}_answer.py"] = ANSWER.format(**words)
-    read = [python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")]
-    beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
-    fields = variant(task, f"{name}_answer.py", "run", f"the solution {path.name}")
-    return fields | device_needs(path, read, beside), texts
+    texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(**values)
+    modules = [
+        python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")
+    ]
+    own_modules = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
+    fields = variant_fields(task, f"{name}_answer.py", "run", f"the solution {path.name}")
+    return fields | device_fields(path, modules, own_modules), texts
 
 
-def _compiled(
+def _compiled_variant(
     definition: Definition, name: str, path: Path, solution: Solution, entries: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[str, str], dict[str, Any]]:
     """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields."""
@@ -289,34 +304,38 @@ def _compiled(
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
     unit = f"loop_unit{Path(file).suffix}"
-    others = [source.path for source in solution.sources if source.path != file and source.path.endswith(UNITS)]
+    other_units = [
+        source.path for source in solution.sources if source.path != file and source.path.endswith(UNIT_SUFFIXES)
+    ]
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
-        "device": "cuda" if solution.on_gpu else "cpu",
+        "device": "cuda" if solution.runs_on_gpu else "cpu",
         "dtypes": list(TYPES),
-        "sources": [f"{folder}/{path}" for path in (unit, *others)],
+        "sources": [f"{folder}/{path}" for path in (unit, *other_units)],
         "entry": COMPILED_ENTRY,
-        "build": recipe(solution, folder),
+        "build": build_recipe(solution, folder),
     }
     values = dict(zip(scalars, *scalar_values, strict=True)) if scalars else {}
     return (unit, _unit_text(definition, solution, file, values)), fields
 
 
-def _solution(definition: Definition, path: Path) -> Solution:
+def _read_solution(definition: Definition, path: Path) -> Solution:
     """Read a solution. Raises LoopError if definition, language or entry do not fit."""
     solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
-        raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
-    runs = (*LANGUAGES, *COMPILED)
-    if not solution.written_in <= set(runs):
-        written = ", ".join(sorted(solution.written_in))
-        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runs)}")
+        raise python_text.definition_error(
+            path, f"a solution of {definition.name}", f"one of {solution.definition}"
+        )
+    runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
+    if not solution.languages <= set(runnable):
+        written = ", ".join(sorted(solution.languages))
+        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runnable)}")
     check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
     content = next(source.content for source in solution.sources if source.path == file)
-    if solution.written_in & set(COMPILED):
+    if solution.languages & set(COMPILED_LANGUAGES):
         return solution
     if not python_text.read_module(path, content).defines(function):
-        raise python_text.mistake(path, f"{file} with a function {function}", "no such function")
+        raise python_text.definition_error(path, f"{file} with a function {function}", "no such function")
     return solution

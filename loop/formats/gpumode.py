@@ -14,16 +14,23 @@ from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, TargetDraft, tolerance, unnameable, variant, variants
+from loop.formats.target import (
+    ANSWERS,
+    TargetDraft,
+    answer_variants,
+    find_unnameable,
+    tolerance_fields,
+    variant_fields,
+)
 from loop.model.base import Model
 
 NAME = "gpumode"
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
-MATCH = {"rtol": 1e-5, "atol": 1e-8}
+DEFAULT_TOLERANCE = {"rtol": 1e-5, "atol": 1e-8}
 """Default tolerances of GPU MODE's `make_match_reference` and `verbose_allclose`."""
-SCORES = {
+SCORE_TEXTS = {
     "last": "seconds of the last benchmark",
     "mean": "mean of the benchmarks' seconds",
     "geom": "geometric mean of the benchmarks' seconds",
@@ -78,7 +85,7 @@ def claims(path: Path) -> str | None:
 def judging_files(task: ForeignTask) -> dict[str, Path]:
     """Name to path of the files that are judged with an answer, without the answer itself."""
     document = load_yaml(task.path / MANIFEST)
-    return _files(task.path, parse(Manifest, document), document)
+    return _find_files(task.path, parse(Manifest, document), document)
 
 
 def judging_program(task: ForeignTask) -> str:
@@ -86,7 +93,7 @@ def judging_program(task: ForeignTask) -> str:
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
 
 
-def timed_by(task: ForeignTask) -> str:
+def timing_mode(task: ForeignTask) -> str:
     """The mode in which an answer is timed: the ranked mode if it checks timed outputs."""
     return "leaderboard" if task.timing.checked else "benchmark"
 
@@ -111,16 +118,16 @@ class GpuModeTask:
         return self.modules.get(self.manifest.config.main or "")
 
     @cached_property
-    def words(self) -> set[str]:
+    def evaluator_names(self) -> set[str]:
         """Names that the judging program reads, imports, defines or takes as arguments."""
         nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
         named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
         return {name for name in named if isinstance(name, str)}
 
     @property
-    def own_contract(self) -> bool:
+    def has_own_contract(self) -> bool:
         """Whether the judging program makes its own inputs: it never names the generator."""
-        return self.evaluator is not None and GENERATE not in self.words
+        return self.evaluator is not None and GENERATE not in self.evaluator_names
 
 
 def load(path: Path, why: str) -> ForeignTask:
@@ -128,236 +135,248 @@ def load(path: Path, why: str) -> ForeignTask:
     folder = path.parent if path.name == MANIFEST else path
     document = load_yaml(folder / MANIFEST)
     manifest = parse(Manifest, document)
-    files = _files(folder, manifest, document)
+    files = _find_files(folder, manifest, document)
     modules = {name: python_text.read_module(file) for name, file in files.items() if file.suffix == ".py"}
-    read = GpuModeTask(manifest, document, files, modules)
-    python = manifest.lang == "py"
-    if python:
-        _check(read)
-    own = {Path(name).stem for name in modules}
-    judges = [module for name, module in modules.items() if module is not read.evaluator and name != ANSWER]
-    imports = dict.fromkeys(name for module in judges for name in module.imports if name not in own)
-    sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
-    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
+    task = GpuModeTask(manifest, document, files, modules)
+    is_python = manifest.lang == "py"
+    if is_python:
+        _check_reference(task)
+    own_modules = {Path(name).stem for name in modules}
+    judging_modules = [
+        module for name, module in modules.items() if module is not task.evaluator and name != ANSWER
+    ]
+    imports = dict.fromkeys(
+        name for module in judging_modules for name in module.imported_packages if name not in own_modules
+    )
+    world_sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
+    gpus = max((size for size in world_sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
     tests = [Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)]
     benchmarks = [
         Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case)
         for n, case in enumerate(manifest.benchmarks)
     ]
-    rechecks = "recheck" in read.words  # Makes new inputs and checks the output for each timed call.
+    rechecks = "recheck" in task.evaluator_names  # Makes new inputs and checks the output for each timed call.
     return ForeignTask(
         format=NAME,
         why=why,
         name=folder.name,
         path=folder,
         files=(folder / MANIFEST, *files.values()),
-        entry=_entry(read),
-        languages=("python", "triton", "cuda") if python else ("cuda",),
+        entry=_required_entry(task),
+        languages=("python", "triton", "cuda") if is_python else ("cuda",),
         reference="reference.ref_kernel",
         cases=(*tests, *benchmarks),
         dtypes=(),
-        judging=AcceptanceRule(checker=manifest.config.main) if read.own_contract else _judging(read.reference),
+        judging=AcceptanceRule(checker=manifest.config.main)
+        if task.has_own_contract
+        else _acceptance_rule(task.reference),
         timing=Timing(
             method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
-            cold_cache=any("clear_l2" in name for name in read.words) if read.evaluator else None,
+            cold_cache=any("clear_l2" in name for name in task.evaluator_names) if task.evaluator else None,
             fresh_inputs=rechecks,
             checked=rechecks,
-            score=SCORES[manifest.ranking_by],
+            score=SCORE_TEXTS[manifest.ranking_by],
         ),
         imports=tuple(imports),
         made_for=manifest.gpus,
-        devices=("cuda",) if not python or python_text.wants_cuda(judges) else ("cpu", "cuda"),
+        devices=("cuda",) if not is_python or python_text.uses_cuda(judging_modules) else ("cpu", "cuda"),
         gpus=gpus,
-        own_contract=read.own_contract,
+        own_contract=task.has_own_contract,
     )
 
 
-def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
+def _find_files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
     """Name to path of the task's own files. Raises DefinitionError for missing files."""
-    contents, missing = {}, []
+    path_by_name, complaints = {}, []
     for index, file in enumerate(manifest.files):
         source = (folder / file.source).resolve()
         if file.source != SUBMISSION and source.is_file():
-            contents[file.name] = source
+            path_by_name[file.name] = source
         elif file.source != SUBMISSION:
             got = f"{file.source}, which is not there"
-            missing.append(complain(document, ("files", index, "source"), "a file", got))
+            complaints.append(complain(document, ("files", index, "source"), "a file", got))
     if all(file.source != SUBMISSION for file in manifest.files):
-        missing.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
-    if missing:
-        raise DefinitionError(missing)
-    return contents
+        complaints.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
+    if complaints:
+        raise DefinitionError(complaints)
+    return path_by_name
 
 
-def _check(read: GpuModeTask) -> None:
+def _check_reference(task: GpuModeTask) -> None:
     """Raise DefinitionError unless the reference has the required functions and takes the cases."""
-    if read.reference is None:
-        raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
+    if task.reference is None:
+        raise DefinitionError([complain(task.document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
-        if not read.reference.defines(name) and not read.own_contract:
-            raise python_text.mistake(read.reference.path, f"`{name}`", "a file without it")
-    if not read.manifest.tests and not read.manifest.benchmarks:
-        raise DefinitionError([complain(read.document, (), "`tests` or `benchmarks`", "neither")])
-    generate = read.reference.function(GENERATE)
-    if generate and not generate.args.kwarg and (wrong := list(_unfit(read, generate))):
-        raise DefinitionError(wrong)
+        if not task.reference.defines(name) and not task.has_own_contract:
+            raise python_text.definition_error(task.reference.path, f"`{name}`", "a file without it")
+    if not task.manifest.tests and not task.manifest.benchmarks:
+        raise DefinitionError([complain(task.document, (), "`tests` or `benchmarks`", "neither")])
+    generate = task.reference.find_function(GENERATE)
+    if generate and not generate.args.kwarg and (complaints := list(_complain_about_cases(task, generate))):
+        raise DefinitionError(complaints)
 
 
-def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
+def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """A complaint for each case that does not fit the generator's parameters (except `rank`)."""
-    supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
-    known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
-    required = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
-    for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
+    supplied = {"rank"} if task.manifest.multi_gpu else set[str]()
+    parameters = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
+    required = set(parameters[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
+    for field, cases in (("tests", task.manifest.tests), ("benchmarks", task.manifest.benchmarks)):
         for index, case in enumerate(cases):
-            if set(case) - set(known) or required - set(case):
-                expected = f"what {GENERATE} takes ({', '.join(known)})"
-                yield complain(read.document, (field, index), expected, ", ".join(case))
+            if set(case) - set(parameters) or required - set(case):
+                expected = f"what {GENERATE} takes ({', '.join(parameters)})"
+                yield complain(task.document, (field, index), expected, ", ".join(case))
 
 
-def _entry(read: GpuModeTask) -> str:
+def _required_entry(task: GpuModeTask) -> str:
     """What an answer has to define, as in `def custom_kernel`, by the judging program's imports."""
     names = [
         alias.name
-        for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
+        for node in (ast.walk(task.evaluator.tree) if task.evaluator else ())
         if isinstance(node, ast.ImportFrom) and node.module == "submission"
         for alias in node.names
     ]
-    if not names and read.own_contract:
+    if not names and task.has_own_contract:
         return "what its description says"
     return " and ".join(f"def {name}" for name in dict.fromkeys(names or [KERNEL]))
 
 
-def _judging(reference: Module | None) -> AcceptanceRule:
+def _acceptance_rule(reference: Module | None) -> AcceptanceRule:
     """The acceptance rule: the tolerance if the source states it, else the task's own checker."""
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            return AcceptanceRule(**_allowed(node.value), note="NaN and infinity have to match")
-    function = reference.function(CHECK) if reference else None
+            return AcceptanceRule(**_read_tolerance(node.value), note="NaN and infinity have to match")
+    function = reference.find_function(CHECK) if reference else None
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
-    compared = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
-    return AcceptanceRule(**(_allowed(compared[0]) if len(compared) == 1 else {}), checker=f"reference.{CHECK}")
+    comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
+    return AcceptanceRule(
+        **(_read_tolerance(comparisons[0]) if len(comparisons) == 1 else {}), checker=f"reference.{CHECK}"
+    )
 
 
-def _allowed(call: ast.Call) -> dict[str, float | None]:
+def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
     """`rtol` and `atol` of a call; None for a value that is no literal number."""
-    allowed = dict[str, float | None](MATCH)
+    tolerance_by_name = dict[str, float | None](DEFAULT_TOLERANCE)
     for keyword in call.keywords:
-        if keyword.arg in MATCH:
+        if keyword.arg in DEFAULT_TOLERANCE:
             value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-            allowed[keyword.arg] = float(value) if isinstance(value, int | float) else None
-    return allowed
+            tolerance_by_name[keyword.arg] = float(value) if isinstance(value, int | float) else None
+    return tolerance_by_name
 
 
-OWN = "theirs"
-LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
+REFERENCE_VARIANT = "theirs"
+TOLERANCE_BY_TYPE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
-SEEDS = 10_000
+LEAST_SEEDS = 10_000
 """Smallest range of seeds, so that an answer cannot know a fresh one in advance."""
 TESTS = "tests"
 """Name of the workload set that is only checked; its cases are mostly small."""
-KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+PARAMETER_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "flag"), (int, "size"), (float, "number"), ((str, list, tuple), "text"),
 )  # fmt: skip
 """Python type of a generator's argument to a kind of parameter in target.yaml."""
-ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
+ENTRY_TEMPLATE = '''"""Made by loop: the functions of the task, as a target calls them."""
 
 import reference
 
 from loop.workers import foreign
 
-inputs = foreign.without_buffers(foreign.within_seeds(reference.generate_input, {seeds}), {places})
-expected = foreign.with_buffers(reference.ref_kernel)
-check = foreign.with_buffers(reference.check_implementation)
+inputs = foreign.replace_buffers(foreign.limit_seeds(reference.generate_input, {seeds}), {places})
+expected = foreign.allocate_buffers(reference.ref_kernel)
+check = foreign.allocate_buffers(reference.check_implementation)
 '''
-ANSWER_FILE = '''"""Made by loop: the answer {name}, as a target calls it."""
+ANSWER_TEMPLATE = '''"""Made by loop: the answer {name}, as a target calls it."""
 
 from pathlib import Path
 
 from loop.workers import foreign
 
 HERE = Path(__file__).parent
-custom_kernel = foreign.with_buffers(foreign.from_file(HERE / "{file}", "custom_kernel"))
+custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}", "custom_kernel"))
 '''
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """Make a target of the task and answers (name to file). UsageError for unsuitable cases."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
-    if reference.function(REFERENCE) is None:
+    if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
-    kinds: dict[str, str] = {}
+    kind_by_name: dict[str, str] = {}
     for case in task.cases:
         for name, value in case.arguments.items():
-            kind = next(kind for types, kind in KINDS if isinstance(value, types))
-            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
-    kinds.pop("seed", None)
-    entries = {  # `benchmarks` are timed, `tests` only checked.
-        "benchmarks": [_workload(task, case) for case in task.cases if "time" in case.use],
-        TESTS: [_workload(task, case) for case in task.cases if "time" not in case.use],
+            kind = next(kind for types, kind in PARAMETER_KINDS if isinstance(value, types))
+            kind_by_name[name] = kind if kind_by_name.get(name, kind) == kind else "number"
+    kind_by_name.pop("seed", None)
+    workloads_by_set = {  # `benchmarks` are timed, `tests` only checked.
+        "benchmarks": [_workload_entry(task, case) for case in task.cases if "time" in case.use],
+        TESTS: [_workload_entry(task, case) for case in task.cases if "time" not in case.use],
     }
-    own = variant(task, "entry.py", "expected", "the task's own reference", "example")
+    reference_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
         "signature": {  # No inputs: the generator defines the tensors.
-            "sizes": [name for name, kind in kinds.items() if kind == "size"],
-            "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
+            "sizes": [name for name, kind in kind_by_name.items() if kind == "size"],
+            "parameters": {name: {"kind": kind} for name, kind in kind_by_name.items() if kind != "size"},
         },
         "generator": {"python": "entry.py:inputs", "passes": "one"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         **({"checker": checker} if task.judging.checker else {}),
-        "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
+        "tolerance": {
+            dtype: tolerance_fields(task.judging, default) for dtype, default in TOLERANCE_BY_TYPE.items()
+        },
         "dtypes": {"cpu": "float32", "cuda": "float32"},
-        "workloads": {name: entry for name, entry in entries.items() if entry},
-        "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
+        "workloads": {name: entry for name, entry in workloads_by_set.items() if entry},
+        "variants": answer_variants(task, answers, KERNEL, "{}_answer.py")
+        or {REFERENCE_VARIANT: reference_variant},
     }
-    stated = [case.arguments.get("seed") for case in task.cases]
+    stated_seeds = [case.arguments.get("seed") for case in task.cases]
     # The end of the range of seeds; it contains the task's own seeds.
-    seeds = max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0)
-    texts = {"entry.py": ENTRY.format(seeds=seeds, places=_buffers(reference))}
+    seed_end = max(LEAST_SEEDS, *(seed + 1 for seed in stated_seeds if isinstance(seed, int)), 0)
+    texts = {"entry.py": ENTRY_TEMPLATE.format(seeds=seed_end, places=_find_buffers(reference))}
     links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != ANSWER}
     for name, path in answers.items():
         links[f"{ANSWERS}/{name}.py"] = path
-        texts[f"{name}_answer.py"] = ANSWER_FILE.format(name=name, file=f"{ANSWERS}/{name}.py")
+        texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(name=name, file=f"{ANSWERS}/{name}.py")
     return TargetDraft(fields, links, texts)
 
 
-def _workload(task: ForeignTask, case: Case) -> dict[str, Any]:
+def _workload_entry(task: ForeignTask, case: Case) -> dict[str, Any]:
     """A case as a workload; `loop` chooses its seed. Raises UsageError if it cannot be named."""
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
-    if wrong := [*lists, *unnameable(list(sizes))]:
+    if bad_names := [*lists, *find_unnameable(list(sizes))]:
         raise UsageError(
-            f"{task.path}: case {case.name}: {wrong[0]} is no number, word or flag: loop cannot name such a case",
+            f"{task.path}: case {case.name}: {bad_names[0]} is no number, word or flag: "
+            "loop cannot name such a case",
             hint="its own evaluator can judge it",
         )
     return sizes
 
 
-def _buffers(reference: Module) -> tuple[int, ...]:
+def _find_buffers(reference: Module) -> tuple[int, ...]:
     """Indices, in the generator's returned tuple, of `torch.empty` tensors that stay unwritten."""
-    generate = reference.function(GENERATE)
+    generate = reference.find_function(GENERATE)
     last = generate.body[-1] if generate else None
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
         return ()
     names = [node.id for line in generate.body[:-1] for node in ast.walk(line) if isinstance(node, ast.Name)]
-    empty = set()
+    empty_tensors = set()
     for node in generate.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if names.count(name) == 1 and _makes_empty(node.value):
-                empty.add(name)
+            if names.count(name) == 1 and _is_empty_tensor(node.value):
+                empty_tensors.add(name)
     returned = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
-    return tuple(place for place, name in enumerate(returned) if name in empty)
+    return tuple(place for place, name in enumerate(returned) if name in empty_tensors)
 
 
-def _makes_empty(node: ast.expr) -> bool:
+def _is_empty_tensor(node: ast.expr) -> bool:
     """Whether an expression is `torch.empty(...)` or `empty_like(...)`, perhaps `.contiguous()`."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr == "contiguous":
-        return _makes_empty(node.func.value)
+        return _is_empty_tensor(node.func.value)
     return node.func.attr in ("empty", "empty_like")

@@ -8,13 +8,20 @@ from loop.base.errors import DefinitionError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, TargetDraft, tolerance, variant, variants
+from loop.formats.target import ANSWERS, TargetDraft, answer_variants, tolerance_fields, variant_fields
 
 NAME = "kernelbench"
-ENTRY, TASK, OWN = "ModelNew", "task.py", "theirs"
-COUNTS = "BatchNorm"
-DRAWING = ("torch.rand", "torch.randn", "torch.randint", "torch.bernoulli", "torch.rand_like", "torch.randn_like")
-NAMES = ("Model", "get_inputs", "get_init_inputs")
+ENTRY, TASK, REFERENCE_VARIANT = "ModelNew", "task.py", "theirs"
+STATEFUL_LAYER = "BatchNorm"
+RANDOM_FUNCTIONS = (
+    "torch.rand",
+    "torch.randn",
+    "torch.randint",
+    "torch.bernoulli",
+    "torch.rand_like",
+    "torch.randn_like",
+)
+REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
 JUDGING = AcceptanceRule(
     atol=1e-4,
     rtol=1e-4,
@@ -38,23 +45,23 @@ def claims(path: Path) -> str | None:
         module = python_text.read_module(path)
     except DefinitionError:
         text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= python_text.MOST_BYTES else ""
-        classes = [name for name in NAMES if f"def {name}(" in text or f"class {name}(" in text]
+        names = [name for name in REQUIRED_NAMES if f"def {name}(" in text or f"class {name}(" in text]
     else:
-        classes = [name for name in NAMES if module.defines(name)]
-    return f"it defines {', '.join(classes)}" if len(classes) > 1 else None
+        names = [name for name in REQUIRED_NAMES if module.defines(name)]
+    return f"it defines {', '.join(names)}" if len(names) > 1 else None
 
 
 def load(path: Path, why: str) -> ForeignTask:
     """Read one task; `why`: how it was recognised. Raises DefinitionError with the line."""
     module = python_text.read_module(path)
-    _check(module)
+    _check_module(module)
     nodes = list(ast.walk(module.tree))
     forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
     calls = [call for node in forwards for call in ast.walk(node) if isinstance(call, ast.Call)]
-    drawing = sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
-    where = ", ".join(map(str, drawing))
-    drawn = f"forward draws random values on lines {where}: two calls on the same inputs differ"
-    hints = [drawn] if drawing else []
+    random_lines = sorted({call.lineno for call in calls if ast.unparse(call.func) in RANDOM_FUNCTIONS})
+    lines_text = ", ".join(map(str, random_lines))
+    random_hint = f"forward draws random values on lines {lines_text}: two calls on the same inputs differ"
+    hints = [random_hint] if random_lines else []
     if module.defines("ModelNew"):
         hints.append("the file defines ModelNew as well: an answer in the task's own file")
     case = Case(name="get_inputs", use=("check", "time"))
@@ -71,20 +78,20 @@ def load(path: Path, why: str) -> ForeignTask:
         dtypes=(),
         judging=JUDGING,
         timing=TIMING,
-        imports=module.imports,
-        devices=("cuda",) if python_text.wants_cuda([module]) else ("cpu", "cuda"),
+        imports=module.imported_packages,
+        devices=("cuda",) if python_text.uses_cuda([module]) else ("cpu", "cuda"),
         downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in nodes),
         hints=tuple(hints),
     )
 
 
-def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
+def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     """Make a target of the task: classes created after seeding, with inputs from `get_inputs`."""
-    own = variant(task, TASK, "Model", "the task's own Model", "example")
+    reference_variant = variant_fields(task, TASK, "Model", "the task's own Model", "example")
     # BatchNorm in training updates its statistics in each call, so the module's state may change.
     nodes = ast.walk(python_text.read_module(task.path).tree)
-    named = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
-    state = "free" if any(COUNTS in name for name in named) else "fixed"
+    node_names = [getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes]
+    state = "free" if any(STATEFUL_LAYER in name for name in node_names) else "fixed"
     fields = {
         "function": "model",
         "signature": {},
@@ -92,32 +99,32 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": state},
         "reference": {"python": f"{TASK}:Model"},
         "baseline": {"python": f"{TASK}:Model"},
-        "tolerance": {"float32": tolerance(task.judging, 1e-4)},
+        "tolerance": {"float32": tolerance_fields(task.judging, 1e-4)},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
-        "variants": variants(task, answers, ENTRY) or {OWN: own},
+        "variants": answer_variants(task, answers, ENTRY) or {REFERENCE_VARIANT: reference_variant},
     }
     return TargetDraft(
         fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}}
     )
 
 
-def _check(module: Module) -> None:
+def _check_module(module: Module) -> None:
     """Raise DefinitionError unless the file defines `Model`, `get_inputs` and `get_init_inputs`."""
-    for name in NAMES:
+    for name in REQUIRED_NAMES:
         if not module.defines(name):
             kind = f"class {name}" if name == "Model" else f"def {name}()"
-            raise python_text.mistake(module.path, f"`{kind}`", "a file without it")
-    for name in NAMES[1:]:
-        function = module.function(name)
+            raise python_text.definition_error(module.path, f"`{kind}`", "a file without it")
+    for name in REQUIRED_NAMES[1:]:
+        function = module.find_function(name)
         if function is not None and len(function.args.args) > len(function.args.defaults):
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
-            raise python_text.mistake(module.path, f"`{name}()`", got, function.lineno)
-    model = module.class_of("Model")
+            raise python_text.definition_error(module.path, f"`{name}()`", got, function.lineno)
+    model = module.find_class("Model")
     methods = [node.name for node in model.body if isinstance(node, ast.FunctionDef)] if model else []
     if model and not model.bases:
-        raise python_text.mistake(
+        raise python_text.definition_error(
             module.path, "a Model derived from nn.Module", "one without a base", model.lineno
         )
     if model and "forward" not in methods:
-        raise python_text.mistake(module.path, "a Model with `forward`", "none", model.lineno)
+        raise python_text.definition_error(module.path, "a Model with `forward`", "none", model.lineno)

@@ -128,7 +128,7 @@ class Inspected(Printed, ForeignTask):
     """Why the cases cannot run; empty if they can."""
 
 
-def installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Whether a package is installed. It is looked up, not imported."""
     if name in sys.stdlib_module_names:
         return True
@@ -138,17 +138,17 @@ def installed(name: str) -> bool:
         return False
 
 
-def hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
+def find_hindrances(task: ForeignTask, gpus: int) -> list[Hindrance]:
     """Why `loop` cannot judge a task on `gpus` usable GPUs; empty if it can."""
-    there = f"{gpus} here" if gpus else "none here"
+    gpus_text = f"{gpus} here" if gpus else "none here"
     reasons: list[tuple[bool, Obstacle, str]] = [
         (task.own_contract, "contract", "inputs and checks that loop knows: its judging program has its own"),
         (task.devices == ("cuda",) and not gpus, "cuda", "its code asks for a CUDA device; there is none here"),
-        (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {there}; loop runs tasks of one GPU"),
+        (task.gpus > 1, "several GPUs", f"{task.gpus} GPUs, {gpus_text}; loop runs tasks of one GPU"),
     ]
     for name in task.imports:
         what = f"the Python package {name}, which is not installed"
-        reasons.append((not installed(name), "dependency", what))
+        reasons.append((not is_installed(name), "dependency", what))
     what = "pretrained weights from the network; loop downloads nothing"
     reasons.append((task.downloads, "download", what))
     reasons += [(not path.is_file(), "file", f"{path}, which is not there") for path in task.needs_files]

@@ -23,33 +23,33 @@ class Module:
     tree: ast.Module
     text: str
 
-    def function(self, name: str) -> ast.FunctionDef | None:
+    def find_function(self, name: str) -> ast.FunctionDef | None:
         """The last top-level function of a name; None without one."""
         functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return functions[-1] if functions else None
 
     def defines(self, name: str) -> bool:
         """Whether a top-level function, class, import or assignment defines a name."""
-        return any(name in _names(node) for node in self.tree.body)
+        return any(name in _defined_names(node) for node in self.tree.body)
 
-    def class_of(self, name: str) -> ast.ClassDef | None:
+    def find_class(self, name: str) -> ast.ClassDef | None:
         """The first top-level class of a name; None without one."""
         return next(
             (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name), None
         )
 
     @property
-    def imports(self) -> tuple[str, ...]:
+    def imported_packages(self) -> tuple[str, ...]:
         """Top-level packages that the file imports anywhere."""
-        return _imported(ast.walk(self.tree))
+        return _imported_packages(ast.walk(self.tree))
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed_packages(self) -> tuple[str, ...]:
         """Packages of its top-level imports, without which the module cannot be loaded."""
-        return _imported(self.tree.body)
+        return _imported_packages(self.tree.body)
 
 
-def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+def _imported_packages(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     """Top-level packages of the import statements among `nodes`, without relative imports."""
     names: dict[str, None] = {}
     for node in nodes:
@@ -60,7 +60,7 @@ def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def mistake(
+def definition_error(
     path: Path, expected: str, got: str, line: int = 1, column: int = 1, hint: str | None = None
 ) -> DefinitionError:
     """A DefinitionError for one place in a file."""
@@ -72,14 +72,14 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
     except OSError as error:
-        raise mistake(path, "a file that can be read", error.strerror or "an error") from error
+        raise definition_error(path, "a file that can be read", error.strerror or "an error") from error
     if data is None:
-        raise mistake(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
+        raise definition_error(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise mistake(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
+        raise definition_error(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
 
 
 def read_module(path: Path, text: str | None = None) -> Module:
@@ -88,14 +88,14 @@ def read_module(path: Path, text: str | None = None) -> Module:
     try:
         return Module(path, ast.parse(source), source)
     except SyntaxError as error:
-        raise mistake(
+        raise definition_error(
             path, "Python", f"a mistake in it: {error.msg}", error.lineno or 1, error.offset or 1
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise mistake(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
+        raise definition_error(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
 
 
-def wants_cuda(modules: Sequence[Module]) -> bool:
+def uses_cuda(modules: Sequence[Module]) -> bool:
     """Whether the code names the device `cuda`, or calls `.cuda()`."""
     for node in (node for module in modules for node in ast.walk(module.tree)):
         if isinstance(node, ast.Constant) and str(node.value).partition(":")[0] == "cuda":
@@ -105,7 +105,7 @@ def wants_cuda(modules: Sequence[Module]) -> bool:
     return False
 
 
-def _names(node: ast.stmt) -> set[str]:
+def _defined_names(node: ast.stmt) -> set[str]:
     """Names that a top-level statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
@@ -118,7 +118,7 @@ def _names(node: ast.stmt) -> set[str]:
 T = TypeVar("T", bound=Model)
 
 
-def read_json(path: Path, model: type[T], text: str | None = None, above: int = 0) -> tuple[T, Document]:
+def read_json(path: Path, model: type[T], text: str | None = None, lines_above: int = 0) -> tuple[T, Document]:
     """Read a JSON file as a model, or its part `text`, which starts after `above` lines.
 
     Raises DefinitionError with line and column of every mistake.
@@ -127,14 +127,16 @@ def read_json(path: Path, model: type[T], text: str | None = None, above: int = 
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise mistake(path, "JSON", error.msg, error.lineno + above, error.colno) from error
+        raise definition_error(path, "JSON", error.msg, error.lineno + lines_above, error.colno) from error
     except RecursionError as error:
-        raise mistake(path, "JSON", "a structure that is too deep", above + 1) from error
+        raise definition_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
     document = Document(short_path(path), data)
     try:
         return parse(model, document), document
     except DefinitionError:
-        parse(model, _placed(path, data, text, above))  # Raises the same mistakes with their lines.
+        parse(
+            model, _document_with_marks(path, data, text, lines_above)
+        )  # Raises the same mistakes with their lines.
         raise
 
 
@@ -145,16 +147,18 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
             yield read_json(path, model, line, number)
 
 
-def _placed(path: Path, data: Any, text: str, above: int) -> Document:
+def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> Document:
     """The document with line and column of each value, by the YAML parser (it reads most JSON)."""
     try:
-        marks = load_yaml("\n" * above + text, short_path(path)).marks
+        marks = load_yaml("\n" * lines_above + text, short_path(path)).marks
     except DefinitionError:
-        return Document(short_path(path), data, (above + 1, 1))
+        return Document(short_path(path), data, (lines_above + 1, 1))
     return Document(short_path(path), data, marks)
 
 
-def with_positions(path: Path, document: Document, line: int = 0) -> Document:
+def with_positions(path: Path, document: Document, line_index: int = 0) -> Document:
     """A document with line and column of each value; `line`: its index in a JSON-lines file."""
     text = read_text(path)
-    return _placed(path, document.data, text.split("\n")[line] if line else text, line)
+    return _document_with_marks(
+        path, document.data, text.split("\n")[line_index] if line_index else text, line_index
+    )

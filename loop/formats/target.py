@@ -8,11 +8,11 @@ from typing import Any
 
 from loop.base.errors import UsageError
 from loop.formats import python_text
-from loop.formats.model import AcceptanceRule, ForeignTask, installed
+from loop.formats.model import AcceptanceRule, ForeignTask, is_installed
 from loop.formats.python_text import Module
 
-NAMES = re.compile(r"[A-Za-z]\w{0,63}")
-ON_GPU = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
+WORKLOAD_NAME = re.compile(r"[A-Za-z]\w{0,63}")
+GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
 """Packages that run only on a GPU."""
 ANSWERS = "answers"
 """Folder of a target that holds links to answers."""
@@ -30,38 +30,44 @@ class TargetDraft:
     """Name to text of the files that `loop` writes."""
 
 
-def variants(
-    task: ForeignTask, answers: Mapping[str, Path], function: str, called: str = ANSWERS + "/{}.py"
+def answer_variants(
+    task: ForeignTask, answers: Mapping[str, Path], function: str, module_pattern: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
     """Answers as variants; `called`: pattern of the module. LoopError for an unusable answer."""
-    variants_made = {}
+    fields_by_variant = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
         if not module.defines(function):
-            raise python_text.mistake(
+            raise python_text.definition_error(
                 path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
             )
-        own = [file.stem for file in task.files]
-        variants_made[name] = variant(task, called.format(name), function, f"the answer {path.name}")
-        variants_made[name] |= device_needs(path, [module], own)
-    return variants_made
+        task_modules = [file.stem for file in task.files]
+        fields_by_variant[name] = variant_fields(
+            task, module_pattern.format(name), function, f"the answer {path.name}"
+        )
+        fields_by_variant[name] |= device_fields(path, [module], task_modules)
+    return fields_by_variant
 
 
-def device_needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:
+def device_fields(path: Path, modules: Iterable[Module], own_modules: Iterable[str]) -> dict[str, Any]:
     """`{"device": "cuda"}` if an answer's imports need a GPU, else {}; `own`: modules of the task.
 
     Raises UsageError for a package that is not installed, because the answer cannot be judged then.
     """
-    names = dict.fromkeys(name for module in modules for name in module.needed if name not in set(own))
-    if missing := [name for name in names if not installed(name)]:
-        what = f"not judged here: it imports {', '.join(missing)}, which is not installed"
+    names = dict.fromkeys(
+        name for module in modules for name in module.needed_packages if name not in set(own_modules)
+    )
+    if missing := [name for name in names if not is_installed(name)]:
+        problem = f"not judged here: it imports {', '.join(missing)}, which is not installed"
         raise UsageError(
-            f"{path}: {what}", hint="an answer is one file; install what it needs beside loop's torch"
+            f"{path}: {problem}", hint="an answer is one file; install what it needs beside loop's torch"
         )
-    return {"device": "cuda"} if set(ON_GPU) & set(names) else {}
+    return {"device": "cuda"} if set(GPU_PACKAGES) & set(names) else {}
 
 
-def variant(task: ForeignTask, module: str, function: str, title: str, role: str = "main") -> dict[str, Any]:
+def variant_fields(
+    task: ForeignTask, module: str, function: str, title: str, role: str = "main"
+) -> dict[str, Any]:
     """The fields of one Python variant in target.yaml."""
     device = "any" if "cpu" in task.devices else "cuda"
     return {
@@ -74,14 +80,14 @@ def variant(task: ForeignTask, module: str, function: str, title: str, role: str
     }
 
 
-def tolerance(judging: AcceptanceRule, default: float) -> dict[str, Any]:
+def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:
     """The tolerance of target.yaml for an acceptance rule; `default`: if the rule states none."""
-    atol = default if judging.atol is None else judging.atol
-    rtol = default if judging.rtol is None else judging.rtol
-    cap = {} if judging.cap is None else {"cap": judging.cap}
-    return {"atol": atol, "rtol": rtol, "matched": judging.matched_ratio, **cap}
+    atol = default if rule.atol is None else rule.atol
+    rtol = default if rule.rtol is None else rule.rtol
+    cap = {} if rule.cap is None else {"cap": rule.cap}
+    return {"atol": atol, "rtol": rtol, "matched": rule.matched_ratio, **cap}
 
 
-def unnameable(names: Sequence[str]) -> list[str]:
+def find_unnameable(names: Sequence[str]) -> list[str]:
     """The names that are not allowed in a workload."""
-    return [name for name in names if not NAMES.fullmatch(name)]
+    return [name for name in names if not WORKLOAD_NAME.fullmatch(name)]

@@ -21,8 +21,8 @@ from loop.model.causes import Cause
 from loop.model.output import GateVerdict
 
 LIMIT_S = 600.0
-NAME_AN_EVALUATOR = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
-TAIL = 20
+EVALUATOR_HINT = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
+KEPT_LINES = 20
 """Last lines of an evaluator's output that are kept if it gave no result."""
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
 
@@ -65,14 +65,14 @@ class ForeignAnswer:
 Each = TypeVar("Each")
 
 
-def evenly_spread(items: Sequence[Each], most: int) -> list[Each]:
+def spread_evenly(items: Sequence[Each], most: int) -> list[Each]:
     """At most `most` items, evenly spread over the sequence."""
-    number = min(len(items), most)
-    return [items[place * len(items) // number] for place in range(number)]
+    count = min(len(items), most)
+    return [items[place * len(items) // count] for place in range(count)]
 
 
 @dataclass(frozen=True)
-class TheirStep:
+class EvaluatorStep:
     """One run of an evaluator."""
 
     command: tuple[str, ...]
@@ -86,9 +86,9 @@ class TheirStep:
 class Evaluator:
     """How to run one format's evaluator, and how to read its result."""
 
-    steps: Callable[[ForeignAnswer, Path], list[TheirStep]]
+    steps: Callable[[ForeignAnswer, Path], list[EvaluatorStep]]
     """Makes the commands to run in order, in an empty folder; a step that fails is the last."""
-    read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
+    read: Callable[[list[tuple[EvaluatorStep, Completed, str]]], Verdict]
     """Makes a verdict from each step that ran, its process and the text of its result file."""
     package: str = ""
     """Folder of the evaluator in a checkout, watched for edits; empty: the task contains it."""
@@ -98,46 +98,48 @@ class Evaluator:
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def run_evaluator(asked: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
+def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
     """Run the evaluator in a temporary folder. Raises UsageError for a checkout that is missing."""
-    if asked.evaluator is not None and not asked.evaluator.is_dir():
-        raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_AN_EVALUATOR)
-    if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
+    if request.evaluator is not None and not request.evaluator.is_dir():
+        raise UsageError(f"{request.evaluator}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
+    if evaluator.needs_cuda(request.task) and not request.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
-    if evaluator.package and asked.evaluator is None:
-        return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_AN_EVALUATOR}")
+    if evaluator.package and request.evaluator is None:
+        return Verdict(status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
-        steps = evaluator.steps(asked, folder)
-        placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        package = asked.evaluator / evaluator.package if asked.evaluator and evaluator.package else None
-        watched = [*(sorted(package.rglob("*.py")) if package else ()), *asked.task.files, *placed]
-        before = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
-        verdict = yield from _run(asked, evaluator, steps)
-        now = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in before}
+        steps = evaluator.steps(request, folder)
+        copied_files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        package = request.evaluator / evaluator.package if request.evaluator and evaluator.package else None
+        watched_files = [*(sorted(package.rglob("*.py")) if package else ()), *request.task.files, *copied_files]
+        hash_before = {path: content_hash(path.read_bytes()) for path in watched_files if path.is_file()}
+        verdict = yield from _run_steps(request, evaluator, steps)
+        hash_after = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in hash_before}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = verdict.model_copy(update={"content": content_hash("".join(before.values()))})
-    changed = [str(path) for path, content in now.items() if before[path] != content]
+    verdict = verdict.model_copy(update={"content": content_hash("".join(hash_before.values()))})
+    changed = [str(path) for path, content in hash_after.items() if hash_before[path] != content]
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})
     return verdict
 
 
-def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Generator[Tick, None, Verdict]:
+def _run_steps(
+    request: ForeignAnswer, evaluator: Evaluator, steps: list[EvaluatorStep]
+) -> Generator[Tick, None, Verdict]:
     """Run the steps in order until one fails, and read the verdict from their results."""
-    results: list[tuple[TheirStep, Completed, str]] = []
-    seconds, verdict = 0.0, Verdict(status="failed")
+    results: list[tuple[EvaluatorStep, Completed, str]] = []
+    used_s, verdict = 0.0, Verdict(status="failed")
     for step in steps:
         completed = yield from run(
             step.command,
-            limit_s=max(asked.limit_s - seconds, 0.0),
+            limit_s=max(request.limit_s - used_s, 0.0),
             cwd=step.folder,
             env={"PYTHONDONTWRITEBYTECODE": "1", **step.environment},
             note="their evaluator",
         )
-        seconds += completed.seconds
+        used_s += completed.seconds
         results.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
         if not completed.succeeded:
             break
@@ -152,9 +154,11 @@ def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> 
     elif missing := missing_package(completed.errors):
         verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
     else:
-        tail = "\n".join((completed.errors or completed.output).strip().splitlines()[-TAIL:])
-        verdict = Verdict(status="failed", why=f"its evaluator gave no result: {completed.ending}", result=tail)
-    return verdict.model_copy(update={"command": step.command, "seconds": seconds})
+        last_lines = "\n".join((completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:])
+        verdict = Verdict(
+            status="failed", why=f"its evaluator gave no result: {completed.ending}", result=last_lines
+        )
+    return verdict.model_copy(update={"command": step.command, "seconds": used_s})
 
 
 def missing_package(errors: str) -> str:
@@ -164,7 +168,7 @@ def missing_package(errors: str) -> str:
 
 
 VERDICTS = ("right", "wrong")
-ONLY_OURS: Mapping[Cause, str] = {
+EXPLANATION_BY_CAUSE: Mapping[Cause, str] = {
     "changed input": "it changes its inputs: we compare them after each call, they do not",
     "outside": "it reads or writes beside its tensors: we put guard zones around them, they do not",
     "not written": "what stood in its output before a call shows in it: we fill outputs first, they do not",
@@ -187,7 +191,7 @@ def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
     return own == foreign.status
 
 
-def disagreement_causes(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
+def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) -> list[str]:
     """Possible causes of a disagreement, the likeliest first; empty without disagreement."""
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
@@ -212,9 +216,9 @@ def disagreement_causes(task: ForeignTask, own: GateVerdict, foreign: Verdict) -
             (timing.fresh_inputs is False, "their timed calls all get the same inputs; ours get others"),
             (timing.cold_cache is False, "they do not clear the cache between timed calls"),
         ]
-    elif own.status in ("crashed", "hung") or own.cause in ONLY_OURS:
+    elif own.status in ("crashed", "hung") or own.cause in EXPLANATION_BY_CAUSE:
         no_output = "it gives no output in a process of ours, and they took its word for it"
-        return [ONLY_OURS.get(own.cause, no_output)]
+        return [EXPLANATION_BY_CAUSE.get(own.cause, no_output)]
     else:
         checker = f"only their own checker decides there ({judging.checker}); we compare with float64, too"
         rules = [

@@ -20,7 +20,7 @@ from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-ROOM = 2
+MOST_WITH_INTERVALS = 2
 """Most sessions whose intervals fit next to each other on a terminal."""
 UNKNOWN = "?"
 
@@ -65,7 +65,7 @@ class ComparedRow(Model):
     """Whether the first and the last verdict differ."""
 
     @classmethod
-    def of(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
+    def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
         """A row, with the change between its first and last ratio."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
@@ -75,8 +75,8 @@ class ComparedRow(Model):
             moved = "higher" if least > high else "lower" if most < low else "within"
             change = timed[-1].ratio / timed[0].ratio
         changed = len(verdicts) > 1 and verdicts[0] != verdicts[-1]
-        facts = {"change": change, "moved": moved, "verdict_changed": changed}
-        return cls(variant=variant, workload=workload, cells=cells, **facts)
+        fields = {"change": change, "moved": moved, "verdict_changed": changed}
+        return cls(variant=variant, workload=workload, cells=cells, **fields)
 
 
 class SessionComparison(Printed):
@@ -98,57 +98,65 @@ class SessionComparison(Printed):
 
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     """Compare sessions. The first ended session decides which others are comparable."""
-    first = next((session for session in sessions if session.status != "open"), None)
-    reasons: dict[str, str] = {}
+    reference = next((session for session in sessions if session.status != "open"), None)
+    refusal_by_session: dict[str, str] = {}
     for session in sessions:
-        same = ((name, getattr(first, name), getattr(session, name)) for name in ("target", "device", "baseline"))
+        same = (
+            (name, getattr(reference, name), getattr(session, name)) for name in ("target", "device", "baseline")
+        )
         others = (
             f"another {name}, {differs} and not {known}" for name, known, differs in same if known != differs
         )
         if session.status == "open":
-            reasons[session.id] = "it has not ended: it has no verdict yet" if first else "none has ended"
+            refusal_by_session[session.id] = (
+                "it has not ended: it has no verdict yet" if reference else "none has ended"
+            )
         elif why := next(others, ""):
-            reasons[session.id] = why
+            refusal_by_session[session.id] = why
     names = dict.fromkeys(fact for session in sessions for fact in session.facts)
-    facts = {fact: tuple(session.facts.get(fact) for session in sessions) for fact in names}
-    shown = [session.verdicts if session.id not in reasons else {} for session in sessions]
+    values_by_fact = {fact: tuple(session.facts.get(fact) for session in sessions) for fact in names}
+    verdicts_by_session = [
+        session.verdicts if session.id not in refusal_by_session else {} for session in sessions
+    ]
     rows = []
-    for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts):
-        for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {})):
-            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in shown)
-            rows.append(ComparedRow.of(variant, workload, cells))
+    for variant in dict.fromkeys(variant for verdicts in verdicts_by_session for variant in verdicts):
+        for workload in dict.fromkeys(
+            name for verdicts in verdicts_by_session for name in verdicts.get(variant, {})
+        ):
+            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in verdicts_by_session)
+            rows.append(ComparedRow.from_cells(variant, workload, cells))
     return SessionComparison(
         sessions=tuple(sessions),
-        environment={fact: values for fact, values in facts.items() if len({*values} - {None}) > 1},
-        same={fact: str(v[0]) for fact, v in facts.items() if len({*v}) == 1 and v[0] is not None},
+        environment={fact: values for fact, values in values_by_fact.items() if len({*values} - {None}) > 1},
+        same={fact: str(v[0]) for fact, v in values_by_fact.items() if len({*v}) == 1 and v[0] is not None},
         rows=tuple(rows),
-        refused=tuple(f"ratios of {name}: {reason}" for name, reason in reasons.items()),
+        refused=tuple(f"ratios of {name}: {reason}" for name, reason in refusal_by_session.items()),
     )
 
 
-def sections(page: SessionComparison) -> Iterator[Section]:
+def sections(comparison: SessionComparison) -> Iterator[Section]:
     """Sections of the comparison page."""
-    sessions, letters = page.sessions, LETTERS[: len(page.sessions)]
+    sessions, letters = comparison.sessions, LETTERS[: len(comparison.sessions)]
     rows = []
     for letter, session in zip(letters, sessions, strict=True):
         gpu = session.facts.get("GPU") if session.device == "cuda" else None
-        ended = ", ".join(filter(None, (session.status, session.grade)))
+        ending = ", ".join(filter(None, (session.status, session.grade)))
         device = f"{session.device} ({gpu})" if gpu else session.device
-        rows.append((letter, session.id, ended, session.target, device))
+        rows.append((letter, session.id, ending, session.target, device))
     yield Section(
         "Sessions", table=filled_table(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1
     )
-    yield Section("Not compared", page.refused)
-    for variant in dict.fromkeys(row.variant for row in page.rows):
-        yield _variant(variant, page)
+    yield Section("Not compared", comparison.refused)
+    for variant in dict.fromkeys(row.variant for row in comparison.rows):
+        yield _variant_section(variant, comparison)
     lines = []
-    for fact, values in page.environment.items():
+    for fact, values in comparison.environment.items():
         pairs = zip(letters, values, strict=True)
         lines.append(f"{fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}")
     lines = lines or ["nothing that is on record differs"]
-    if page.same:
-        lines.append(f"the same: {', '.join(f'{fact} {value}' for fact, value in page.same.items())}")
-    if page.environment:
+    if comparison.same:
+        lines.append(f"the same: {', '.join(f'{fact} {value}' for fact, value in comparison.same.items())}")
+    if comparison.environment:
         lines.append("a ratio may move because the library or the machine did, and not the kernel")
     yield Section("Environment", tuple(lines))
     costs = [
@@ -158,43 +166,51 @@ def sections(page: SessionComparison) -> Iterator[Section]:
     yield Section("Cost and time", table=filled_table(columns("", *(f">{letter}" for letter in letters)), costs))
 
 
-def _variant(variant: str, page: SessionComparison) -> Section:
+def _variant_section(variant: str, comparison: SessionComparison) -> Section:
     """Section for one variant: its ratios by workload and session, kept changes, verdicts."""
-    rows, letters = [row for row in page.rows if row.variant == variant], LETTERS[: len(page.sessions)]
-    baseline = next(session.baseline for session in page.sessions if session.baseline)
-    words = {"higher": "higher", "lower": "lower", "within": "overlap"}
-    cells: list[tuple[str, ...]] = []
-    vague = False
+    rows, letters = [row for row in comparison.rows if row.variant == variant], LETTERS[: len(comparison.sessions)]
+    baseline = next(session.baseline for session in comparison.sessions if session.baseline)
+    change_words = {"higher": "higher", "lower": "lower", "within": "overlap"}
+    table_rows: list[tuple[str, ...]] = []
+    has_vague = False
     for row in rows:
         texts = []
         for cell in row.cells:
             text: str = cell.verdict if cell else "-"
             if isinstance(cell, SpeedVerdict):
-                vague = vague or cell.vague
+                has_vague = has_vague or cell.vague
                 text = UNKNOWN if cell.vague else say.times(cell.ratio)
-                text = say.ratio(cell.ratio, cell.interval) if len(page.sessions) <= ROOM else text
+                text = (
+                    say.ratio(cell.ratio, cell.interval)
+                    if len(comparison.sessions) <= MOST_WITH_INTERVALS
+                    else text
+                )
             texts.append(text)
-        change = f"{say.times(row.change)} {words[row.moved]}" if row.change and row.moved else "-"
-        cells.append((row.workload, *texts, change))
-    changes, after = [], []
-    for place, (letter, session) in enumerate(zip(letters, page.sessions, strict=True)):
+        change = f"{say.times(row.change)} {change_words[row.moved]}" if row.change and row.moved else "-"
+        table_rows.append((row.workload, *texts, change))
+    kept_lines, closing_lines = [], []
+    for place, (letter, session) in enumerate(zip(letters, comparison.sessions, strict=True)):
         gains = (say.gain_text(kept) for kept in session.kept if kept.variant == variant)
-        changes += [f"{letter} kept a change: {gain}" for gain in gains]
+        kept_lines += [f"{letter} kept a change: {gain}" for gain in gains]
         if verdicts := Counter(cell.verdict for row in rows if (cell := row.cells[place])):
             counted = (f"{word} on {count}" for word, count in verdicts.most_common())
             good = "; slower than its known good of then" if variant in session.regressed else ""
-            after.append(f"{letter}: {', '.join(counted)}{good}")
+            closing_lines.append(f"{letter}: {', '.join(counted)}{good}")
     for row in rows:
         if row.verdict_changed:
-            after.append(f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}")
-    if vague:
-        after.append("an interval whose ends differ by more than a factor of 10 is compared with none")
+            closing_lines.append(
+                f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}"
+            )
+    if has_vague:
+        closing_lines.append("an interval whose ends differ by more than a factor of 10 is compared with none")
     heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
-    table = filled_table(heads, [*cells, *_mean(rows)])
-    return Section(f"{variant} against {baseline}", table=table, lines=tuple(changes), after=tuple(after))
+    table = filled_table(heads, [*table_rows, *_mean_row(rows)])
+    return Section(
+        f"{variant} against {baseline}", table=table, lines=tuple(kept_lines), after=tuple(closing_lines)
+    )
 
 
-def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
+def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     """Geometric means over workloads that all timed sessions measured; empty for fewer than two."""
     ratios = [
         [

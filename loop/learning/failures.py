@@ -6,21 +6,21 @@ from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.learning.prediction import FACTS
+from loop.learning.prediction import FACTOR_BY_FACT
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, latest_attempts
 from loop.report import format as say
 from loop.store import index
 from loop.store.fingerprints import fingerprints_of_step
 
-REMEMBERED = 2000
+SEARCHED_SESSIONS = 2000
 """Number of latest sessions that are searched when a step has failed."""
-LOOKED_AT = 12
+MOST_CURE_SEARCHES = 12
 """Number of latest occurrences of a failure whose cures are searched."""
-LABELS = {"cuda": "nvcc", "gpu": "GPU"}
-SHOWN = 3
+FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
+MOST_FACTS = 3
 """Most changed facts in a sentence; the rest is counted."""
-HASH = 12
+HASH_LENGTH = 12
 
 
 @dataclass(frozen=True)
@@ -38,69 +38,84 @@ class Cure:
     sources: bool = False
 
 
-def remembered_failure(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
+def find_earlier_failures(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
     """Sessions that had a failure, latest first, and the latest cure.
 
     `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure.
     """
-    met = [(place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key]
-    cures = (_cure_of(rows, place, failure) for place, failure in met[: -LOOKED_AT - 1 : -1])
-    sessions = dict.fromkeys(rows[place].id for place, _ in reversed(met))
+    occurrences = [
+        (place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key
+    ]
+    cures = (_find_cure(rows, place, failure) for place, failure in occurrences[: -MOST_CURE_SEARCHES - 1 : -1])
+    sessions = dict.fromkeys(rows[place].id for place, _ in reversed(occurrences))
     return list(sessions), next((cure for cure in cures if cure), None)
 
 
-def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
+def _find_cure(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
     """The first later session on the same target, device and variants that passed the failed step.
 
     A failure for other variants only counts as passed. `place`: index of the failed session.
     """
-    failed, step = rows[place], (failure.pattern, failure.step)
-    if failure.cured_by == failed.id:
-        return Cure(failed=failed.id, session=failed.id)
-    variants = {*failed.variants, *failed.emulated}
-    for later in rows[place + 1 :]:
-        same = not later.recorded and (later.target, later.device) == (failed.target, failed.device)
-        if not same or not variants <= {*later.variants, *later.emulated}:
+    failed_session, step = rows[place], (failure.pattern, failure.step)
+    if failure.cured_by == failed_session.id:
+        return Cure(failed=failed_session.id, session=failed_session.id)
+    variants = {*failed_session.variants, *failed_session.emulated}
+    for later_session in rows[place + 1 :]:
+        is_same_target = not later_session.recorded and (later_session.target, later_session.device) == (
+            failed_session.target,
+            failed_session.device,
+        )
+        if not is_same_target or not variants <= {*later_session.variants, *later_session.emulated}:
             continue
-        status = next((run.status for run in reversed(later.steps) if (run.pattern, run.step) == step), "")
-        subjects = {other.subject for other in later.failures if (other.pattern, other.step) == step}
-        others_only = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
-        if status == "passed" or (status == "failed" and others_only):
-            return _between(failed, later)
+        status = next((run.status for run in reversed(later_session.steps) if (run.pattern, run.step) == step), "")
+        subjects = {other.subject for other in later_session.failures if (other.pattern, other.step) == step}
+        is_other_subject = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
+        if status == "passed" or (status == "failed" and is_other_subject):
+            return _cure_between(failed_session, later_session)
     return None
 
 
-def _between(failed: SessionRow, passed: SessionRow) -> Cure:
+def _cure_between(failed_session: SessionRow, passed_session: SessionRow) -> Cure:
     """Everything on record that changed from one session to another."""
-    pairs = [(LABELS.get(n, n), getattr(failed.environment, n), getattr(passed.environment, n)) for n in FACTS]
-    pairs += [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
-    changed = [(name, before, after) for name, before, after in pairs if before != after]
-    commits = (failed.commit, passed.commit) if failed.commit and passed.commit else None
+    facts = [
+        (FACT_LABELS.get(n, n), getattr(failed_session.environment, n), getattr(passed_session.environment, n))
+        for n in FACTOR_BY_FACT
+    ]
+    facts += [
+        ("loop", failed_session.loop_version, passed_session.loop_version),
+        ("threads", failed_session.threads, passed_session.threads),
+    ]
+    changed = [(name, before, after) for name, before, after in facts if before != after]
+    commits = (
+        (failed_session.commit, passed_session.commit) if failed_session.commit and passed_session.commit else None
+    )
     return Cure(
-        failed=failed.id,
-        session=passed.id,
+        failed=failed_session.id,
+        session=passed_session.id,
         environment=tuple(f"{name} {a or 'not there'} -> {b or 'not there'}" for name, a, b in changed if a or b),
         commits=commits if commits and commits[0] != commits[1] else None,
-        sources=failed.ground != passed.ground,
+        sources=failed_session.ground != passed_session.ground,
     )
 
 
-def seen_before_sentence(sessions: Sequence[str], cure: Cure | None) -> str:
+def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`."""
-    more = len(sessions) - 1
-    text = f"seen before: session {sessions[0]}" + (f" (and {more} more)" if more else "")
+    more_sessions = len(sessions) - 1
+    text = f"seen before: session {sessions[0]}" + (f" (and {more_sessions} more)" if more_sessions else "")
     if cure is None:
         return f"{text}; no session has got past it yet"
     text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
-    changes, rest = list(cure.environment[:SHOWN]), len(cure.environment) - SHOWN
-    changes += [say.count(rest, "more fact")] if rest > 0 else []
+    changes, hidden_facts = list(cure.environment[:MOST_FACTS]), len(cure.environment) - MOST_FACTS
+    changes += [say.count(hidden_facts, "more fact")] if hidden_facts > 0 else []
     changes += ["other files of the target"] if cure.sources else []
-    changes += [f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"] if cure.commits else []
+    changes += (
+        [f"commits {cure.commits[0][:HASH_LENGTH]}..{cure.commits[1][:HASH_LENGTH]}"] if cure.commits else []
+    )
     return text + (f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record")
 
 
 @dataclass
-class Recall:
+class FailureHistory:
     """Failures of a project's sessions before a given one."""
 
     project: Project
@@ -110,19 +125,19 @@ class Recall:
     @cached_property
     def rows(self) -> list[SessionRow]:
         """The latest sessions before this one, oldest first."""
-        rows = index.rows(self.project.sessions, last=REMEMBERED)
+        rows = index.rows(self.project.sessions, last=SEARCHED_SESSIONS)
         return [row for row in rows if not row.recorded and row.id < self.session]
 
-    def lines(self, record: Finished) -> tuple[str, ...]:
+    def describe_failures(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred before; empty otherwise."""
         keys = [failure.key for failure in fingerprints_of_step(record)] if record.status == "failed" else []
         try:
-            memories = [remembered_failure(self.rows, key) for key in keys]
+            histories = [find_earlier_failures(self.rows, key) for key in keys]
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
-        return tuple(seen_before_sentence(sessions, cure) for sessions, cure in memories if sessions)
+        return tuple(describe_earlier_failures(sessions, cure) for sessions, cure in histories if sessions)
 
-    def failed(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
+    def describe_failed_steps(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
         """Each failed step, with its errors and their earlier occurrences."""
         return tuple(
             {
@@ -132,7 +147,7 @@ class Recall:
                     failure.model_dump(include={"text", "key", "subject"})
                     for failure in fingerprints_of_step(record)
                 ],
-                "seen_before": self.lines(record),
+                "seen_before": self.describe_failures(record),
             }
             for record in latest_attempts(finished)
             if record.status == "failed"

@@ -12,7 +12,7 @@ from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, r
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
-HOPELESS = 0.5
+UNUSABLE_RESOLUTION = 0.5
 """Relative resolution above which timings cannot be judged."""
 
 
@@ -33,22 +33,26 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
     """
     finished = tuple(finished)
     records = latest_attempts(finished)
-    changes = kept_runs(records)
+    kept_changes = kept_runs(records)
     verdicts: list[Verdict] = []
     for record in latest_target_attempts(records):
         output = read_output(record, Output)
-        new = output.verdicts if output else ()
-        if record.run in changes:
-            new = tuple(verdict for verdict in new if verdict.against != "known_good")
-            changed = {verdict.variant for verdict in new if verdict.ratio is not None}
-            verdicts = [old for old in verdicts if old.ratio is not None or old.variant not in changed]
-        verdicts += new
-    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
-    right = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
-    last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in right}
+        step_verdicts = output.verdicts if output else ()
+        if record.run in kept_changes:
+            step_verdicts = tuple(verdict for verdict in step_verdicts if verdict.against != "known_good")
+            timed_variants = {verdict.variant for verdict in step_verdicts if verdict.ratio is not None}
+            verdicts = [
+                earlier
+                for earlier in verdicts
+                if earlier.ratio is not None or earlier.variant not in timed_variants
+            ]
+        verdicts += step_verdicts
+    wrong_variants = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    trusted = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong_variants]
+    last_by_comparison = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in trusted}
     outputs = outputs_of(finished, Output)
     return Findings(
-        verdicts=tuple(last.values()),
+        verdicts=tuple(last_by_comparison.values()),
         not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
         learned=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
     )
@@ -60,30 +64,39 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            same = [v.verdict for v in verdicts if (v.variant, v.against) == (verdict.variant, "known_good")]
-            slower = same.count("slower")
-            where = f"{slower} of {len(same)} workloads" if len(same) > 1 else verdict.workload
-            return "failed", f"{verdict.variant} is slower than the known good on {where}"
+            known_good_verdicts = [
+                v.verdict for v in verdicts if (v.variant, v.against) == (verdict.variant, "known_good")
+            ]
+            slower_count = known_good_verdicts.count("slower")
+            workloads_text = (
+                f"{slower_count} of {len(known_good_verdicts)} workloads"
+                if len(known_good_verdicts) > 1
+                else verdict.workload
+            )
+            return "failed", f"{verdict.variant} is slower than the known good on {workloads_text}"
     steps = latest_attempts(finished)
     endings: tuple[Status, ...] = ("failed", "aborted", "paused")
     for status in endings:
         for record in steps:
             if record.status == status:
                 return status, f"{record.pattern}/{record.step}: {record.message}"
-    passed = sum(record.status == "passed" for record in steps)
-    if passed:
-        return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
+    passed_count = sum(record.status == "passed" for record in steps)
+    if passed_count:
+        return (
+            "passed",
+            "the one step that ran passed" if passed_count == 1 else f"all {passed_count} steps that ran passed",
+        )
     return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")
 
 
-def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
+def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Sentences from measurements, then those that actions wrote, each once."""
     measured = outputs_of(finished, MeasureOutput)
-    sentences = [*_extremes(measured), *_noise(measured), *collect_findings(finished).learned]
+    sentences = [*_best_and_worst(measured), *_noise_sentences(measured), *collect_findings(finished).learned]
     return tuple(dict.fromkeys(sentences))
 
 
-def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
+def _best_and_worst(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
     """Best and worst workload of each variant, without inconclusive measurements."""
     conclusive = {
         (verdict.variant, verdict.workload)
@@ -91,18 +104,20 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
         for verdict in output.verdicts
         if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same")
     }
-    every: dict[str, list[Measurement]] = {}
+    measurements_by_variant: dict[str, list[Measurement]] = {}
     for output in outputs:
         for measurement in output.measurements:
             if measurement.against == "baseline":
-                every.setdefault(measurement.variant, []).append(measurement)
-    for variant, measurements in every.items():
-        judged = [m for m in measurements if (variant, m.workload.name) in conclusive]
-        if len(judged) < len(measurements):
-            count = len(measurements) - len(judged)
+                measurements_by_variant.setdefault(measurement.variant, []).append(measurement)
+    for variant, measurements in measurements_by_variant.items():
+        clear_measurements = [m for m in measurements if (variant, m.workload.name) in conclusive]
+        if len(clear_measurements) < len(measurements):
+            count = len(measurements) - len(clear_measurements)
             yield f"{variant} could not be judged on {count} of {len(measurements)} workloads."
-        if judged:
-            best, worst = (pick(judged, key=lambda measurement: measurement.ratio) for pick in (max, min))
+        if clear_measurements:
+            best, worst = (
+                pick(clear_measurements, key=lambda measurement: measurement.ratio) for pick in (max, min)
+            )
             if best is worst:
                 yield f"{variant} runs at {best.speed_text} of the baseline's speed on {best.workload.name}."
             else:
@@ -112,15 +127,15 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
                 )
 
 
-def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
+def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
     """How much a round's ratio varies, and the smallest difference that this resolves."""
     for output in outputs:
         if output.block_sd is None or output.rounds < 2:
             continue
         # Half width of the ratio's confidence interval after so many rounds, as a fraction.
         quantile = t_quantile(0.5 + CONFIDENCE / 2, output.rounds - 1)
-        resolved = quantile * output.block_sd / math.sqrt(output.rounds)
-        if resolved > HOPELESS:
+        resolution = quantile * output.block_sd / math.sqrt(output.rounds)
+        if resolution > UNUSABLE_RESOLUTION:
             yield (
                 f"The machine was too disturbed to judge: a round's log ratio scatters by {output.block_sd:.2f}. "
                 "End what else runs on it, or measure more rounds."
@@ -128,11 +143,11 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
         else:
             yield (
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "
-                f"{output.rounds} rounds resolve differences of about {100 * resolved:.1f} %."
+                f"{output.rounds} rounds resolve differences of about {100 * resolution:.1f} %."
             )
 
 
-def failure_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
+def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
     """Where to look for an incorrect variant's error; empty if the variant is correct.
 
     Names the smallest failing workload that a step found, else the first. `files`: its sources.
@@ -143,8 +158,8 @@ def failure_location(finished: Sequence[Finished], variant: str | None, files: S
         return ""
     smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
     messages = [case.check.message for case in smallest if case.variant == variant]
-    where = f"Look in {', '.join(files)}: " if files else ""
-    return where + one_line([*messages, failures[0].message][0])
+    files_text = f"Look in {', '.join(files)}: " if files else ""
+    return files_text + one_line([*messages, failures[0].message][0])
 
 
 def one_line(text: str) -> str:

@@ -14,10 +14,10 @@ from loop.profile.bottleneck import AHEAD, time_share_won
 from loop.report import format as say
 from loop.store.judgements import UnresolvedFailure, unchecked_sets, unresolved_failures, wrong_builds
 
-ALL_JUDGED = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
-LOST = 2
+ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
+MOST_REJECTIONS = 2
 """Rejected changes of a variant in a row, after which `optimize` is no longer proposed."""
-ENOUGH = 2
+MOST_REPEATS = 2
 """Sessions on the same files after which an inconclusive measurement is not repeated."""
 SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 """Plans that do more than verify; a failure in one is verified again with `baseline`."""
@@ -41,45 +41,46 @@ class TargetState:
 
     def failures(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
         """Failed checks that have not passed since, latest first."""
-        names = {name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()}
-        return unresolved_failures(rows, self.ground, names)
+        names_by_variant = {
+            name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()
+        }
+        return unresolved_failures(rows, self.ground, names_by_variant)
 
-    def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
+    def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """The standing failures, by variant."""
         grouped: dict[str, list[UnresolvedFailure]] = {}
         for failure in self.failures(rows):
             grouped.setdefault(failure.judgement.variant, []).append(failure)
         return grouped
 
-    def wrong(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
+    def wrong_sentences(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """A sentence for each incorrect variant."""
-        return tuple(wrong_sentence(failures) for failures in self.by_variant(rows).values())
+        return tuple(wrong_sentence(failures) for failures in self.failures_by_variant(rows).values())
 
-    def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
+    def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to the workload sets on which no session checked these files."""
         return unchecked_sets(rows, self.ground, self.declared)
 
-    def claim(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
+    def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
-        missing = self.unjudged(rows)
-        return (*self.wrong(rows), *([never_judged(missing)] if missing else ())) or (ALL_JUDGED,)
+        unjudged = self.find_unjudged(rows)
+        return (*self.wrong_sentences(rows), *([unjudged_sentence(unjudged)] if unjudged else ())) or (ALL_RIGHT,)
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`, for one variant's failures."""
-    first, row, judged = failures[0], failures[0].row, failures[0].judgement
-    same = sum(failure.row.id == row.id for failure in failures) - 1
-    more = f" and {say.count(same, 'more check')}" if same else ""
-    where = [say.count(judged.threads, "thread")] if judged.threads else []
-    where += [f"seed {judged.seed}", *(["emulated"] if judged.emulated else [])]
-    return (
-        f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {first.explanation}"
-    )
+    first, row, judgement = failures[0], failures[0].row, failures[0].judgement
+    more_checks = sum(failure.row.id == row.id for failure in failures) - 1
+    more_text = f" and {say.count(more_checks, 'more check')}" if more_checks else ""
+    conditions = [say.count(judgement.threads, "thread")] if judgement.threads else []
+    conditions += [f"seed {judgement.seed}", *(["emulated"] if judgement.emulated else [])]
+    checks = f"{first.check}{more_text} ({', '.join(conditions)})"
+    return f"{judgement.variant} was wrong in {row.id} on {checks}; {first.explanation}"
 
 
-def never_judged(missing: Mapping[str, Sequence[str]]) -> str:
+def unjudged_sentence(sets_by_variant: Mapping[str, Sequence[str]]) -> str:
     """`not judged on these files: fast on quick and edges; slow on edges (2 of 12 workloads)`."""
-    texts = (f"{name} on {say.listed_words(sets)}" for name, sets in missing.items())
+    texts = (f"{name} on {say.listed_words(sets)}" for name, sets in sets_by_variant.items())
     return f"not judged on these files: {'; '.join(texts)}"
 
 
@@ -94,176 +95,196 @@ class Idea:
     variant: str | None = None
     """Variant that the proposal is about; None for all."""
     resume: str | None = None
-    take: KeptChange | None = None
-    blamed: str = ""
+    kept_change: KeptChange | None = None
+    blamed_commit: str = ""
     """Commit to revert or fix first; empty if none."""
-    repeats: UnresolvedFailure | None = None
+    failed_check: UnresolvedFailure | None = None
     """Failed check to repeat, with its seed, threads and device."""
 
 
-def ideas(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int]) -> tuple[Idea, ...]:
+def propose_sessions(
+    rows: Sequence[SessionRow], state: TargetState, rejections: Mapping[str, int]
+) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies.
 
     `rows`: one target's sessions, oldest first. `lost`: rejected changes since the last kept one.
     """
-    own = [row for row in rows if not row.recorded]
-    ended = [row for row in own if row.status is not None]
+    local_rows = [row for row in rows if not row.recorded]
+    ended = [row for row in local_rows if row.status is not None]
     measured = [row for row in ended if row.ratios]
     last = ended[-1] if ended else None
-    every: list[Idea] = []
+    proposals: list[Idea] = []
     if last is not None and last.status in RESUMABLE:
         why = f"{last.id} is {last.status}: {last.reason}"
-        every.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
-    if last is not None and last.ground == now.ground:
+        proposals.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
+    if last is not None and last.ground == state.ground:
         for edit in last.kept:
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
-            every.append(Idea("quick", objective, (why,), take=edit))
-    every += [*_incorrect(own, now), *_regressed(ended), *_failed(ended)]
-    is_measured = any(now.ground in (row.measured_hash, row.ground) for row in measured)
+            proposals.append(Idea("quick", objective, (why,), kept_change=edit))
+    proposals += [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended), *_ideas_after_error(ended)]
+    is_measured = any(state.ground in (row.measured_hash, row.ground) for row in measured)
     if not measured:
         why = "no session has measured speed"
-        every.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
+        proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
     elif not is_measured:
         why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
-        every.append(Idea("baseline", "Verify and measure what has changed", (why,)))
+        proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
     if last is not None and last.missed and last.otherwise not in {"", None, *(run.pattern for run in last.runs)}:
         why = f"{last.id} missed its objective: {last.missed}"
-        every.append(Idea(last.otherwise or "", "Do what the plan names as the answer to a miss", (why,)))
-    every += _slow(ended, now, lost)
+        proposals.append(Idea(last.otherwise or "", "Do what the plan names as the answer to a miss", (why,)))
+    proposals += _ideas_for_slow(ended, state, rejections)
     # Sets that no session checked on these files, unless `baseline` tried.
-    unjudged_sets = now.unjudged(own) if is_measured else {}
-    missing = {name: sets for name, sets in unjudged_sets.items() if not _ran("baseline", name, own, now.ground)}
-    if missing:
-        variant = next(iter(missing)) if len(missing) == 1 else None
+    unjudged = state.find_unjudged(local_rows) if is_measured else {}
+    untried_sets = {
+        name: sets for name, sets in unjudged.items() if not _has_ended("baseline", name, local_rows, state.ground)
+    }
+    if untried_sets:
+        variant = next(iter(untried_sets)) if len(untried_sets) == 1 else None
         objective = "Judge what no session has judged on these files"
-        every.append(Idea("baseline", objective, (never_judged(missing),), variant))
-    return (*every, _fallback_idea(own, now))
+        proposals.append(Idea("baseline", objective, (unjudged_sentence(untried_sets),), variant))
+    return (*proposals, _fallback_idea(local_rows, state))
 
 
-def _incorrect(rows: Sequence[SessionRow], now: TargetState) -> Iterator[Idea]:
+def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
     """Repeat each failed check until it passes on changed files.
 
     The proposal is to edit, to revert the blamed commit, or to bisect for it.
     """
-    bad = wrong_builds(rows)
-    for variant, failures in now.by_variant(rows).items():
+    wrong_build_ids = wrong_builds(rows)
+    for variant, failures in state.failures_by_variant(rows).items():
         row, why = failures[0].row, (wrong_sentence(failures),)
         plan = "baseline" if row.plan in SLOW_PLANS else row.plan
-        right = (past for past in reversed(rows) if variant in past.right and past.commit)
-        good = next((past for past in right if not past.has_judged_build(variant, bad)), None)
-        if row.ground != now.ground:
+        right_rows = (past for past in reversed(rows) if variant in past.right and past.commit)
+        last_right = next(
+            (past for past in right_rows if not past.has_judged_build(variant, wrong_build_ids)), None
+        )
+        if row.ground != state.ground:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
-            yield Idea(plan, objective, why, variant, repeats=failures[0])
+            yield Idea(plan, objective, why, variant, failed_check=failures[0])
         elif variant in row.blamed:
-            blamed = _blame(variant, row, "wrong")
-            yield replace(blamed, why=(*blamed.why, *why), repeats=failures[0])
-        elif good and row.commit not in (None, good.commit) and not _searched(row):
-            known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
-            yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
+            idea = _idea_to_revert(variant, row, "wrong")
+            yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
+        elif last_right and row.commit not in (None, last_right.commit) and not _has_bisected(row):
+            evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
+            yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
         else:
-            yield Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=failures[0])
+            yield Idea(plan, f"Mend {variant}, then run again what failed", why, variant, failed_check=failures[0])
 
 
-def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """Variants that were slower than their known good in their latest measurement."""
-    last = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
-    for variant, row in last.items():
+    latest_by_variant = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
+    for variant, row in latest_by_variant.items():
         if variant not in row.regressed:
             continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
-            yield _blame(variant, row, "slower")
-        elif not _searched(row):
+            yield _idea_to_revert(variant, row, "slower")
+        elif not _has_bisected(row):
             yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
         else:
-            searched = f"the search in {row.id} named no commit"
-            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", (why, searched), variant)
+            no_commit = f"the search in {row.id} named no commit"
+            yield Idea(
+                "baseline", f"Measure {variant} again, and win back what it lost", (why, no_commit), variant
+            )
 
 
-def _blame(variant: str, row: SessionRow, what: str) -> Idea:
+def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
     """Proposal to revert or fix the commit that `row` blames. `what`: `wrong` or `slower`."""
     commit = row.blamed[variant].partition(" ")[0]
     if commit == UNCOMMITTED:
-        why = f"{row.id} found that they made {variant} {what}"
+        why = f"{row.id} found that they made {variant} {fault}"
         return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
-    why = f"{row.id} named it as the commit that made {variant} {what}"
+    why = f"{row.id} named it as the commit that made {variant} {fault}"
     objective = f"Take back or mend {row.blamed[variant]}, then run it again"
-    return Idea("quick", objective, (why,), variant, blamed=commit)
+    return Idea("quick", objective, (why,), variant, blamed_commit=commit)
 
 
-def _searched(row: SessionRow) -> bool:
+def _has_bisected(row: SessionRow) -> bool:
     """True if the session completed a bisection."""
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
 
 
-def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """If the last session failed with an error: its most frequent failure so far."""
     for row in rows[-1:]:
         if row.status != "failed" or row.incorrect or row.regressed or not row.failures:
             continue
-        keys = {failure.text: failure.key or failure.text for failure in row.failures}
-        counts = {
+        key_by_text = {failure.text: failure.key or failure.text for failure in row.failures}
+        count_by_text = {
             signature: sum(any(key in (other.key, other.text) for other in past.failures) for past in rows)
-            for signature, key in keys.items()
+            for signature, key in key_by_text.items()
         }
-        failure = max(row.failures, key=lambda failure: counts[failure.text])
-        before = counts[failure.text] - 1
-        why = [f"it failed in {row.id}{f' and {before} before it' if before > 0 else ''}: {failure.message}"]
+        failure = max(row.failures, key=lambda failure: count_by_text[failure.text])
+        earlier_count = count_by_text[failure.text] - 1
+        past_text = f" and {earlier_count} before it" if earlier_count > 0 else ""
+        why = [f"it failed in {row.id}{past_text}: {failure.message}"]
         why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
         variants = (*row.variants, *row.emulated)
         variant = variants[0] if len(variants) == 1 else None
         yield Idea(row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
-def _slow(rows: Sequence[SessionRow], now: TargetState, lost: Mapping[str, int]) -> Iterator[Idea]:
+def _ideas_for_slow(
+    rows: Sequence[SessionRow], state: TargetState, rejections: Mapping[str, int]
+) -> Iterator[Idea]:
     """Variants slower than `AHEAD` x baseline, largest saving first; after `LOST` rejections last.
 
     A plan that ended on these files with nothing kept is not proposed for them again.
     """
-    promised = _promised(rows)
-    sure = {
-        name: row for row in rows for name in row.ratios if name not in row.inconclusive and name in now.compiled
+    promise_by_case = _promise_by_case(rows)
+    row_by_variant = {
+        name: row for row in rows for name in row.ratios if name not in row.inconclusive and name in state.compiled
     }
-    values = {name: _value(name, row, now.weights, promised) for name, row in sure.items()}
-    behind = [name for name, (ratio, _, _) in values.items() if ratio < AHEAD]
-    for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -values[name][1])):
-        (ratio, _, why), rejected = values[variant], lost.get(variant, 0)
-        reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {sure[variant].id}"]
-        if rejected:
-            reasons.append(f"{rejected} of its changes lost in this environment and are not proposed again")
-        if rejected < LOST and not _ran("optimize", variant, rows, now.ground):
+    estimates = {
+        name: _estimate_saving(name, row, state.weights, promise_by_case) for name, row in row_by_variant.items()
+    }
+    slow_variants = [name for name, (ratio, _, _) in estimates.items() if ratio < AHEAD]
+    for variant in sorted(
+        slow_variants, key=lambda name: (rejections.get(name, 0) >= MOST_REJECTIONS, -estimates[name][1])
+    ):
+        (ratio, _, why), rejection_count = estimates[variant], rejections.get(variant, 0)
+        reasons = [
+            why,
+            f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {row_by_variant[variant].id}",
+        ]
+        if rejection_count:
+            reasons.append(f"{rejection_count} of its changes lost in this environment and are not proposed again")
+        if rejection_count < MOST_REJECTIONS and not _has_ended("optimize", variant, rows, state.ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
-        elif variant in now.tunable and not _ran("tune", variant, rows, now.ground):
+        elif variant in state.tunable and not _has_ended("tune", variant, rows, state.ground):
             yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
 
 
-def _value(
-    variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
+def _estimate_saving(
+    variant: str, row: SessionRow, weights: Mapping[str, float], promise_by_case: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
     """Weighted geometric mean of the ratio, largest share of time to save, and the reason."""
-    speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
-    shares = {name: weights.get(name, 1.0) for name in speeds}
-    whole = sum(shares.values())
-    mean = math.exp(sum(shares[name] * math.log(ratio) for name, ratio in speeds.items()) / whole)
+    ratio_by_workload = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
+    weight_by_workload = {name: weights.get(name, 1.0) for name in ratio_by_workload}
+    total_weight = sum(weight_by_workload.values())
+    mean_ratio = math.exp(
+        sum(weight_by_workload[name] * math.log(ratio) for name, ratio in ratio_by_workload.items()) / total_weight
+    )
     options = []
-    for name, ratio in speeds.items():
-        advice = promised.get((variant, name))
-        gain = math.sqrt(math.prod(advice.stated)) if advice else max(1.0, AHEAD / ratio)
-        source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
-        share = shares[name] / whole
-        takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        options.append((time_share_won(ratio, share, gain), f"{takes}, and {source} {say.times(gain)} there"))
-    return (mean, *max(options))
+    for name, ratio in ratio_by_workload.items():
+        promise = promise_by_case.get((variant, name))
+        gain = math.sqrt(math.prod(promise.stated)) if promise else max(1.0, AHEAD / ratio)
+        source = f"advice on {promise.advice} promises" if promise else f"{AHEAD}x the baseline would be"
+        share = weight_by_workload[name] / total_weight
+        share_text = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        options.append((time_share_won(ratio, share, gain), f"{share_text}, and {source} {say.times(gain)} there"))
+    return (mean_ratio, *max(options))
 
 
-def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
+def _promise_by_case(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
     """Variant and workload to the gain that the variant's latest profile promises."""
-    last = {promise.variant: promise for row in rows for promise in row.promises}
-    return {(promise.variant, promise.workload): promise.promise for promise in last.values()}
+    latest_by_variant = {promise.variant: promise for row in rows for promise in row.promises}
+    return {(promise.variant, promise.workload): promise.promise for promise in latest_by_variant.values()}
 
 
-def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
+def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
     """True if a session of this plan ended on these files with this variant."""
     ended = (row for row in rows if row.status is not None and row.status not in RESUMABLE)
     return any(
@@ -271,32 +292,32 @@ def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bo
     )
 
 
-def _fallback_idea(rows: Sequence[SessionRow], now: TargetState) -> Idea:
+def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
-    here = [row for row in rows if row.measured_hash == now.ground]
-    measured = [row for row in here if row.ratios]
-    if measured and measured[-1].inconclusive and len(measured) < ENOUGH:
+    rows_on_files = [row for row in rows if row.measured_hash == state.ground]
+    measured = [row for row in rows_on_files if row.ratios]
+    if measured and measured[-1].inconclusive and len(measured) < MOST_REPEATS:
         why = f"{', '.join(measured[-1].inconclusive)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
-    claim = now.claim(rows)
-    if now.for_gpu and "kernels" not in {row.plan for row in here}:
-        return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
-    timed = {name for row in measured for name in row.ratios}
-    for name in sorted(timed.intersection(now.tunable)):
-        if not _ran("tune", name, rows, now.ground):
+    state_sentences = state.describe_state(rows)
+    if state.for_gpu and "kernels" not in {row.plan for row in rows_on_files}:
+        return Idea("kernels", "Widen the gate, for nothing is left to make faster here", state_sentences)
+    timed_variants = {name for row in measured for name in row.ratios}
+    for name in sorted(timed_variants.intersection(state.tunable)):
+        if not _has_ended("tune", name, rows, state.ground):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
-    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)
+    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)
 
 
-def benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
+def describe_benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
     """What the proposed session may bring. `rows`: one target's sessions, oldest first."""
-    if idea.take:
+    if idea.kept_change:
         return "the gain that was measured, in your own files"
     if idea.plan not in ("optimize", "tune") or not idea.variant:
         return "an answer"
     promises = [
-        (workload, promise) for (name, workload), promise in _promised(rows).items() if name == idea.variant
+        (workload, promise) for (name, workload), promise in _promise_by_case(rows).items() if name == idea.variant
     ]
     if not promises:
         return f"{idea.variant} faster; no profile has promised how much"

@@ -25,7 +25,7 @@ from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import RateCard, Saving
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import charged_rates, hourly_usd, no_price, rate_for_gpu
+from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
 from loop.profile.bottleneck import outcome_text, outcomes
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled_table
@@ -34,23 +34,23 @@ from loop.store import index
 from loop.store import rows as row_of
 from loop.store.index import RECENT_SESSIONS
 
-FACTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
+FACTOR_BY_FACT = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
-SPREAD, SPREAD_RUNS = 0.25, 3.0
+PRIOR_SPREAD, SPREAD_RUNS = 0.25, 3.0
 """Prior standard deviation of log seconds between runs, and the number of runs it counts as."""
-PRIOR_RUNS = (SPREAD / 1.2) ** 2
+PRIOR_RUNS = (PRIOR_SPREAD / 1.2) ** 2
 """Number of runs that an author's estimate counts as: authors err by a factor of 3 and more."""
-LEVEL = 0.8
+INTERVAL_LEVEL = 0.8
 """Probability that an interval of time or cost contains the actual value."""
-FORGET = 0.8
+AGE_FACTOR = 0.8
 """Factor on a run's weight for each later run of the same work."""
-OTHER_WORK = 0.1
+OTHER_WORK_FACTOR = 0.1
 """Factor on the weight of a run with other variants or workloads."""
-OTHER_CACHE = 0.05
+OTHER_CACHE_FACTOR = 0.05
 """Factor on a run's weight if it compiled and the next run will not, or the reverse."""
-MEASURED = 0.5
+MEASURED_WEIGHT = 0.5
 """Sum of weights from which a prediction is labelled `measured`."""
-RECENT = 10
+OVERHEAD_SESSIONS = 10
 """Number of latest sessions for the time that `loop` itself takes between steps."""
 
 
@@ -74,42 +74,44 @@ class Duration:
     @property
     def interval(self) -> tuple[float, float]:
         """Interval in seconds that contains the time with probability `LEVEL`."""
-        freedom = min(round(2 * self.freedom) / 2, 200.0)  # In half steps, to cache few quantiles.
-        half = t_quantile(0.5 + LEVEL / 2, freedom) * self.scale
-        return math.exp(self.centre - half), math.exp(self.centre + half)
+        rounded_freedom = min(round(2 * self.freedom) / 2, 200.0)  # In half steps, to cache few quantiles.
+        half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, rounded_freedom) * self.scale
+        return math.exp(self.centre - half_width), math.exp(self.centre + half_width)
 
 
-def expected_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
+def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
     """Predict the next run. `estimate_s`: author's estimate; `runs`: seconds and weight of each."""
-    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
-    weight = math.fsum(weight for _, weight in logs)
-    guess = math.log(estimate_s)
-    middle = weighted_median(logs) if weight > 0 else guess
-    deviation = 1.4826 * weighted_median([(abs(log - middle), w) for log, w in logs]) if weight > 0 else 0.0
-    worth, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
-    variance = (SPREAD_RUNS * SPREAD**2 + weight * deviation**2) / freedom
-    centre = (PRIOR_RUNS * guess + weight * middle) / worth
-    return Duration(centre, math.sqrt(variance * (1 + 1 / worth)), freedom, weight)
+    log_and_weight = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
+    weight = math.fsum(weight for _, weight in log_and_weight)
+    prior_log = math.log(estimate_s)
+    median_log = weighted_median(log_and_weight) if weight > 0 else prior_log
+    deviation = (
+        1.4826 * weighted_median([(abs(log - median_log), w) for log, w in log_and_weight]) if weight > 0 else 0.0
+    )
+    total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
+    variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
+    centre = (PRIOR_RUNS * prior_log + weight * median_log) / total_weight
+    return Duration(centre, math.sqrt(variance * (1 + 1 / total_weight)), freedom, weight)
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     """Smallest value at which half of the weight is reached. `pairs`: values and weights."""
-    half, below = sum(weight for _, weight in pairs) / 2, 0.0
+    half_weight, weight_below = sum(weight for _, weight in pairs) / 2, 0.0
     ordered = sorted(pairs)
     for value, weight in ordered:
-        below += weight
-        if below >= half:
+        weight_below += weight
+        if weight_below >= half_weight:
             return value
     return ordered[-1][0]
 
 
-def weight_of_environment(here: Environment, there: Environment) -> float:
+def environment_weight(here: Environment, there: Environment) -> float:
     """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree.
 
     An unknown fact counts as equal, except that no GPU differs from any GPU.
     """
-    pairs = ((name, getattr(here, name), getattr(there, name)) for name in FACTS)
-    return math.prod(FACTS[name] for name, a, b in pairs if a != b and (name == "gpu" or (a and b)))
+    facts = ((name, getattr(here, name), getattr(there, name)) for name in FACTOR_BY_FACT)
+    return math.prod(FACTOR_BY_FACT[name] for name, a, b in facts if a != b and (name == "gpu" or (a and b)))
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,14 @@ class Forecast:
     steps: Mapping[str, Mapping[str, float]]
     """Pattern to step to median seconds, for steps that ran before."""
 
-    def priced(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
+    def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
         """The prediction with its cost in dollars. `least_usd`: minimum charge."""
         (low, high), middle = self.whole.interval, self.whole.seconds
         usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
         return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
-def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: SessionRow) -> Forecast:
+def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: SessionRow) -> Forecast:
     """Predict the time of `patterns`; a pattern counts as often as it is listed.
 
     `rows`: earlier sessions, oldest first. `now`: the session to predict, which has not run.
@@ -136,7 +138,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
     recent = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
     durations, steps = {}, {}
     for pattern in patterns:
-        runs = list(_weighted(pattern.name, recent, now))
+        runs = list(_weighted_runs(pattern.name, recent, session))
         seconds: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
         for row, _, weight in runs:
             for step in row.steps:
@@ -144,57 +146,59 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], now: Sessi
                     seconds.setdefault(step.step, []).append((step.seconds, weight))
         steps[pattern.name] = {name: weighted_median(pairs) for name, pairs in seconds.items()}
         timed = [(run.seconds, weight) for _, run, weight in runs]
-        durations[pattern.name] = expected_duration(60 * pattern.estimate.minutes, timed)
-    parts = [durations[pattern.name] for pattern in patterns]
-    own = [row.own_seconds for row in recent if row.complete][-RECENT:]
-    total = sum(part.seconds for part in parts) + (median(own) if own else 0.0)
-    shares = [(part.seconds / total, part) for part in parts]
+        durations[pattern.name] = predict_duration(60 * pattern.estimate.minutes, timed)
+    plan_durations = [durations[pattern.name] for pattern in patterns]
+    overheads_s = [row.own_seconds for row in recent if row.complete][-OVERHEAD_SESSIONS:]
+    total_s = sum(part.seconds for part in plan_durations) + (median(overheads_s) if overheads_s else 0.0)
+    share_and_duration = [(part.seconds / total_s, part) for part in plan_durations]
     whole = Duration(
-        centre=math.log(total),
-        scale=sum(share * part.scale for share, part in shares),  # Assumes that patterns are slow together.
-        freedom=sum(share * part.freedom for share, part in shares),
-        weight=sum(share * part.weight for share, part in shares),
+        centre=math.log(total_s),
+        scale=sum(
+            share * part.scale for share, part in share_and_duration
+        ),  # Assumes that patterns are slow together.
+        freedom=sum(share * part.freedom for share, part in share_and_duration),
+        weight=sum(share * part.weight for share, part in share_and_duration),
     )
     return Forecast(whole, durations, steps)
 
 
-def _work(row: SessionRow) -> tuple[object, ...]:
+def _work_key(row: SessionRow) -> tuple[object, ...]:
     """Key of a session's work: equal for equal work on any machine."""
     variants = frozenset((*row.variants, *row.emulated))
     return row.target, row.device, variants, frozenset(row.workloads), row.threads
 
 
-def _weighted(
-    name: str, rows: Sequence[SessionRow], now: SessionRow
+def _weighted_runs(
+    name: str, rows: Sequence[SessionRow], session: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
     """Complete runs of a pattern, latest first, each with its weight for the session `now`."""
-    whole = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
-    compiles = any(run.built for _, run in whole)
-    warm = any(  # A session here has filled the build cache for this work.
-        row.ground == now.ground
-        and {*row.variants, *row.emulated} >= {*now.variants, *now.emulated}
-        and weight_of_environment(row.environment, now.environment) == 1
+    complete_runs = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
+    may_compile = any(run.built for _, run in complete_runs)
+    has_warm_cache = any(  # A session here has filled the build cache for this work.
+        row.ground == session.ground
+        and {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
+        and environment_weight(row.environment, session.environment) == 1
         and any(run.is_success for run in row.runs)
         for row in rows
     )
-    later: Counter[object] = Counter()
-    for row, run in reversed(whole):
-        key = (_work(row), row.environment, run.built)
-        weight = weight_of_environment(row.environment, now.environment) * FORGET ** later[key]
-        weight *= 1.0 if _work(row) == _work(now) else OTHER_WORK
-        weight *= OTHER_CACHE if compiles and run.built == warm else 1.0
-        later[key] += 1
+    count_by_kind: Counter[object] = Counter()
+    for row, run in reversed(complete_runs):
+        kind = (_work_key(row), row.environment, run.built)
+        weight = environment_weight(row.environment, session.environment) * AGE_FACTOR ** count_by_kind[kind]
+        weight *= 1.0 if _work_key(row) == _work_key(session) else OTHER_WORK_FACTOR
+        weight *= OTHER_CACHE_FACTOR if may_compile and run.built == has_warm_cache else 1.0
+        count_by_kind[kind] += 1
         yield row, run, weight
 
 
-def judged_predictions(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
+def predictions_with_outcome(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
     """Prediction and actual seconds of each completed session that stored a prediction."""
     return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
 
 
-ENOUGH, FEW = 5.0, 3.0
+ENOUGH_RUNS, FEW_RUNS = 5.0, 3.0
 """Weighted runs needed to validate or retire a pattern (first), and to doubt it (second)."""
-BAR, RETIRED = 0.6, 0.5
+LEAST_SHARE, RETIRED_SHARE = 0.6, 0.5
 """Least share of answers of a validated pattern, and share below which a pattern is retired."""
 Run = tuple[PatternRun, float, str]
 """A run, its weight in the environment of the last session, and its session's id."""
@@ -243,12 +247,14 @@ def gather_statistics(
 ) -> dict[str, PatternStatistics]:
     """Statistics of all patterns of a project, for the last session's environment."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
-    return of_patterns({name: read.value for name, read in patterns.items()}, rows)
+    return compute_statistics({name: read.value for name, read in patterns.items()}, rows)
 
 
-def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
+def compute_statistics(
+    patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
+) -> dict[str, PatternStatistics]:
     """Statistics of patterns. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
-    weights = [weight_of_environment(row.environment, rows[-1].environment) for row in rows]
+    weights = [environment_weight(row.environment, rows[-1].environment) for row in rows]
     statistics = {}
     for name, pattern in patterns.items():
         runs = [
@@ -258,29 +264,29 @@ def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> 
             if run.is_success is not None and run.pattern == name
         ]
         savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
-        statistics[name] = _of_pattern(pattern, runs, savings)
+        statistics[name] = _pattern_statistics(pattern, runs, savings)
     return statistics
 
 
-def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
+def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
     """Statistics of one pattern; its time combines runs with the author's estimate."""
-    good = sum(weight for run, weight, _ in runs if run.is_success)
-    bad = sum(weight for run, weight, _ in runs if not run.is_success)
-    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
-    duration = expected_duration(60 * pattern.estimate.minutes, times)
+    answered_weight = sum(weight for run, weight, _ in runs if run.is_success)
+    broken_weight = sum(weight for run, weight, _ in runs if not run.is_success)
+    seconds_and_weight = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
+    duration = predict_duration(60 * pattern.estimate.minutes, seconds_and_weight)
     passed = sum(run.status == "passed" for run, _, _ in runs)
     answered = sum(bool(run.is_success) for run, _, _ in runs)
-    low, mean, high = share = answer_share(good, bad)
+    low, mean, high = share = answer_share(answered_weight, broken_weight)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
-    if good + bad >= ENOUGH and high < RETIRED:
+    if answered_weight + broken_weight >= ENOUGH_RUNS and high < RETIRED_SHARE:
         status = "retired"
-    elif good + bad >= FEW and mean < BAR:
+    elif answered_weight + broken_weight >= FEW_RUNS and mean < LEAST_SHARE:
         status = "doubtful"
-    elif good >= ENOUGH and low >= BAR:
+    elif answered_weight >= ENOUGH_RUNS and low >= LEAST_SHARE:
         status = "validated"
     interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-    why = f"{good:.3g} of {good + bad:.3g} runs by weight answered: {interval}"
-    started = runs[-1][0].started if runs else None
+    why = f"{answered_weight:.3g} of {answered_weight + broken_weight:.3g} runs by weight answered: {interval}"
+    last_start = runs[-1][0].started if runs else None
     return PatternStatistics(
         name=pattern.name,
         status=status if runs else "proposed",
@@ -294,57 +300,57 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]
         weight=duration.weight,
         saved_minutes=math.fsum(saving.minutes for saving in savings),
         saved_usd=math.fsum(saving.usd for saving in savings),
-        last_used=started.astimezone(datetime.UTC).isoformat() if started else None,
+        last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
         last_session=runs[-1][2] if runs else None,
     )
 
 
-def answer_share(good: float, bad: float) -> tuple[float, float, float]:
+def answer_share(answered_weight: float, broken_weight: float) -> tuple[float, float, float]:
     """Share of answers, by Jeffreys' prior Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
 
     `good`, `bad`: counts, or sums of weights.
     """
-    a, b = 0.5 + good, 0.5 + bad
+    a, b = 0.5 + answered_weight, 0.5 + broken_weight
     return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
 
 
-def statistics_lines(known: PatternStatistics) -> list[str]:
+def statistics_lines(statistics: PatternStatistics) -> list[str]:
     """A pattern's statistics in sentences."""
-    text = [f"{known.name} is {known.status}: {known.why}"]
-    if known.applied:
-        counts = f"{known.passed} passed, {known.found} found something wrong, {known.broken} broke"
-        text.append(f"run {known.applied} times: {counts}")
-    basis = f"runs worth {known.weight:.3g} here" if known.weight else "its author's estimate alone"
-    low, high = map(seconds_text, known.interval_s)
-    between = f"between {low} and {high} in {100 * LEVEL:.0f} % of cases"
-    text.append(f"the next run takes {seconds_text(known.seconds)}, {between}, from {basis}")
-    if known.saved_minutes:
-        text.append(f"saved {say.minutes(known.saved_minutes)}, {say.usd(known.saved_usd)}, as measured")
-    if known.last_used:
-        text.append(f"last used {known.last_used[:10]}, in {known.last_session}")
+    text = [f"{statistics.name} is {statistics.status}: {statistics.why}"]
+    if statistics.applied:
+        counts = f"{statistics.passed} passed, {statistics.found} found something wrong, {statistics.broken} broke"
+        text.append(f"run {statistics.applied} times: {counts}")
+    basis = f"runs worth {statistics.weight:.3g} here" if statistics.weight else "its author's estimate alone"
+    low, high = map(seconds_text, statistics.interval_s)
+    interval_text = f"between {low} and {high} in {100 * INTERVAL_LEVEL:.0f} % of cases"
+    text.append(f"the next run takes {seconds_text(statistics.seconds)}, {interval_text}, from {basis}")
+    if statistics.saved_minutes:
+        text.append(f"saved {say.minutes(statistics.saved_minutes)}, {say.usd(statistics.saved_usd)}, as measured")
+    if statistics.last_used:
+        text.append(f"last used {statistics.last_used[:10]}, in {statistics.last_session}")
     return text
 
 
-def how_predictions_held(rows: Sequence[SessionRow]) -> str:
+def describe_accuracy(rows: Sequence[SessionRow]) -> str:
     """Sentences: how accurate predicted times and gains were; empty without any outcome.
 
     `rows`: oldest first. Results of earlier advice in the last session are listed one by one.
     """
     sentences = []
-    if timed := judged_predictions(rows):
-        inside = sum(known.low_s <= seconds <= known.high_s for known, seconds in timed)
-        error = median([abs(math.log(seconds / known.seconds)) for known, seconds in timed])
-        held_times = (
-            f"Of {say.count(len(timed), 'predicted session')}, {inside} took a time inside the 80 % interval"
-        )
+    timed = predictions_with_outcome(rows)
+    if timed:
+        inside = sum(predicted.low_s <= seconds <= predicted.high_s for predicted, seconds in timed)
+        error = median([abs(math.log(seconds / predicted.seconds)) for predicted, seconds in timed])
+        sessions = say.count(len(timed), "predicted session")
         sentences.append(
-            f"{held_times}; half of the predictions were off by less than {100 * math.expm1(error):.0f} %."
+            f"Of {sessions}, {inside} took a time inside the 80 % interval; half of the predictions "
+            f"were off by less than {100 * math.expm1(error):.0f} %."
         )
     gains = outcomes(rows)
     if gains:
         inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
-        promised = f"Of {say.count(len(gains), 'gain')} that advice promised"
-        sentences.append(f"{promised}, {inside} lay inside the interval.")
+        promised_text = f"Of {say.count(len(gains), 'gain')} that advice promised"
+        sentences.append(f"{promised_text}, {inside} lay inside the interval.")
     for outcome in gains:
         if outcome.session == rows[-1].id and outcome.basis == "later session":
             advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
@@ -357,8 +363,8 @@ Row = tuple[str, str, str, str, str]
 
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """Predicted and actual times; None if the session stored no prediction or ran no step."""
-    known = record.head.predicted
-    if known is None or not finished:
+    predicted = record.head.predicted
+    if predicted is None or not finished:
         return None
 
     def row(
@@ -368,16 +374,16 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
 
     rows = [
-        row("The session", known.seconds, known.low_s, known.high_s, record.seconds, say.seconds),
-        row("Its cost", known.usd, known.low_usd, known.high_usd, record.bill.usd, say.usd),
+        row("The session", predicted.seconds, predicted.low_s, predicted.high_s, record.seconds, say.seconds),
+        row("Its cost", predicted.usd, predicted.low_usd, predicted.high_usd, record.bill.usd, say.usd),
     ]
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
-        mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
-        whole = len(mine) == len(planned.pattern.steps)  # Every step ran.
-        if whole and planned.low_s is not None and planned.high_s is not None:
-            seconds = sum(step.seconds for step in mine)
+        run_steps = [step for step in steps if (step.run, step.pattern) == (run, name)]
+        is_complete = len(run_steps) == len(planned.pattern.steps)  # Every step ran.
+        if is_complete and planned.low_s is not None and planned.high_s is not None:
+            seconds = sum(step.seconds for step in run_steps)
             rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
     return filled_table(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
@@ -385,48 +391,50 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session head, with the predicted time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
-    now, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
-    reachable = forecast([planned.pattern for planned in plan.patterns], rows, now)
-    listed = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, now)
-    ai = card.find_rate(card.ai)
-    usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
+    session, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
+    reachable_forecast = forecast([planned.pattern for planned in plan.patterns], rows, session)
+    plan_forecast = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, session)
+    ai_rate = card.find_rate(card.ai)
+    usd_per_hour = hourly_usd(card, head) + (ai_rate.usd_per_hour if ai_rate else 0.0)
     least_usd = sum(
         rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged_rates(card, head.device, head.gpu)
     )
     patterns = []
     for planned in plan.patterns:
-        duration = reachable.patterns[planned.pattern.name]
+        duration = reachable_forecast.patterns[planned.pattern.name]
         low, high = duration.interval
-        evidence = "measured" if duration.weight >= MEASURED else "prior"
+        evidence = "measured" if duration.weight >= MEASURED_WEIGHT else "prior"
         times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
-        steps = dict(reachable.steps[planned.pattern.name])
+        steps = dict(reachable_forecast.steps[planned.pattern.name])
         patterns.append(planned.model_copy(update={**times, "step_s": steps}))
-    foreseen = plan.model_copy(update={"patterns": tuple(patterns)})
-    return head.model_copy(update={"plan": foreseen, "predicted": listed.priced(usd_per_hour, least_usd)})
+    timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
+    return head.model_copy(
+        update={"plan": timed_plan, "predicted": plan_forecast.with_cost(usd_per_hour, least_usd)}
+    )
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
     """Name of a GPU the session would hold without a price; its cost is in no prediction."""
-    free = head.device != "cuda" or rate_for_gpu(card, head.gpu) is not None
-    return None if free else head.gpu or "a GPU"
+    is_priced = head.device != "cuda" or rate_for_gpu(card, head.gpu) is not None
+    return None if is_priced else head.gpu or "a GPU"
 
 
-def predicted_cost(card: RateCard, head: SessionHead) -> str:
+def predicted_cost_text(card: RateCard, head: SessionHead) -> str:
     """`$1.32 ($0.58 to $2.98)` and a missing GPU price; empty if nothing would be charged."""
-    known, missing = head.predicted, unpriced_gpu(card, head)
-    if known is None or not (known.high_usd or missing):
+    predicted, gpu = head.predicted, unpriced_gpu(card, head)
+    if predicted is None or not (predicted.high_usd or gpu):
         return ""
-    more = f" without {missing}, of unknown price" if missing else ""
-    return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
+    gpu_text = f" without {gpu}, of unknown price" if gpu else ""
+    return f"${predicted.usd:.2f} (${predicted.low_usd:.2f} to ${predicted.high_usd:.2f}){gpu_text}"
 
 
-def expected_text(head: SessionHead) -> str:
+def predicted_time_text(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
-    known = head.predicted
-    if known is None:
+    predicted = head.predicted
+    if predicted is None:
         return seconds_text(head.plan.seconds)
-    between = f"{seconds_text(known.low_s)} to {seconds_text(known.high_s)}"
-    return f"{seconds_text(known.seconds)} (80 %: {between})"
+    interval_text = f"{seconds_text(predicted.low_s)} to {seconds_text(predicted.high_s)}"
+    return f"{seconds_text(predicted.seconds)} (80 %: {interval_text})"
 
 
 def in_parentheses(variants: Sequence[str]) -> str:
@@ -434,7 +442,7 @@ def in_parentheses(variants: Sequence[str]) -> str:
     return f" ({', '.join(variants)})" if variants else ""
 
 
-class Foreseen(Printed):
+class PlanForecast(Printed):
     """Output of `--dry-run --json`: predicted time and cost of a session."""
 
     schema_version: Literal[3] = 3
@@ -460,11 +468,11 @@ class Foreseen(Printed):
 
 def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
     """Print the patterns of `--dry-run` with predicted time and cost; nothing runs."""
-    plan, missing = head.plan.plan, unpriced_gpu(card, head)
+    plan, unpriced = head.plan.plan, unpriced_gpu(card, head)
     if as_json:
-        about = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
-        where = {"target": head.target, "device": head.device, "variants": head.variants}
-        screen.data(to_json(Foreseen(plan=plan.name, unpriced_gpu=missing, **about, **where)))
+        plan_fields = {"success": plan.success, "patterns": head.plan.patterns, "predicted": head.predicted}
+        target_fields = {"target": head.target, "device": head.device, "variants": head.variants}
+        screen.data(to_json(PlanForecast(plan=plan.name, unpriced_gpu=unpriced, **plan_fields, **target_fields)))
         return ExitCode.OK
     screen.prose(f"plan {plan.name}: {plan.title}")
     screen.prose(f"target {head.target}{in_parentheses(head.variants)} on {head.device}")
@@ -474,17 +482,19 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):
         steps = ", ".join(step.id for step in planned.pattern.steps)
-        known = planned.low_s is not None and planned.high_s is not None
-        between = f"{short_duration(planned.low_s or 0)}-{short_duration(planned.high_s or 0)}" if known else "-"
+        has_interval = planned.low_s is not None and planned.high_s is not None
+        interval_text = (
+            f"{short_duration(planned.low_s or 0)}-{short_duration(planned.high_s or 0)}" if has_interval else "-"
+        )
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = short_duration(planned.seconds), between, planned.evidence
+        times = short_duration(planned.seconds), interval_text, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")
     for line in plan.aim_lines():
         screen.prose(line)
-    parts = filter(None, (expected_text(head), predicted_cost(card, head)))
+    parts = filter(None, (predicted_time_text(head), predicted_cost_text(card, head)))
     screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
-    if missing:
-        screen.say(no_price(card, head.gpu))
+    if unpriced:
+        screen.say(explain_missing_price(card, head.gpu))
     return ExitCode.OK

@@ -8,11 +8,11 @@ from loop.model.index import SessionRow
 from loop.model.plan import Pattern
 
 WORD = re.compile(r"[^\W_]+")
-EMPTY = frozenset(
+COMMON_WORDS = frozenset(
     WORD.findall("a an and are as at be by for from i in is it no not of on or that the there this to was with")
 )
 """Common words, ignored if the query has other words."""
-MOST_WORDS = 12
+MOST_QUERY_WORDS = 12
 """Most words of a query that count: enough for a pasted error message."""
 
 
@@ -21,30 +21,32 @@ class Hit(NamedTuple):
 
     key: str
     score: float
-    matched: int
+    matched_words: int
     """Number of query words that it contains."""
-    asked: int
+    query_words: int
     """Number of query words."""
 
 
-def search(question: str, entries: Iterable[tuple[str, Iterable[tuple[float, str]]]]) -> list[Hit]:
+def search(query: str, entries: Iterable[tuple[str, Iterable[tuple[float, str]]]]) -> list[Hit]:
     """Entries with all query words, best first; if there are none, those with the most words.
 
     `entries`: name and fields, each a weight and a text. A match of a word's beginning counts half.
     """
-    every = list(dict.fromkeys(WORD.findall(question.lower())))
-    terms = ([word for word in every if word not in EMPTY] or every)[:MOST_WORDS]
+    words_of_query = list(dict.fromkeys(WORD.findall(query.lower())))
+    terms = ([word for word in words_of_query if word not in COMMON_WORDS] or words_of_query)[:MOST_QUERY_WORDS]
     hits = []
     for key, fields in entries:
         texts = [(weight, set(WORD.findall(text.lower()))) for weight, text in fields]
         scores = []
         for term in terms:
-            exact = sum(weight for weight, words in texts if term in words)
-            begun = sum(weight for weight, words in texts if any(word.startswith(term) for word in words))
-            scores.append((exact + begun) / 2)
+            exact_weight = sum(weight for weight, words in texts if term in words)
+            prefix_weight = sum(weight for weight, words in texts if any(word.startswith(term) for word in words))
+            scores.append((exact_weight + prefix_weight) / 2)
         hits.append(Hit(key, sum(scores), sum(score > 0 for score in scores), len(terms)))
-    most = max((hit.matched for hit in hits), default=0)
-    return sorted((hit for hit in hits if most and hit.matched == most), key=lambda hit: -hit.score)
+    most_matched = max((hit.matched_words for hit in hits), default=0)
+    return sorted(
+        (hit for hit in hits if most_matched and hit.matched_words == most_matched), key=lambda hit: -hit.score
+    )
 
 
 def pattern_fields(pattern: Pattern, rows: Iterable[SessionRow] = ()) -> list[tuple[float, str]]:

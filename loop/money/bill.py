@@ -15,14 +15,14 @@ from loop.model.record import Finished, SessionHead
 
 STALE_DAYS = 30
 """Age in days above which a price is reported as old."""
-MARKET = ("gpu", "ai")
-"""Resources with a market price, which can go out of date; an engineer's hour is an assumption."""
-NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
-CARD = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
+MARKET_PRICED = ("gpu", "ai")
+"""Resources with a market price, which goes out of date; an engineer's hour is an assumption."""
+NO_AI_COST = "no agent reported its cost, no amount was stated (--ai-usd)"
+CARD_PLACE = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
 
 
 @dataclass(frozen=True)
-class Used:
+class SessionUse:
     """Measured use of a session."""
 
     seconds: float
@@ -31,25 +31,26 @@ class Used:
     gpu: str | None = None
     """Name of the GPU by its driver; None if unknown."""
     ai: AiUse | None = None
-    ai_reason: str = NO_AI
+    ai_reason: str = NO_AI_COST
+    """Why `ai` is None."""
     hosts: Sequence[HostUse] = ()
     """Use of other machines that ran the session's jobs and have a price of their own."""
 
-    def priced(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
-        """A charge for each resource at the card's prices, or the reason why it has no figure."""
-        rate, waiting = machine_rate(card, self.device, self.gpu), card.find_rate(card.waiting)
-        if rate is not None:
-            yield _by_time(rate, max(self.seconds, rate.minimum_s))
+    def price_at(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
+        """A charge for each resource at the rate card's prices, or why it has no figure."""
+        gpu_rate, waiting_rate = machine_rate(card, self.device, self.gpu), card.find_rate(card.waiting)
+        if gpu_rate is not None:
+            yield _hourly_charge(gpu_rate, max(self.seconds, gpu_rate.minimum_s))
         elif self.device == "cuda":
-            yield Unmeasured(resource="gpu", reason=no_price(card, self.gpu))
+            yield Unmeasured(resource="gpu", reason=explain_missing_price(card, self.gpu))
         for host in self.hosts:
             yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-        if waiting is not None:
-            yield _by_time(waiting, self.seconds, "stated")
-        ai, hourly = self.ai, card.find_rate(card.ai)
+        if waiting_rate is not None:
+            yield _hourly_charge(waiting_rate, self.seconds, "stated")
+        ai, ai_rate = self.ai, card.find_rate(card.ai)
         if ai is None:
             unknown = Unmeasured(resource="ai", reason=self.ai_reason)
-            yield unknown if hourly is None else _by_time(hourly, self.seconds, "stated")
+            yield unknown if ai_rate is None else _hourly_charge(ai_rate, self.seconds, "stated")
             return
         # Reported amounts take precedence over the card's hourly rate; an unknown amount is not zero.
         if ai.usd is not None and ai.source == "stated":
@@ -59,20 +60,20 @@ class Used:
             yield Charge(resource="ai", rate=source, seconds=0, usd=ai.usd)
         if ai.unpriced:
             tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
-            names = ", ".join(ai.unpriced)
-            silent = f"{names} stated no AI cost (--ai-usd)"
-            reason = f"the cost of {tokens:,} tokens of {names} is unknown" if tokens else silent
+            model_names = ", ".join(ai.unpriced)
+            no_statement = f"{model_names} stated no AI cost (--ai-usd)"
+            reason = f"the cost of {tokens:,} tokens of {model_names} is unknown" if tokens else no_statement
             yield Unmeasured(resource="ai", reason=reason)
 
 
-def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
-    """A charge for `seconds` at an hourly rate."""
+def _hourly_charge(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
+    """A charge for `seconds` at an hourly rate. `basis`: whether the use is measured or stated."""
     usd = seconds / 3600 * rate.usd_per_hour
     return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
 
 
 def make_bill(
-    used: Used,
+    use: SessionUse,
     card: RateCard,
     finished: Sequence[Finished] = (),
     *,
@@ -84,62 +85,65 @@ def make_bill(
     `finished`: its ended steps, for builds from the cache; empty if it only repeats an earlier
     session. `today`: date for the age of prices; None: no check of the age.
     """
-    priced = [*used.priced(card)]
-    charges = tuple(item for item in priced if isinstance(item, Charge))
+    items = [*use.price_at(card)]
+    charges = tuple(item for item in items if isinstance(item, Charge))
     usd = sum(charge.usd for charge in charges)
-    per_minute = sum(rate.usd_per_hour for rate in charged_rates(card, used.device, used.gpu)) / 60
-    savings = spared_builds(finished, per_minute)
+    usd_per_hour = sum(rate.usd_per_hour for rate in charged_rates(card, use.device, use.gpu))
+    savings = savings_by_cache(finished, usd_per_hour / 60)
     saved_usd = sum(saving.usd for saving in savings)
     return Bill(
         charges=charges,
-        unmeasured=tuple(item for item in priced if isinstance(item, Unmeasured)),
+        unmeasured=tuple(item for item in items if isinstance(item, Unmeasured)),
         savings=savings,
         usd=usd,
         saved_usd=saved_usd,
         roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
-        ai=used.ai,
+        ai=use.ai,
         gains=gains or Gains(),
-        notes=tuple(old_prices(charges, card, today)) if today is not None else (),
+        notes=tuple(outdated_prices(charges, card, today)) if today is not None else (),
     )
 
 
-def spared_builds(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
+def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
     """Compile time saved by the build cache, by pattern: the time that the cached build once took.
 
     A build counts once a session, and not if an earlier attempt in this session compiled it.
     """
-    known: set[str] = set()
-    cached: dict[str, dict[str, float]] = {}
+    seen_build_ids: set[str] = set()
+    cached: dict[str, dict[str, float]] = {}  # Pattern to variant to seconds of compiling.
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
-            if build.build_id not in known and build.cached and record.status == "passed":
+            if build.build_id not in seen_build_ids and build.cached and record.status == "passed":
                 cached.setdefault(record.pattern, {})[build.variant] = build.seconds
-            known.add(build.build_id)
+            seen_build_ids.add(build.build_id)
     savings = []
-    for pattern, seconds in cached.items():
-        total = sum(seconds.values())
-        source = f"{', '.join(seconds)} from the cache; compiling took {total:.1f} s then"
-        saving = Saving(pattern=pattern, source=source, minutes=total / 60, usd=total / 60 * usd_per_minute)
+    for pattern, seconds_by_variant in cached.items():
+        total_s = sum(seconds_by_variant.values())
+        source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {total_s:.1f} s then"
+        saving = Saving(pattern=pattern, source=source, minutes=total_s / 60, usd=total_s / 60 * usd_per_minute)
         savings.append(saving)
     return tuple(savings)
 
 
-def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
-    """True if an earlier session completed on the same files, so repeating it saves nothing."""
+def is_repeat(rows: Iterable[SessionRow], ground: str) -> bool:
+    """Whether an earlier session ended on the same files: then a cached build saved nothing new.
+
+    `ground`: hash of the target's sources, workloads and tolerances.
+    """
     return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
 
 
-def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
+def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
     """A sentence for each charged price that is too old, or dated in the future."""
-    for item in charges:
-        rate = card.find_rate(item.rate)
-        if rate is None or rate.resource not in MARKET or item.basis != "measured":
+    for charge in charges:
+        rate = card.find_rate(charge.rate)
+        if rate is None or rate.resource not in MARKET_PRICED or charge.basis != "measured":
             continue
-        days = (today - rate.as_of).days
-        if days > STALE_DAYS:
-            yield f"the price of {rate.name} is {days} days old: look it up and set it in rates.yaml"
-        elif days < 0:
+        age_days = (today - rate.as_of).days
+        if age_days > STALE_DAYS:
+            yield f"the price of {rate.name} is {age_days} days old: look it up and set it in rates.yaml"
+        elif age_days < 0:
             yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"
 
 
@@ -153,7 +157,8 @@ def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tup
 def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
     """Rate of the machine held; None on a processor, unless the whole machine is rented."""
     rate = rate_for_gpu(card, gpu)
-    return rate if rate is not None and (device == "cuda" or rate.whole) else None
+    is_charged = rate is not None and (device == "cuda" or rate.whole)
+    return rate if is_charged else None
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
@@ -163,27 +168,30 @@ def hourly_usd(card: RateCard, head: SessionHead) -> float:
 
 
 def rate_for_gpu(card: RateCard, gpu: str | None) -> Rate | None:
-    """The card's rate for a GPU; None if the rate is for another GPU.
+    """The rate that the rate card charges (its field `gpu`); None if it is for another GPU.
 
     `NVIDIA H100 80GB HBM3` matches `NVIDIA H100`; a rate without a GPU fits any.
     """
     rate = card.find_rate(card.gpu)
-    fits = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
-    return rate if fits else None
+    is_fitting = rate is not None and (rate.gpu is None or gpu is None or is_same_gpu_model(rate.gpu, gpu))
+    return rate if is_fitting else None
 
 
-def no_price(card: RateCard, gpu: str | None) -> str:
+def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     """Message that the charged rate is not for this GPU, with the card's prices for the GPU."""
-    rate = card.find_rate(card.gpu)
-    of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
-    problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
-    counts = {name: machine.count for machine in card.machines for name in (machine.name, f"{machine.name}/spot")}
-    prices = {}
+    charged = card.find_rate(card.gpu)
+    machine_text = f", the price of a machine with {charged.gpu}" if charged and charged.gpu else ""
+    problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
+    gpu_count: dict[str, int] = {}
+    for machine in card.machines:  # A machine is listed twice: on demand and as a spot machine.
+        gpu_count |= {machine.name: machine.count, f"{machine.name}/spot": machine.count}
+    names, prices = [], []
     for rate in card.all_rates:
         if rate.resource == "gpu" and rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
-            many = f" for {counts[rate.name]} GPUs" if counts.get(rate.name, 1) > 1 else ""
-            prices[rate.name] = f"{rate.name}, {rate.gpu}: ${rate.usd_per_hour:.2f} an hour{many} ({rate.as_of})"
-    if not prices:
-        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD}"
-    choose = f"Choose one: `gpu: {next(iter(prices))}` in {CARD}"
-    return f"{problem}. Its prices: {'; '.join(prices.values())}. {choose}"
+            count = gpu_count.get(rate.name, 1)
+            hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
+            names.append(rate.name)
+            prices.append(f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})")
+    if not names:
+        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD_PLACE}"
+    return f"{problem}. Its prices: {'; '.join(prices)}. Choose one: `gpu: {names[0]}` in {CARD_PLACE}"

@@ -44,8 +44,8 @@ class Costs(Model):
     def cells(self) -> tuple[str, ...]:
         """A table row: name, minutes, dollars by resource. `?`: unknown; `+`: only a part."""
         cells = [self.name, f"{self.minutes:.1f}"]
-        dollars = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
-        for resource, usd in dollars.items():
+        usd_by_resource = {"gpu": self.gpu_usd, "ai": self.ai_usd, "engineer": self.engineer_usd, "": self.usd}
+        for resource, usd in usd_by_resource.items():
             is_part = resource in self.partial if resource else bool(self.partial)
             text = "?" if usd is None else f"{usd:.2f}" if usd == 0 or abs(usd) >= 1 else f"{usd:.4f}"
             cells.append(f"{text}+" if is_part and usd is not None else text)
@@ -105,7 +105,7 @@ class StopCost(Model):
     waiting_usd_per_hour: float = 0.0
     """Dollars that an hour of waiting costs."""
 
-    def sides(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
+    def compare_with_idling(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
         """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
         waiting = ", while nobody waits" if self.waiting else ""
         if self.waiting in ("agent", "engineer"):
@@ -140,8 +140,8 @@ class KeepOrStop(Printed):
     @property
     def sentence(self) -> str:
         """The decision with both costs and the break-even."""
-        both = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
-        return f"{self.decision.capitalize()} it: {both} (break-even {hours_text(self.break_even_hours)})."
+        costs = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
+        return f"{self.decision.capitalize()} it: {costs} (break-even {hours_text(self.break_even_hours)})."
 
 
 class KeepOutput(Output):
@@ -204,9 +204,11 @@ class OptionValue(Model):
     @property
     def line(self) -> str:
         """Name, cost, expected value and conclusion, on one line."""
-        costs, worth = (dict.fromkeys(map(say.usd, ends)) for ends in (self.usd, self.expected_usd or ()))
-        expected = f", expected {' to '.join(worth)}" if worth else ""
-        return f"{self.name}: costs {' to '.join(costs)}{expected}; {self.note}"
+        costs = " to ".join(dict.fromkeys(map(say.usd, self.usd)))
+        expected = ""
+        if self.expected_usd is not None:
+            expected = f", expected {' to '.join(dict.fromkeys(map(say.usd, self.expected_usd)))}"
+        return f"{self.name}: costs {costs}{expected}; {self.note}"
 
 
 class StopRule(Model):

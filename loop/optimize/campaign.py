@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from loop.agents import proposing
 from loop.agents.proposing import (
-    Errand,
-    Errands,
+    ProposerResult,
+    ProposerTask,
     child_processes,
-    preset_of,
-    proposals_in,
-    run_errand,
-    sweep_orphans,
+    find_preset,
+    kill_orphans,
+    read_proposals,
+    run_proposer,
 )
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
@@ -62,7 +62,7 @@ class ProposalRound:
         try:
             yield from run_side_by_side((self._candidate(number, head) for number in numbers), len(numbers))
         finally:
-            sweep_orphans(before)
+            kill_orphans(before)
             self._put_back(head)
 
     def _put_back(self, head: str) -> None:
@@ -104,23 +104,23 @@ class ProposalRound:
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = page_of(notes, self.brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
-        preset = preset_of(campaign.proposer)
-        isolated = proposing.isolated_command(copy.root, context.bench.cache / "locks", page.parent, preset)
-        results: list[Errands] = []
+        preset = find_preset(campaign.proposer)
+        isolated = proposing.isolation_command(copy.root, context.bench.cache / "locks", page.parent, preset)
+        results: list[ProposerResult] = []
         while True:
-            errand = Errand(
+            errand = ProposerTask(
                 preset=preset,
-                page=page,
+                brief_page=page,
                 folder=copy.target,
                 answer=copy.root / ANSWER,
                 limit_s=self.limit_s - sum(result.seconds for result in results),
                 quiet_s=campaign.quiet_minutes * 60,
                 usd=self.usd,
-                env=campaign.env,
-                under=isolated,
+                variables=campaign.env,
+                isolation=isolated,
                 cache=copy.root / ".git" / CACHE,
             )
-            result = yield from run_errand(errand)
+            result = yield from run_proposer(errand)
             results.append(result)
             write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
             self._put_back(head)
@@ -133,9 +133,9 @@ class ProposalRound:
         proposal = Proposal(
             number=number,
             ended="uncompiled" if refusal else ended,
-            said=refusal.splitlines()[0] if refusal else result.said,
+            said=refusal.splitlines()[0] if refusal else result.last_line,
             seconds=sum(result.seconds for result in results),
-            use=proposing.total_usage([result.use for result in results]),
+            use=proposing.sum_ai_use([result.use for result in results]),
             idea=result.idea,
             isolated=bool(isolated),
             left_out=edit.left_out,
@@ -168,8 +168,8 @@ def why_over(context: Context) -> str | None:
 
 def spent_by(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far."""
-    past, proposals = SessionChanges(context.finished), proposals_in(workshop(context).notes.parent)
-    use, unattended = proposing.total_usage(p.use for p in proposals if p.use), context.task.campaign.is_unattended
+    past, proposals = SessionChanges(context.finished), read_proposals(workshop(context).notes.parent)
+    use, unattended = proposing.sum_ai_use(p.use for p in proposals if p.use), context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
     machine_usd = seconds / 3600 * context.task.usd_per_hour + jobs_usd(jobs_of(context.finished))
@@ -190,7 +190,7 @@ def waiting_edits(context: Context) -> list[Proposal]:
     judged = {record.output.get("candidate") for record in context.finished}
     ended = SessionChanges(context.finished).proposals
     judged |= {proposal.number for proposal in ended if proposal.ended != "edited"}
-    proposals = proposals_in(workshop(context).notes.parent)
+    proposals = read_proposals(workshop(context).notes.parent)
     return [proposal for proposal in proposals if proposal.ended == "edited" and proposal.number not in judged]
 
 
@@ -198,13 +198,13 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAct
     """Take a waiting edit, or run the proposers for new ones; one edit goes to the gate."""
     past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
     tree.revert()
-    first = 1 + max((proposal.number for proposal in proposals_in(shop.notes.parent)), default=0)
+    first = 1 + max((proposal.number for proposal in read_proposals(shop.notes.parent)), default=0)
     if not waiting_edits(context):
         spent = spent_by(context)
         left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
         yield from ProposalRound(context, brief, tree, min(terms.proposer_minutes * 60, left_s), usd).ask(first)
-    noted, known = proposals_in(shop.notes.parent), {proposal.number for proposal in past.proposals}
+    noted, known = read_proposals(shop.notes.parent), {proposal.number for proposal in past.proposals}
     fresh = {proposal.number: proposal for proposal in noted if proposal.number not in known}
     ordered, jobs = yield from best_first(context, tree, waiting_edits(context))
     back, offered = None, list[str]()
@@ -233,7 +233,7 @@ def next_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAct
 def so_far(proposals: Sequence[Proposal], kept: int) -> str:
     """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
     used = [proposal.use for proposal in proposals if proposal.use]
-    use = proposing.total_usage(used)
+    use = proposing.sum_ai_use(used)
     part = " in part" if any(each.usd is None for each in used) else ""
     usd = f"${use.usd:.2f} of AI{part}" if use.usd is not None else "AI unknown"
     tokens = f"{use.total_tokens:,} tokens" if use.total_tokens else "tokens unknown"

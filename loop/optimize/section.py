@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from loop.agents.proposing import total_usage
+from loop.agents.proposing import sum_ai_use
 from loop.base.stats import geometric_mean
 from loop.model.campaign import Proposal
 from loop.model.change import (
@@ -149,7 +149,7 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     if not proposed:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
-    use = total_usage(proposal.use for proposal in proposed if proposal.use)
+    use = sum_ai_use(proposal.use for proposal in proposed if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):

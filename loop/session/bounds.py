@@ -15,7 +15,7 @@ from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
-from loop.money.bill import Used, make_bill
+from loop.money.bill import SessionUse, make_bill
 from loop.session.walk import StepBegan, StepDue, Ticked, WalkEvent
 from loop.store import journal, sessions
 
@@ -204,5 +204,5 @@ def charges_so_far(
     seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
 ) -> Bill:
     """The bill of the first `seconds` of a session. `ai`: its AI use. `hosts`: machines that ran its jobs."""
-    used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
+    used = SessionUse(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
     return make_bill(used, card.with_waiting_person(head.attended))

@@ -12,14 +12,14 @@ from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.debug.explaining import diagnoses
 from loop.learning import learnings, prediction
-from loop.learning.failures import Recall
+from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import NO_AI, Used, judged_before, make_bill
+from loop.money.bill import NO_AI_COST, SessionUse, is_repeat, make_bill
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import kept_changes_gains
 from loop.optimize.section import changes_json
@@ -63,10 +63,10 @@ def make_record(
     letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]
-    ai, why_no_ai = proposing.usage_of_session(folder)
-    used = Used(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI, hosts_of(finished))
+    ai, why_no_ai = proposing.read_session_use(folder)
+    used = SessionUse(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
     # Repeating a session on the files of an earlier one saves nothing.
-    is_first = status == "passed" and not judged_before(earlier_rows, head.ground)
+    is_first = status == "passed" and not is_repeat(earlier_rows, head.ground)
     saving_steps = attempts if is_first else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
@@ -80,7 +80,7 @@ def make_record(
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
-        learnings=learnings.learnings(finished),
+        learnings=learnings.learned_sentences(finished),
         not_exercised=(
             *findings.not_exercised,
             *sentences_on_missed_steps(head.plan, finished, ending),
@@ -134,8 +134,8 @@ def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) ->
     return View(
         record=record,
         finished=folder.finished(),
-        recall_lines=Recall(setting.project, record.head.id).lines,
-        calibration=prediction.how_predictions_held(rows),
+        recall_lines=FailureHistory(setting.project, record.head.id).describe_failures,
+        calibration=prediction.describe_accuracy(rows),
     )
 
 
@@ -207,7 +207,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         waiting_for=pending_user_task(finished),
         brief=str(page.with_suffix(".json")) if page else "",
         steps=latest_attempts(finished),
-        failures=Recall(setting.project, head.id).failed(finished),
+        failures=FailureHistory(setting.project, head.id).describe_failed_steps(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

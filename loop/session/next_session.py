@@ -8,9 +8,9 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
-from loop.learning.learnings import failure_location, one_line
-from loop.learning.next_plan import Idea, TargetState, benefit, ideas, never_judged
-from loop.learning.prediction import expected_text, predicted_cost, with_prediction
+from loop.learning.learnings import explain_location, one_line
+from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions, unjudged_sentence
+from loop.learning.prediction import predicted_cost_text, predicted_time_text, with_prediction
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
@@ -73,7 +73,7 @@ class NextSession(Printed):
     unjudged: str
     """Variants and workload sets that no session judged with the present files; empty if all were."""
     others: tuple[OtherIdea, ...]
-    """Other ideas, the most urgent first."""
+    """Other proposals, the most urgent first."""
 
 
 def propose_next(
@@ -101,8 +101,8 @@ def propose_next(
         for row in rows
     ]
     every = []
-    for idea in ideas(sure, now, lost):  # Its plan may have been deleted since.
-        gone = idea.repeats and idea.plan not in setting.plans
+    for idea in propose_sessions(sure, now, lost):  # Its plan may have been deleted since.
+        gone = idea.failed_check and idea.plan not in setting.plans
         every.append(replace(idea, plan="baseline") if gone else idea)
     for idea in every:
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
@@ -115,20 +115,22 @@ def propose_next(
             break
     else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
-    missing = now.unjudged(rows)
+    missing = now.find_unjudged(rows)
     return NextSession(
         objective=idea.objective,
         plan=idea.plan,
         variant=idea.variant,
         resume=idea.resume,
         chain=head.plan.plan.patterns,
-        expected=", ".join(filter(None, (expected_text(head), predicted_cost(rates(setting.project), head)))),
+        expected=", ".join(
+            filter(None, (predicted_time_text(head), predicted_cost_text(rates(setting.project), head)))
+        ),
         predicted=head.predicted,
-        benefit=benefit(idea, rows),
+        benefit=describe_benefit(idea, rows),
         why=idea.why,
         command=_shell_command(idea, setting, where, there),
-        wrong=now.wrong(rows),
-        unjudged=never_judged(missing) if missing else "",
+        wrong=now.wrong_sentences(rows),
+        unjudged=unjudged_sentence(missing) if missing else "",
         others=tuple(
             OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
             for other in every
@@ -180,9 +182,9 @@ def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
     request = request if known else replace(request, pattern=idea.plan)
     if idea.variant is not None:
         request = replace(request, variants=(idea.variant,))
-    if idea.repeats is not None:
-        row = idea.repeats.row
-        request = replace(request, device=row.device, threads=row.threads, seed=idea.repeats.judgement.seed)
+    if idea.failed_check is not None:
+        row = idea.failed_check.row
+        request = replace(request, device=row.device, threads=row.threads, seed=idea.failed_check.judgement.seed)
     return make_head(request, setting, resolve_request(request, setting))
 
 
@@ -191,9 +193,10 @@ def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Se
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
-    if idea.repeats is not None:  # Repeat exactly the failed checks; leave out options that are the default here.
-        row = idea.repeats.row
-        chosen += ["--seed", str(idea.repeats.judgement.seed)]
+    if idea.failed_check is not None:
+        # Repeat exactly the failed checks; leave out options that are the default here.
+        row = idea.failed_check.row
+        chosen += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
             chosen += ["--threads", str(row.threads)]
         usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
@@ -201,11 +204,11 @@ def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Se
     kind = "session" if idea.plan in setting.plans else "pattern"
     run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
     folder, before = setting.project.target, list[str]()
-    if idea.take:
-        whole = Path(idea.take.patch).parent / candidate.KEPT
-        before = candidate.taking_command(folder, idea.take.branch, whole, idea.take.variant)
-    elif idea.blamed and takes_back(folder, idea.blamed):  # Else reverting would conflict.
-        before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed]
+    if idea.kept_change:
+        whole = Path(idea.kept_change.patch).parent / candidate.KEPT
+        before = candidate.taking_command(folder, idea.kept_change.branch, whole, idea.kept_change.variant)
+    elif idea.blamed_commit and takes_back(folder, idea.blamed_commit):  # Else reverting would conflict.
+        before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
     return f"{shlex.join(before)} && {run}" if before else run
 
 
@@ -221,7 +224,7 @@ def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]
         return f"{one_line(error.message)}\n{head.repeat_command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
-    begin = failure_location(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
+    begin = explain_location(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
     # The report already shows this session's findings. Name the first of the other reasons.
     why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
     sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import loop
 from loop.actions import ACTIONS
-from loop.agents.proposing import AiGiven
+from loop.agents.proposing import StatedAiCost
 from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
-from loop.learning.prediction import expected_text, in_parentheses
+from loop.learning.prediction import in_parentheses, predicted_time_text
 from loop.library import definitions, targets
 from loop.library.definitions import Definition, check_expression, complain_unknown_patterns, name_hint
 from loop.library.hosted import read_sender
@@ -145,7 +145,7 @@ class SessionRequest:
     seed: int | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
     """Limits that end the session early."""
-    ai: AiGiven = field(default_factory=AiGiven)
+    ai: StatedAiCost = field(default_factory=StatedAiCost)
     """The AI cost that the user stated, because nothing measures it."""
     campaign: Campaign = field(default_factory=Campaign)
     """Who proposes code changes, and the limits of that campaign."""
@@ -264,7 +264,7 @@ def announcement_text(head: SessionHead) -> str:
     where = f"{course.device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
-        f"  target {head.target}{in_parentheses(head.variants)} on {where}; about {expected_text(head)}",
+        f"  target {head.target}{in_parentheses(head.variants)} on {where}; about {predicted_time_text(head)}",
     ]
     if plan.success:
         lines.append(f"  goal: {goal_text(plan.success)}")

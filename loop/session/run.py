@@ -15,7 +15,7 @@ from loop.base.interrupts import signals_as_flags
 from loop.base.machine_failures import Folders, find_machine_failure
 from loop.base.places import WORKTREES, require_named_target, state_folder
 from loop.base.screen import Screen
-from loop.learning.failures import Recall
+from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import read_sender
@@ -182,9 +182,9 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.RECENT_SESSIONS)
-    proposing.add_stated(folder, request.ai)
+    proposing.save_stated_cost(folder, request.ai)
     card = rates(setting.project)
-    bounds = request.limits.make_bounds(head, card, journal.lines, proposing.usage_of_session(folder)[0])
+    bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announcement_text(head))
     if request.events:
@@ -231,7 +231,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
             begun_steps=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),
         )
-        show = Show(session.screen, request.events, Recall(setting.project, head.id).lines)
+        show = Show(session.screen, request.events, FailureHistory(setting.project, head.id).describe_failures)
         ending = drive(walk, show, make_store(folder, journal), bounds)
     bounds.free_reserve()
     return journal, bounds.end_watch(ending)

@@ -22,7 +22,7 @@ from loop.base.places import MANIFEST
 from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
 from loop.formats.python_text import read_text
-from loop.formats.target import NAMES
+from loop.formats.target import WORKLOAD_NAME
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
@@ -35,7 +35,7 @@ Likes = dict[str, list[TensorSpec]]
 """Path of a tensor to its `--like` options."""
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
-PATH = re.compile(rf"{NAMES.pattern}(\.{NAMES.pattern})*")
+PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
 GENERATOR_NAMES = ("seed", "device", "drawn")
 """Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")

@@ -11,8 +11,15 @@ from loop.base.processes import Tick
 from loop.base.stats import times
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
-from loop.formats.table import made_of
-from loop.formats.theirs import LIMIT_S, ForeignAnswer, Verdict, disagreement_causes, run_evaluator, verdicts_agree
+from loop.formats.table import find_origin
+from loop.formats.theirs import (
+    LIMIT_S,
+    ForeignAnswer,
+    Verdict,
+    explain_disagreement,
+    run_evaluator,
+    verdicts_agree,
+)
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
@@ -71,7 +78,7 @@ class TheirsOutput(Output):
 
 def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsOutput]:
     """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees."""
-    translated = made_of(context.task.folder)
+    translated = find_origin(context.task.folder)
     if translated is None:
         raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")
     task, answers = translated
@@ -117,7 +124,7 @@ def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], ve
         ours_why=own.why,
         ratio=min(ratios, default=None) if not own.why else None,
         theirs=verdict,
-        causes=tuple(disagreement_causes(task, own, verdict)),
+        causes=tuple(explain_disagreement(task, own, verdict)),
     )
 
 

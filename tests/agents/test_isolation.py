@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.agents import proposing
-from loop.agents.proposing import Preset, preset_of
+from loop.agents.proposing import Preset, find_preset
 from loop.base.places import PACKAGE
 
 
@@ -16,15 +16,15 @@ def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProces
         (place / name).mkdir()
     (place / "notes" / "brief.md").write_text("the brief")
     (place / "secret").write_text("a secret")
-    words = proposing.isolated_command(*(place / name for name in ("root", "locks", "notes")), preset)
+    words = proposing.isolation_command(*(place / name for name in ("root", "locks", "notes")), preset)
     return subprocess.run([*words, "sh", "-c", script], capture_output=True, text=True, cwd=place, check=False)
 
 
-@pytest.mark.skipif(not proposing.namespaces_work(), reason="needs bwrap")
+@pytest.mark.skipif(not proposing.can_isolate(), reason="needs bwrap")
 def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> None:
     """It can read the brief and loop, and write to its folder and the locks."""
     script = f"cat {tmp_path}/notes/brief.md {tmp_path}/secret; ls {PACKAGE}/cli"
-    found = seen(preset_of("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
+    found = seen(find_preset("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
     assert "the brief" in found.stdout
     assert "__init__.py" in found.stdout
     assert "a secret" not in found.stdout
@@ -34,4 +34,4 @@ def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> Non
 
 def test_a_command_of_the_users_own_is_not_isolated(tmp_path: Path) -> None:
     """Where its files are, nobody knows; the report says that it was not."""
-    assert "a secret" == seen(preset_of("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout
+    assert "a secret" == seen(find_preset("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout

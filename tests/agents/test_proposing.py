@@ -10,14 +10,14 @@ import pytest
 from loop.agents import proposing
 from loop.agents.proposing import (
     PRESETS,
-    Errand,
-    Errands,
     Preset,
+    ProposerResult,
+    ProposerTask,
     child_processes,
-    fill_places,
+    fill_placeholders,
+    kill_orphans,
     refuse_unready,
-    run_errand,
-    sweep_orphans,
+    run_proposer,
 )
 from loop.base.errors import UsageError
 from loop.base.processes import run_to_end
@@ -29,13 +29,15 @@ CODEX_END = '{"type":"turn.completed","usage":{"input_tokens":90,"cached_input_t
 
 def errand(
     folder: Path, command: str, *, limit_s: float = 20.0, quiet_s: float = 20.0, ended: str = "", **fields: object
-) -> Errands:
+) -> ProposerResult:
     """Run a command as a proposer in a folder."""
     page = folder / "0001-brief.md"
     page.write_text("make ours faster\n")
-    sent = Errand(Preset(command, ended=ended), page, folder, folder / "answer.json", limit_s, quiet_s, **fields)  # type: ignore[arg-type]
-    found = run_to_end(run_errand(sent))
-    assert isinstance(found, Errands)
+    sent = ProposerTask(
+        Preset(command, turn_end=ended), page, folder, folder / "answer.json", limit_s, quiet_s, **fields
+    )  # type: ignore[arg-type]
+    found = run_to_end(run_proposer(sent))
+    assert isinstance(found, ProposerResult)
     return found
 
 
@@ -44,14 +46,14 @@ def test_a_proposer_reads_the_brief_and_its_places(tmp_path: Path) -> None:
     found = errand(tmp_path, "cat; echo {workdir} {brief} {json}")
     assert "make ours faster" in found.output
     assert f"{tmp_path} {tmp_path}/0001-brief.md {tmp_path}/0001-brief.json" in found.output
-    assert "'/a b/c' $HOME {x}" == fill_places("{workdir} $HOME {x}", {"workdir": "/a b/c"})
+    assert "'/a b/c' $HOME {x}" == fill_placeholders("{workdir} $HOME {x}", {"workdir": "/a b/c"})
 
 
 def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment is an allow-list; `--env` adds one."""
     monkeypatch.setenv("SECRET_A", "a-secret")
     monkeypatch.setenv("SECRET_B", "b-secret")
-    found = errand(tmp_path, "env", env=("SECRET_B",))
+    found = errand(tmp_path, "env", variables=("SECRET_B",))
     assert (False, True) == ("a-secret" in found.output, "b-secret" in found.output)
 
 
@@ -76,11 +78,11 @@ def test_one_that_said_it_had_ended_is_ended(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A while after the event of its documented format, though its process hangs; its work counts."""
-    monkeypatch.setattr(proposing, "LINGERS_S", 0.2)
+    monkeypatch.setattr(proposing, "LINGER_LIMIT_S", 0.2)
     monkeypatch.setattr(proposing, "GRACE_S", 0.1)
     (tmp_path / "line").write_text(line + "\n")
     begun = time.monotonic()
-    found = errand(tmp_path, "cat line; sleep 300", ended=PRESETS[name].ended)
+    found = errand(tmp_path, "cat line; sleep 300", ended=PRESETS[name].turn_end)
     assert time.monotonic() - begun < 10
     assert ("claude-code" if name == "claude" else "codex",) == found.use.agents
 
@@ -97,7 +99,7 @@ def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> Non
     )
     (tmp_path / "daemon.py").write_text(code)
     errand(tmp_path, f"{sys.executable} daemon.py; while [ ! -s pid ]; do sleep 0.01; done; sleep 0.2")
-    sweep_orphans(before)
+    kill_orphans(before)
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loop.agents.proposing import read_result
+from loop.agents.proposing import read_ai_use
 from loop.model.money import AiUse
 
 OPUS, GPT = "claude-opus-4-6", "gpt-5"
@@ -24,7 +24,7 @@ FINAL = {
 
 def read(*objects: Any) -> AiUse:
     """What an agent's output states."""
-    use = read_result("\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
+    use = read_ai_use("\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
     assert use is not None
     return use
 
@@ -72,4 +72,4 @@ def test_turns_of_codex_add_up_and_have_no_price() -> None:
 )
 def test_what_is_no_result_states_nothing(printed: str) -> None:
     """Nor does a number that is none: nothing is guessed."""
-    assert None is read_result(printed)
+    assert None is read_ai_use(printed)

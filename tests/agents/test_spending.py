@@ -48,16 +48,16 @@ def test_an_agent_s_own_result_goes_before_somebody_s_word(
 ) -> None:
     """Results add up; a stated amount counts where no result has a cost."""
     folder = SessionFolder(tmp_path)
-    proposing.add_stated(folder, proposing.parse_stated_usd(0.75))
+    proposing.save_stated_cost(folder, proposing.check_stated_usd(0.75))
     use = AiUse(source="result", agents=("codex",), usd=None, unpriced=("gpt",))
     proposals = [Proposal(number=1, ended="edited", use=use)]
-    monkeypatch.setattr(proposing, "proposals_in", lambda folder: proposals)
-    use, _ = proposing.usage_of_session(folder)
+    monkeypatch.setattr(proposing, "read_proposals", lambda folder: proposals)
+    use, _ = proposing.read_session_use(folder)
     assert use is not None
     assert ("stated", 0.75, ()) == (use.source, use.usd, use.unpriced)
     for usd in (0.25, 0.125):
         use = AiUse(source="result", agents=("claude-code",), usd=usd)
         proposals.append(Proposal(number=2, ended="edited", use=use))
-    use, _ = proposing.usage_of_session(folder)
+    use, _ = proposing.read_session_use(folder)
     assert use is not None
     assert ("result", 0.375, ("codex", "claude-code")) == (use.source, use.usd, use.agents)

@@ -18,7 +18,7 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError
 from loop.formats import table
-from loop.formats.model import ForeignTask, hindrances
+from loop.formats.model import ForeignTask, find_hindrances
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine
 from loop.repository.reading import revision
@@ -49,7 +49,7 @@ def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask |
     """Every task at or below a path, in the order of their names; those that cannot be read with the reason."""
     for place in _places(path, wanted):
         try:
-            yield table.load(place, wanted)
+            yield table.load_task(place, wanted)
         except LoopError as error:
             names = [known.name for known, _ in table.claiming_formats(place, wanted)]
             yield Unreadable(" and ".join(names), place, error)
@@ -85,7 +85,7 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
         found = list(tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
     tasks = [one for one in found if isinstance(one, ForeignTask)]
-    needs = [hindrances(task, len(gpus().usable)) for task in tasks]
+    needs = [find_hindrances(task, len(gpus().usable)) for task in tasks]
     able = sum(bool(task.cases) and not need for task, need in zip(tasks, needs, strict=True))
     kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
     commit = commit_of(checkout)

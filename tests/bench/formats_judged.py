@@ -26,9 +26,9 @@ import psutil
 from loop.base.errors import LoopError
 from loop.base.processes import kill_tree
 from loop.formats import table
-from loop.formats.model import ForeignTask, hindrances
-from loop.formats.table import as_target
-from loop.formats.theirs import Verdict, disagreement_causes
+from loop.formats.model import ForeignTask, find_hindrances
+from loop.formats.table import write_as_target
+from loop.formats.theirs import Verdict, explain_disagreement
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import GateVerdict
@@ -115,7 +115,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
     begin = time.monotonic()
     try:
         path = checkout / job.name
-        task = table.load(path)
+        task = table.load_task(path)
         if why := _hindered(task, run.device):
             return [{**head, "excluded": why, "asked": job.mistakes}]
         _allow(path)
@@ -138,13 +138,13 @@ def _short(message: str, checkout: Path) -> str:
 
 def _hindered(task: ForeignTask, device: str) -> str:
     """What stands in the way of a task by its text; empty where nothing does."""
-    found = hindrances(task, len(gpus().usable) if device == "cuda" else 0)
+    found = find_hindrances(task, len(gpus().usable) if device == "cuda" else 0)
     return ", ".join(dict.fromkeys(one.kind for one in found))
 
 
 def _allow(path: Path) -> None:
     """What a user does who has looked at the task."""
-    folder, _ = as_target(path)
+    folder, _ = write_as_target(path)
     subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
 
 
@@ -163,7 +163,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
         if one["file"] in own:
             row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
             ours = GateVerdict(one["ours"], cause=one["ours_cause"])
-            row["causes"] = disagreement_causes(table.load(path), ours, Verdict(status=own[one["file"]]))[:3]
+            row["causes"] = explain_disagreement(table.load_task(path), ours, Verdict(status=own[one["file"]]))[:3]
         yield row
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):
@@ -176,7 +176,7 @@ def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, 
     wrong = answer.parent.name == "wrong"
     head = {"control": f"wrong/{answer.name}" if wrong else answer.name, "kind": f"shipped{' wrong' * wrong}"}
     try:
-        folder, _ = as_target(path, [str(answer)])
+        folder, _ = write_as_target(path, [str(answer)])
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
         said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
         (one,) = said["verdicts"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from loop.agents.proposing import Errand, Preset, child_processes, run_errand, sweep_orphans
+from loop.agents.proposing import Preset, ProposerTask, child_processes, kill_orphans, run_proposer
 from loop.base.documents import write_atomic
 from loop.base.processes import run_to_end
 from loop.base.stats import ratio_interval, winsorise
@@ -173,8 +173,10 @@ def nasty(key: str) -> dict[str, Any]:
         page = Path(folder) / "brief.md"
         page.write_text("brief\n")
         begun = time.monotonic()
-        found = run_to_end(run_errand(Errand(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60)))
-        sweep_orphans(own)
+        found = run_to_end(
+            run_proposer(ProposerTask(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60))
+        )
+        kill_orphans(own)
         late = time.monotonic() - begun - limit_s
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
     alive = [one for one in left if "100000" in (one.info["cmdline"] or ())]

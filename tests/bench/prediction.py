@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.stats import beta_quantile
-from loop.learning.prediction import judged_predictions
+from loop.learning.prediction import predictions_with_outcome
 from loop.model.index import SessionRow
 from loop.store import index
 from tests.bench.rig import busy_programs
@@ -55,7 +55,7 @@ def bench(count: int) -> list[str]:
                 )
             print(line(number, index.rows(top / "sessions")[-1]), flush=True)
         rows = index.rows(top / "sessions")
-    share = counted([known.low_s <= seconds <= known.high_s for known, seconds in judged_predictions(rows)])
+    share = counted([known.low_s <= seconds <= known.high_s for known, seconds in predictions_with_outcome(rows)])
     print(f"inside the 80 % interval: {share}")
     heads = ("| Busy programs | Load a core | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|--:|---|")
     return [

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from loop.cli import ALL, app
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.jobs.folder import Job, create_job
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project
@@ -61,7 +61,7 @@ def answers(folder: Path, named: list[str]) -> list[str]:
         return []
     path = folder / "answer.py"
     path.write_text(ANSWER)
-    made = as_target(folder / "1_Scale.py", [str(path)])[0]
+    made = write_as_target(folder / "1_Scale.py", [str(path)])[0]
     assert 0 == CliRunner().invoke(app, ["trust", str(made)]).exit_code
     (folder / "checkout").mkdir()
     return [str(path), "--evaluator", str(folder / "checkout"), "--device", "cpu"]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from loop.cli import app
 from loop.cli.tasks import chosen_controls
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.mistakes import functions
 from loop.workers.stated import StatedTask
 from tests.formats import tasks
@@ -75,7 +75,7 @@ def test_who_lets_which_mistake_pass(tmp_path: Path) -> None:
     constant = "x = torch.rand(rows, features) - 0.5\n    y = torch.ones(1)\n    return [x, y]"
     text = tasks.KERNELBENCH.replace("x = torch.rand(rows, features)\n    return [x]", constant)
     task = tasks.kernelbench(tmp_path, text.replace("x: torch.Tensor)", "x: torch.Tensor, y: torch.Tensor)"))
-    folder, _ = as_target(task)
+    folder, _ = write_as_target(task)
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     done = CliRunner().invoke(app, ["targets", "audit", str(task), "--device", "cpu", "--json"])
     assert 0 == done.exit_code, done.output

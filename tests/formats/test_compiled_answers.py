@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.model.target import CAbiVariant
 from tests.formats import tasks
 from tests.formats.test_translated import read
@@ -36,7 +36,7 @@ def solution(folder: Path, content: str = RETURNS, **spec: Any) -> Path:
 
 def made(folder: Path, **spec: Any) -> tuple[CAbiVariant, str]:
     """The variant, and the translation unit that calls it."""
-    target, _ = as_target(tasks.trace(folder), [str(solution(folder, **spec))])
+    target, _ = write_as_target(tasks.trace(folder), [str(solution(folder, **spec))])
     variant = read(target).variants["compiled"]
     assert isinstance(variant, CAbiVariant)
     return variant, (target / variant.sources[0]).read_text()

@@ -3,7 +3,7 @@
 import pytest
 
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict, disagreement_causes, verdicts_agree
+from loop.formats.theirs import Verdict, explain_disagreement, verdicts_agree
 from loop.model.output import GateVerdict
 from tests.formats.test_reading import task_of
 
@@ -45,7 +45,7 @@ def test_two_verdicts_agree_only_where_there_are_two(ours: str, theirs: str, sam
 )
 def test_what_they_let_pass_is_explained(ours: GateVerdict, words: tuple[str, ...]) -> None:
     """By what we found, then by each rule that is looser than ours and by what is odd about the task."""
-    found = disagreement_causes(task(hints=("task.yml:9: an odd value",)), ours, Verdict(status="right"))
+    found = explain_disagreement(task(hints=("task.yml:9: an odd value",)), ours, Verdict(status="right"))
     assert len(found) >= len(words)
     for word, cause in zip(words, found, strict=False):
         assert word in cause
@@ -53,7 +53,7 @@ def test_what_they_let_pass_is_explained(ours: GateVerdict, words: tuple[str, ..
 
 def test_what_only_they_reject_is_explained() -> None:
     """By their reference's own type, casts before the call, and a rule that is narrower than ours."""
-    found = disagreement_causes(task(dtypes=("int64",)), GateVerdict("right"), Verdict(status="wrong"))
+    found = explain_disagreement(task(dtypes=("int64",)), GateVerdict("right"), Verdict(status="wrong"))
     assert any("its own type" in cause for cause in found)
     assert any("cast whole numbers" in cause for cause in found)
     assert any("the larger of atol and rtol" in cause for cause in found)

@@ -13,7 +13,7 @@ from tests.formats import tasks
 def complaint(path: Path, form: str | None = None) -> str:
     """What is said of a task that cannot be read."""
     with pytest.raises(DefinitionError) as caught:
-        table.load(path, form)
+        table.load_task(path, form)
     return caught.value.message
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.formats import table
-from loop.formats.model import ForeignTask, hindrances
+from loop.formats.model import ForeignTask, find_hindrances
 from tests.formats import tasks
 
 MAKERS = {
@@ -21,12 +21,12 @@ def test_each_format_is_recognised(name: str, tmp_path: Path) -> None:
     """A task of one format is no task of another."""
     path = MAKERS[name](tmp_path)
     assert [name] == [one.name for one, _ in table.claiming_formats(path)]
-    assert name == table.load(path).format
+    assert name == table.load_task(path).format
 
 
 def test_gpumode_says_how_it_judges(tmp_path: Path) -> None:
     """Cases, tolerance, whether the cache is cleared, and the score come from its files."""
-    task = table.load(tasks.gpumode(tmp_path))
+    task = table.load_task(tasks.gpumode(tmp_path))
     assert [("check",), ("check",), ("check", "time")] == [case.use for case in task.cases]
     assert (1e-5, 1e-4, None) == (task.judging.atol, task.judging.rtol, task.judging.checker)
     assert task.timing.cold_cache
@@ -40,7 +40,7 @@ def test_a_checker_of_its_own_is_named(tmp_path: Path) -> None:
         tasks.REFERENCE.split("check_implementation")[0]
         + "def check_implementation(data, output):\n    return ''\n"
     )
-    judging = table.load(tasks.gpumode(tmp_path, reference=own)).judging
+    judging = table.load_task(tasks.gpumode(tmp_path, reference=own)).judging
     assert ("reference.check_implementation", None) == (judging.checker, judging.atol)
 
 
@@ -73,13 +73,13 @@ def task_of(**changes: object) -> ForeignTask:
 )
 def test_what_is_missing_stands_in_the_way(changes: dict[str, object], kind: str) -> None:
     """Nothing of such a task runs, for that reason."""
-    assert [kind] == [one.kind for one in hindrances(task_of(**changes), 0)]
+    assert [kind] == [one.kind for one in find_hindrances(task_of(**changes), 0)]
 
 
 def test_reading_runs_nothing(tmp_path: Path) -> None:
     """Code at the top of a task's file is not run by looking at it."""
     mark = tmp_path / "ran"
     evil = f"open({str(mark)!r}, 'w').close()\n"
-    table.load(tasks.kernelbench(tmp_path, evil + tasks.KERNELBENCH))
-    table.load(tasks.gpumode(tmp_path, reference=evil + tasks.REFERENCE))
+    table.load_task(tasks.kernelbench(tmp_path, evil + tasks.KERNELBENCH))
+    table.load_task(tasks.gpumode(tmp_path, reference=evil + tasks.REFERENCE))
     assert not mark.exists()

@@ -82,7 +82,7 @@ def gpumode(tmp_path: Path) -> ForeignAnswer:
     (tmp_path / "eval.py").write_text(EVALUATOR)
     answer = tmp_path / "mine.py"
     answer.write_text(RIGHT)
-    return ForeignAnswer(table.load(task), answer, None)
+    return ForeignAnswer(table.load_task(task), answer, None)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def kernelbench(tmp_path: Path) -> ForeignAnswer:
     (source / "eval.py").write_text(DRIVEN)
     answer = tmp_path / "answer.py"
     answer.write_text(tasks.ANSWER)
-    return ForeignAnswer(table.load(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
+    return ForeignAnswer(table.load_task(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
 
 
 def ask(asked: ForeignAnswer) -> Verdict:
@@ -109,7 +109,7 @@ def test_gpumode_tests_then_times(gpumode: ForeignAnswer, text: str, timed: str)
     """What both runs write is kept; what is timed is the ranked mode, where that checks what it times."""
     judge = gpumode.task.path.parent / "eval.py"
     judge.write_text(judge.read_text() + text)
-    verdict = ask(replace(gpumode, task=table.load(gpumode.task.path)))
+    verdict = ask(replace(gpumode, task=table.load_task(gpumode.task.path)))
     assert "right" == verdict.status, verdict
     assert {"test": {"test.0.status", "test.1.status", "check"}, timed: {f"{timed}.0.status", "check"}} == {
         mode: set(found) for mode, found in verdict.result.items()
@@ -188,7 +188,7 @@ def traced(folder: Path, dialect: str) -> ForeignAnswer:
     file.write_text(TRACED.format(find=find))
     answer = folder / "answer.json"
     answer.write_text(json.dumps(tasks.SOLUTION))
-    return ForeignAnswer(table.load(task), answer, folder / "checkout", has_gpu=True)
+    return ForeignAnswer(table.load_task(task), answer, folder / "checkout", has_gpu=True)
 
 
 @pytest.mark.parametrize("dialect", ["sol-execbench", "flashinfer-trace"])

@@ -13,7 +13,7 @@ from loop.base.errors import UsageError
 from loop.base.places import find_project, tasks_folder
 from loop.calls.own_modules import FOLDERS
 from loop.cli import app
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
 from loop.workers import foreign
@@ -35,7 +35,7 @@ def answer(tmp_path: Path) -> Path:
 
 def test_kernelbench(tmp_path: Path, answer: Path) -> None:
     """The answer is a variant, the task's Model the reference and the baseline."""
-    folder, names = as_target(tasks.kernelbench(tmp_path), [str(answer)])
+    folder, names = write_as_target(tasks.kernelbench(tmp_path), [str(answer)])
     target = read(folder)
     variant = target.variants["my_answer"]
     assert isinstance(variant, PythonVariant)
@@ -49,7 +49,7 @@ def test_nothing_of_theirs_is_touched(tmp_path: Path, answer: Path) -> None:
     """The folders of task and answer hold what they held, and the target is not among them."""
     task = tasks.kernelbench(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    folder, _ = as_target(task, [str(answer)])
+    folder, _ = write_as_target(task, [str(answer)])
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     assert tasks_folder() == folder.parent
 
@@ -59,9 +59,9 @@ def test_a_changed_task_has_to_be_allowed_again(tmp_path: Path, answer: Path) ->
     task = tasks.kernelbench(tmp_path)
 
     def allowed() -> bool:
-        return trust.is_trusted(find_project(as_target(task, [str(answer)])[0], tmp_path))
+        return trust.is_trusted(find_project(write_as_target(task, [str(answer)])[0], tmp_path))
 
-    first = find_project(as_target(task, [str(answer)])[0], tmp_path)
+    first = find_project(write_as_target(task, [str(answer)])[0], tmp_path)
     assert not allowed()
     trust.grant(first, trust.definition_hash(first))
     answer.write_text(tasks.ANSWER + "# faster\n")
@@ -114,7 +114,7 @@ def test_gpumode(tmp_path: Path) -> None:
     add_utils(task)
     answer = tmp_path / "submission.py"
     answer.write_text(GPUMODE_ANSWER)
-    folder, names = as_target(task, [str(answer)])
+    folder, names = write_as_target(task, [str(answer)])
     target = read(folder)
     assert {"benchmarks": ({"size": 1024},), "tests": ({"size": 7}, {"size": 8})} == target.workloads
     assert (("size",), 1e-4) == (target.signature.sizes, target.tolerance["float32"].rtol)
@@ -135,7 +135,7 @@ def test_a_solution(passed: bool, tmp_path: Path) -> None:
     spec = {**tasks.SOLUTION["spec"], "destination_passing_style": passed}  # type: ignore[dict-item]
     solution = {**tasks.SOLUTION, "spec": spec, "sources": [{"path": "main.py", "content": content}]}
     (tmp_path / "solutions/mine.json").write_text(json.dumps(solution))
-    folder, names = as_target(task, [str(tmp_path / "solutions/mine.json")])
+    folder, names = write_as_target(task, [str(tmp_path / "solutions/mine.json")])
     target = read(folder)
     assert {"task": ({"N": 3, "M": 4}, {"N": 5, "M": 4})} == target.workloads
     inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
@@ -150,7 +150,7 @@ def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
     generate = "def make(axes, device):\n    return {'x': torch.ones(axes['N'], 4)}\n"
     reference = f"import torch\n\n{generate}\ndef run(x):\n    return x\n"
     task = tasks.sol(tmp_path, reference=reference, custom_inputs_entrypoint="make")
-    (inputs,) = loaded(as_target(task)[0] / "entry.py", "inputs")
+    (inputs,) = loaded(write_as_target(task)[0] / "entry.py", "inputs")
     assert (6, 4) == inputs(N=6, M=4, device="cpu")["x"].shape
 
 
@@ -158,14 +158,14 @@ def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
 def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) -> None:
     """BatchNorm in training changes its buffers in every call; other state has to stay."""
     text = tasks.KERNELBENCH.replace("        self.weight", f"        self.norm = {layer}\n        self.weight")
-    modules = read(as_target(tasks.kernelbench(tmp_path, text))[0]).modules
+    modules = read(write_as_target(tasks.kernelbench(tmp_path, text))[0]).modules
     assert modules is not None
     assert state == modules.state
 
 
 def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
     """A session that is resumed uses no step again: links count by what they lead to."""
-    chosen = find_project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
+    chosen = find_project(write_as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
     before = targets.sources_hash(chosen)
     answer.write_text(tasks.ANSWER + "# faster\n")
     assert before != targets.sources_hash(chosen)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from tests.formats import tasks
 from tests.formats.test_translated import GPUMODE_ANSWER, PASSED, add_utils
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 def judged(task: Path, *answers: Path, more: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
     """Exit code of `loop targets judge`, and the verdicts by answer."""
-    folder, _ = as_target(task, [str(one) for one in answers])
+    folder, _ = write_as_target(task, [str(one) for one in answers])
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     words = ["targets", "judge", str(task), *map(str, answers), "--evaluator", str(task.parent), "--json"]
     done = CliRunner().invoke(app, [*words, "--device", "cpu", *more])
@@ -82,7 +82,7 @@ def test_a_reference_that_draws_random_numbers_judges_nothing(tmp_path: Path) ->
     task, answer = tmp_path / "drop.py", tmp_path / "answer.py"
     task.write_text(SLOW.replace("torch.softmax(x, dim=1)", "nn.functional.dropout(x, 0.1, training=True)"))
     answer.write_text(task.read_text().replace("class Model(", "class ModelNew("))
-    folder, _ = as_target(task, [str(answer)])
+    folder, _ = write_as_target(task, [str(answer)])
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     done = CliRunner().invoke(app, ["targets", "judge", str(task), str(answer), "--device", "cpu"])
     assert "the reference is not deterministic" in done.output

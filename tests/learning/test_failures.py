@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.learning.failures import remembered_failure
+from loop.learning.failures import find_earlier_failures
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import make_row
 
@@ -36,7 +36,7 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
         row("c", environment=place(torch="2.4", cuda="12.4"), commit="c2", ground="g2"),
         row("d"),
     ]
-    sessions, cure = remembered_failure(rows, KEY)
+    sessions, cure = find_earlier_failures(rows, KEY)
     assert cure is not None
     assert ("b", "a") == tuple(sessions)
     assert ("b", "c") == (cure.failed, cure.session)
@@ -54,14 +54,14 @@ def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
         row("f", status="skipped"),
         row("g", recorded=True),
     ]
-    _, cure = remembered_failure([row("a", seen()), *others], KEY)
+    _, cure = find_earlier_failures([row("a", seen()), *others], KEY)
     assert None is cure
 
 
 def test_a_variant_is_cured_where_only_others_fail_in_its_step() -> None:
     """The step fails for another variant; this one is right."""
     rows = [row("a", seen("ours")), row("b", seen("theirs", key="1" * 12), variants=("ours", "theirs"))]
-    _, cure = remembered_failure(rows, KEY)
+    _, cure = find_earlier_failures(rows, KEY)
     assert cure is not None
     whole = [rows[0], row("b", seen("", key="1" * 12))]
-    assert None is remembered_failure(whole, KEY)[1]
+    assert None is find_earlier_failures(whole, KEY)[1]

@@ -1,6 +1,6 @@
 """What to do next: what is wrong before what was not measured, and that before speed."""
 
-from loop.learning.next_plan import Idea, TargetState, benefit, ideas
+from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions
 from loop.model.change import KeptChange
 from loop.model.index import Judgement, SessionRow, StepRun
 from loop.model.profile import Promise, Promised
@@ -23,7 +23,7 @@ def present(**fields: object) -> TargetState:
 
 def first(*rows: SessionRow, lost: dict[str, int] | None = None, **now: object) -> Idea:
     """The most urgent idea."""
-    return ideas(rows, present(**now), lost or {})[0]
+    return propose_sessions(rows, present(**now), lost or {})[0]
 
 
 def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
@@ -46,9 +46,13 @@ def test_a_wrong_variant_comes_before_a_slow_one() -> None:
     """What failed is run again, by its plan, until it passes on other sources."""
     wrong = row(1, status="failed", plan="edges", judged=(verdict("fast"),), ratios={"cpu": 0.2}, threads=1)
     found = first(wrong)
-    assert ("edges", "fast", 7) == (found.plan, found.variant, found.repeats and found.repeats.judgement.seed)
+    assert ("edges", "fast", 7) == (
+        found.plan,
+        found.variant,
+        found.failed_check and found.failed_check.judgement.seed,
+    )
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
-    assert all(one.repeats is None for one in ideas([wrong, mended], present(ground="new"), {}))
+    assert all(one.failed_check is None for one in propose_sessions([wrong, mended], present(ground="new"), {}))
 
 
 def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:
@@ -146,8 +150,8 @@ def test_speed_is_what_the_last_profile_promised() -> None:
     made = Promised(promise=promise, variant="cpu", workload="S64", build="b", ratio=0.5)
     rows = [row(0, promises=(made,))]
     idea = Idea("optimize", "faster", (), "cpu")
-    assert "cpu faster; no profile has promised how much" == benefit(idea, [])
-    assert "cpu faster on S64, by advice on mixed: 1.10x to 1.20x" == benefit(idea, rows)
+    assert "cpu faster; no profile has promised how much" == describe_benefit(idea, [])
+    assert "cpu faster on S64, by advice on mixed: 1.10x to 1.20x" == describe_benefit(idea, rows)
 
 
 KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")
@@ -156,9 +160,9 @@ KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0
 def test_a_kept_change_is_taken_over_first() -> None:
     """Until the files are what it left behind: those are measured, and may be made faster again."""
     kept = row(0, plan="optimize", variants=("cpu",), ratios={"cpu": 0.9}, kept=(KEPT,), left="changed")
-    assert ("quick", KEPT) == (first(kept).plan, first(kept).take)
+    assert ("quick", KEPT) == (first(kept).plan, first(kept).kept_change)
     assert ("cpu is 5.00x as fast as what it replaced, faster on 1 of 1 workload, by s0",) == first(kept).why
-    assert ("optimize", None) == (first(kept, ground="changed").plan, first(kept, ground="changed").take)
+    assert ("optimize", None) == (first(kept, ground="changed").plan, first(kept, ground="changed").kept_change)
     assert "Verify and measure what has changed" == first(kept, ground="edited").objective
 
 

@@ -82,7 +82,7 @@ def test_a_run_that_was_left_half_way_says_nothing() -> None:
 
 def test_cost_is_time_at_the_rates() -> None:
     """And never less than what is charged at least."""
-    known = forecast([ONE], [row(n, one=36.0) for n in range(9)], row()).priced(100.0, least_usd=0.9)
+    known = forecast([ONE], [row(n, one=36.0) for n in range(9)], row()).with_cost(100.0, least_usd=0.9)
     assert pytest.approx(1.0, rel=0.01) == known.usd
     assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
     assert pytest.approx(known.high_s / 36.0) == known.high_usd

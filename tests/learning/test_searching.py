@@ -22,4 +22,4 @@ def test_a_pasted_error_finds_what_has_most_of_it() -> None:
     """Paths and addresses of it are in no text; how many words fitted is said."""
     hits = search("/tmp/x/kernel.so: undefined symbol: rows_of", ALL)
     assert ["linking"] == [hit.key for hit in hits]
-    assert hits[0].matched < hits[0].asked
+    assert hits[0].matched_words < hits[0].query_words

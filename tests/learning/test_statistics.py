@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.learning.prediction import FACTS, PatternStatistics, of_patterns
+from loop.learning.prediction import FACTOR_BY_FACT, PatternStatistics, compute_statistics
 from loop.model.index import Environment, PatternRun, SessionRow
 from tests.makers import NOON, make_pattern, make_row
 
@@ -15,7 +15,7 @@ def rows(
     good: int = 0, broken: int = 0, seconds: float = 10.0, place: tuple[str | None, ...] = HERE
 ) -> list[SessionRow]:
     """Sessions with one run of `one` each, all of the same time; those that broke were left half way."""
-    environment = Environment(**dict(zip(FACTS, place, strict=True)))
+    environment = Environment(**dict(zip(FACTOR_BY_FACT, place, strict=True)))
     runs = [
         PatternRun(
             pattern="one", status="passed" if n < good else "failed", seconds=seconds, started=NOON, whole=n < good
@@ -27,7 +27,7 @@ def rows(
 
 def one(*some: list[SessionRow]) -> PatternStatistics:
     """The statistics of `one`."""
-    return of_patterns({"one": ONE}, [row for part in some for row in part])["one"]
+    return compute_statistics({"one": ONE}, [row for part in some for row in part])["one"]
 
 
 def test_runs_under_another_torch_count_half() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loop.learning.next_plan import ALL_JUDGED, Idea, TargetState, ideas
+from loop.learning.next_plan import ALL_RIGHT, Idea, TargetState, propose_sessions
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
@@ -118,14 +118,14 @@ class Project:
 
     def advised(self) -> Idea:
         """What `loop plan next` says."""
-        return ideas(self.rows, self.present, {})[0]
+        return propose_sessions(self.rows, self.present, {})[0]
 
     def follow(self) -> None:
         """Run the advised session."""
         idea, everywhere = self.advised(), tuple(SETS)
         variants = (idea.variant,) if idea.variant else VARIANTS
-        if idea.repeats:
-            again = idea.repeats
+        if idea.failed_check:
+            again = idea.failed_check
             self.run(variants, everywhere, again.judgement.seed, again.row.threads, idea.plan)
         else:
             sets = ("quick",) if idea.plan == "quick" else everywhere
@@ -162,11 +162,11 @@ def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
     for _ in range(30):
         project.dice.choice(events)()
         wrong = set(project.wrong())
-        said = " ".join(project.present.claim(project.rows))
+        said = " ".join(project.present.describe_state(project.rows))
         assert wrong == {one.judgement.variant for one in project.present.failures(project.rows)}
         assert ("nothing is wrong" in said) == (not wrong and not project.unjudged())
         idea = project.advised()
-        assert ALL_JUDGED not in idea.why or not (wrong or project.unjudged())
+        assert ALL_RIGHT not in idea.why or not (wrong or project.unjudged())
         assert not wrong or idea.variant in wrong, "what is wrong comes first"
         assert all(f"{name} was wrong" in said for name in wrong)
 
@@ -179,10 +179,10 @@ def test_the_advised_command_leads_to_a_clean_state(seed: int) -> None:
         project.dice.choice((project.edit, project.follow, project.session, project.session))()
     project.mend()
     for _ in range(40):
-        if project.advised().plan == "quick" and not project.advised().repeats:
+        if project.advised().plan == "quick" and not project.advised().failed_check:
             break
         project.follow()
-    assert (ALL_JUDGED,) == project.present.claim(project.rows)
+    assert (ALL_RIGHT,) == project.present.describe_state(project.rows)
 
 
 def test_what_the_same_sources_pass_later_is_flaky() -> None:
@@ -192,7 +192,7 @@ def test_what_the_same_sources_pass_later_is_flaky() -> None:
     project.run(("fast",), ("edges",), 1, 1, "edges")
     project.sources["fast"] = Source("b")
     project.run(("fast",), ("edges",), 1, 1, "edges")
-    (said,) = project.present.wrong(project.rows)
+    (said,) = project.present.wrong_sentences(project.rows)
     assert "fast was wrong in s000 on S65 (1 thread, seed 1)" in said
     assert "s001: it is flaky" in said
 
@@ -204,8 +204,8 @@ def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() 
     project.run(("fast",), ("edges",), 1, 1, "edges")
     gone = TargetState(ground="new", declared={"fast": {"quick": SETS["quick"]}})
     project.run(("fast",), ("quick",), 1, 1, "quick")
-    assert gone.wrong(project.rows)
+    assert gone.wrong_sentences(project.rows)
     project.sources["fast"] = Source("c")
     project.run(("fast",), ("quick",), 1, 1, "quick")
-    assert not gone.wrong(project.rows)
-    assert project.present.wrong(project.rows)
+    assert not gone.wrong_sentences(project.rows)
+    assert project.present.wrong_sentences(project.rows)

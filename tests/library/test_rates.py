@@ -10,7 +10,7 @@ from loop.base.places import Project, find_project
 from loop.library import hosted, trust
 from loop.library.rates import rates
 from loop.model.money import HourPrices, RateCard
-from loop.money.bill import Used, make_bill
+from loop.money.bill import SessionUse, make_bill
 from tests.projects import make_project
 
 CARD = """format: 1
@@ -106,14 +106,14 @@ def test_the_hosts_price_is_charged(
 ) -> None:
     """For every hour of the machine, on its processor too, by what its cloud says; else the dearer price."""
     send(monkeypatch, terms, prices=HourPrices(on_demand=0.7, spot=0.28))
-    (made,) = make_bill(Used(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
+    (made,) = make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
     assert (rate, pytest.approx(usd)) == (made.rate, made.usd)
 
 
 def test_a_command_that_was_typed_here_has_the_card_alone(tmp_path: Path) -> None:
     """And nobody is charged for a processor of one's own."""
     assert hosted.read_sender() is None
-    assert () == make_bill(Used(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
+    assert () == make_bill(SessionUse(seconds=3600, device="cpu"), hosted_card(tmp_path)).charges
 
 
 def test_what_the_sender_allowed_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

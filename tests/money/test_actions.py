@@ -10,7 +10,7 @@ from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
 from loop.cloud import Watch
 from loop.money.model import KeepOutput, PivotOutput, PreemptionOutput
-from loop.money.section import decisions
+from loop.money.section import decision_lines
 from loop.workers.bench import Bench
 from tests.fake_cloud import FakeCloud, fake_cloud
 from tests.makers import make_build, make_built, make_card, make_finished, make_machine
@@ -64,7 +64,7 @@ def test_stop_rules_are_held_against_the_session_under_way(bench: Bench, tmp_pat
     assert found.pivot is not None
     assert ["budget + 50 %"] == [rule.rule for rule in found.pivot.rules if rule.holds]
     assert str(tmp_path / "pivot.yaml") in (found.hint or "")
-    shown = decisions([make_finished("weigh", action="session.pivot", output=found)])
+    shown = decision_lines([make_finished("weigh", action="session.pivot", output=found)])
     assert "budget + 50 %: met; this session took 4.0 min of 1.0 (400 %)" in shown
 
 

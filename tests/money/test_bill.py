@@ -7,8 +7,8 @@ import pytest
 from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.money import bill as billing
-from loop.money.bill import Used, judged_before
-from loop.money.section import roi
+from loop.money.bill import SessionUse, is_repeat
+from loop.money.section import roi_text
 from tests.makers import make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
@@ -17,7 +17,7 @@ SPARED = make_built(make_build(cached=True, seconds=6.0))
 
 def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""
-    return billing.make_bill(Used(seconds, device), *given, **named)
+    return billing.make_bill(SessionUse(seconds, device), *given, **named)
 
 
 def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
@@ -35,7 +35,7 @@ def test_compiling_that_the_cache_spared_is_measured() -> None:
     (saving,) = made.savings
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
     assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
-    assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi(made)
+    assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi_text(made)
 
 
 def test_files_that_were_judged_before_spare_nothing() -> None:
@@ -45,4 +45,4 @@ def test_files_that_were_judged_before_spare_nothing() -> None:
         session("b", ground="b", status="failed"),
         session("c", ground="c", status="aborted"),
     ]
-    assert [True, True, False, False] == [judged_before(before, ground) for ground in ("a", "b", "c", "new")]
+    assert [True, True, False, False] == [is_repeat(before, ground) for ground in ("a", "b", "c", "new")]

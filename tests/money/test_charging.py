@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from loop.model.money import AiUse, Bill, MachineRate, RateCard
-from loop.money.bill import Used, make_bill, rate_for_gpu
+from loop.money.bill import SessionUse, make_bill, rate_for_gpu
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)
@@ -31,14 +31,14 @@ def unknown(charged: Bill) -> dict[str, str]:
 
 def test_gcp_charges_a_minute_at_least_and_then_by_the_second() -> None:
     """0.72 dollars an hour are 0.012 a minute; of another cloud ten seconds are ten seconds."""
-    assert pytest.approx(0.012) == of(make_bill(Used(10.0, "cuda"), card()))["gpu"]
-    assert pytest.approx(0.0122) == of(make_bill(Used(61.0, "cuda"), card()))["gpu"]
-    assert pytest.approx(0.001) == of(make_bill(Used(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
+    assert pytest.approx(0.012) == of(make_bill(SessionUse(10.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.0122) == of(make_bill(SessionUse(61.0, "cuda"), card()))["gpu"]
+    assert pytest.approx(0.001) == of(make_bill(SessionUse(10.0, "cuda"), card(gpu="aws/r/g2")))["gpu"]
 
 
 def test_another_gpu_than_the_priced_one_has_no_price() -> None:
     """An H200 is not charged as an L4: the reason says what to write where."""
-    charged = make_bill(Used(3600.0, "cuda", gpu="NVIDIA H200"), card())
+    charged = make_bill(SessionUse(3600.0, "cuda", gpu="NVIDIA H200"), card())
     assert "gpu" not in of(charged)
     assert "NVIDIA L4; this GPU is NVIDIA H200, of which it has no price" in unknown(charged)["gpu"]
 
@@ -62,11 +62,11 @@ def test_measured_ai_goes_before_the_card_s_hours() -> None:
     """0.80 an hour is a guess: it counts where nothing is known, and is called stated."""
     stated = make_card().rates[0].model_copy(update={"name": "guess", "resource": "ai", "usd_per_hour": 0.8})
     priced = card(rates=(*make_card().rates, stated), ai="guess")
-    (guessed,) = (one for one in make_bill(Used(1800.0, "cpu"), priced).charges if one.resource == "ai")
+    (guessed,) = (one for one in make_bill(SessionUse(1800.0, "cpu"), priced).charges if one.resource == "ai")
     assert (pytest.approx(0.4), "stated") == (guessed.usd, guessed.basis)
     result = AiUse(source="result", agents=("codex",), usd=0.03)
     (measured,) = (
-        one for one in make_bill(Used(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai"
+        one for one in make_bill(SessionUse(1800.0, "cpu", ai=result), priced).charges if one.resource == "ai"
     )
     assert (0.03, "measured", "codex, its own result") == (measured.usd, measured.basis, measured.rate)
 
@@ -74,9 +74,9 @@ def test_measured_ai_goes_before_the_card_s_hours() -> None:
 def test_a_price_older_than_thirty_days_is_said_to_be() -> None:
     """Of what was charged only; an engineer's hour is nobody's price list."""
     old = TODAY + datetime.timedelta(days=31)
-    assert () == make_bill(Used(60.0, "cuda"), card(), today=TODAY + datetime.timedelta(days=30)).notes
-    (note,) = make_bill(Used(60.0, "cuda"), card(), today=old).notes
+    assert () == make_bill(SessionUse(60.0, "cuda"), card(), today=TODAY + datetime.timedelta(days=30)).notes
+    (note,) = make_bill(SessionUse(60.0, "cuda"), card(), today=old).notes
     assert "the price of gcp/r/g2 is 31 days old: look it up and set it in rates.yaml" == note
-    assert () == make_bill(Used(60.0, "cpu"), card(), today=old).notes
-    (ahead,) = make_bill(Used(60.0, "cuda"), card(), today=TODAY - datetime.timedelta(days=1)).notes
+    assert () == make_bill(SessionUse(60.0, "cpu"), card(), today=old).notes
+    (ahead,) = make_bill(SessionUse(60.0, "cuda"), card(), today=TODAY - datetime.timedelta(days=1)).notes
     assert "yet to come" in ahead

@@ -45,14 +45,14 @@ def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) 
 
 def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -> None:
     """Environment, build, verification, measurement; not what else its patterns did."""
-    assert (4.0, "measured in 1 cold session on a GPU, without boot") == keeping.restart_of([row()], "cuda")
+    assert (4.0, "measured in 1 cold session on a GPU, without boot") == keeping.measured_restart([row()], "cuda")
 
 
 def test_a_warm_session_says_nothing_of_a_restart() -> None:
     """Nor does one whose measurement failed, one on another device, or one that was imported."""
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
     others = [row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True)]
-    assert None is keeping.restart_of(others, "cuda")
+    assert None is keeping.measured_restart(others, "cuda")
 
 
 def test_the_session_under_way_measures_its_own_restart() -> None:
@@ -64,18 +64,18 @@ def test_the_session_under_way_measures_its_own_restart() -> None:
         make_finished("controls", seconds=90.0, action="kernel.prove_gate"),
         make_finished("measure", seconds=7.0),
     ]
-    assert 45.0 == keeping.own_restart_s(steps)
+    assert 45.0 == keeping.current_restart_s(steps)
     steps[1] = make_finished("build", pattern="compile", output=make_built(make_build(cached=True)))
-    assert None is keeping.own_restart_s(steps)
+    assert None is keeping.current_restart_s(steps)
 
 
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
     """Nobody costs nothing; an agent without a price is an error, not free."""
     card = make_card()
-    assert ("engineer", 36.0) == keeping.who_waits(card, None)
-    assert ("nobody", 0.0) == keeping.who_waits(card, "nobody")
+    assert ("engineer", 36.0) == keeping.waiting_party(card, None)
+    assert ("nobody", 0.0) == keeping.waiting_party(card, "nobody")
     with pytest.raises(LoopError, match="no price for an agent"):
-        keeping.who_waits(card, "agent")
+        keeping.waiting_party(card, "agent")
 
 
 def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:

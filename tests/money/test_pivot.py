@@ -3,7 +3,7 @@
 from typing import Any
 
 from loop.model.index import SessionRow
-from loop.money.decisions import no_progress, stop_rules, verdicts_got_worse, weigh_all, weigh_option
+from loop.money.decisions import check_correctness, check_progress, check_stop_rules, weigh_option, weigh_pivot
 from loop.money.model import MachineOption, Options
 from tests.money.test_keep_or_stop import row
 
@@ -30,9 +30,9 @@ def test_the_best_is_better_at_its_worst_than_the_others_at_their_best() -> None
     sure = option("sure", (10, 20), probability=0.9, value_usd=200)
     close = option("close", (100, 150), probability=0.9, value_usd=300)
     bad = option("bad", (100, 200), probability=0.1, value_usd=100)
-    assert "sure" == weigh_all(of(sure, bad), []).best
-    assert "the expected values overlap" in weigh_all(of(sure, close), []).decision
-    assert "doing none of them" in weigh_all(of(bad), []).decision
+    assert "sure" == weigh_pivot(of(sure, bad), []).best
+    assert "the expected values overlap" in weigh_pivot(of(sure, close), []).decision
+    assert "doing none of them" in weigh_pivot(of(bad), []).decision
 
 
 def session(name: str, ratio: float | None = 1.0, **fields: Any) -> SessionRow:
@@ -43,23 +43,23 @@ def session(name: str, ratio: float | None = 1.0, **fields: Any) -> SessionRow:
 
 def test_two_sessions_without_a_better_ratio_are_enough() -> None:
     """1 % is noise; 10 % is progress; a ratio that could not be judged is none."""
-    assert no_progress([session("a"), session("b", 1.01), session("c", 0.99)]).holds
-    found = no_progress([session("a"), session("b", 1.01), session("c", 1.1)])
+    assert check_progress([session("a"), session("b", 1.01), session("c", 0.99)]).holds
+    found = check_progress([session("a"), session("b", 1.01), session("c", 1.1)])
     assert (False, "c: cpu at 1.10x, its best before was 1.01x") == (found.holds, found.why)
-    assert no_progress([session("a"), session("b", 1.01), session("c", 1.1, inconclusive=("cpu",))]).holds
+    assert check_progress([session("a"), session("b", 1.01), session("c", 1.1, inconclusive=("cpu",))]).holds
 
 
 def test_a_fix_that_makes_a_right_variant_wrong_is_a_reason_to_stop() -> None:
     """Its files have to have changed; who was wrong before did not get worse."""
     wrong = {"ratio": None, "incorrect": ("cpu",), "status": "failed"}
-    assert verdicts_got_worse([session("a"), session("b", **wrong)]).holds
-    assert False is verdicts_got_worse([session("a", **wrong), session("b", **wrong)]).holds
+    assert check_correctness([session("a"), session("b", **wrong)]).holds
+    assert False is check_correctness([session("a", **wrong), session("b", **wrong)]).holds
     same = session("b", **wrong).model_copy(update={"ground": "a"})
-    assert False is verdicts_got_worse([session("a"), same]).holds
+    assert False is check_correctness([session("a"), same]).holds
 
 
 def test_a_met_rule_is_said_first() -> None:
     """The rule is named in the decision."""
-    found = weigh_all(None, stop_rules([session("a"), session("b"), session("c")]))
+    found = weigh_pivot(None, check_stop_rules([session("a"), session("b"), session("c")]))
     assert found.stop
     assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.model.measurement import BASELINE
 from loop.model.workloads import expand_sets
 from loop.steps.setting import read_setting
@@ -21,7 +21,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     """A bench for an answer to a task whose baseline is compiled."""
     task, answer = tasks.kernelbench(tmp_path), tmp_path / "mine.py"
     answer.write_text(tasks.ANSWER)
-    folder, _ = as_target(task, [str(answer)])
+    folder, _ = write_as_target(task, [str(answer)])
     target = read_setting(folder).target
     baseline = target.baseline.model_copy(update={"compiled": True})
     target = target.model_copy(update={"baseline": baseline})

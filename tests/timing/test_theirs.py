@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from loop.base.errors import UsageError
 from loop.cli import app
 from loop.cli.requests import evaluator_terms
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.formats.theirs import Verdict
 from loop.model.output import VerifyOutput
 from loop.model.record import Finished
@@ -62,7 +62,7 @@ def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, s
 
 def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
     """For a target of one's own it is refused before anything runs, as is a folder that is not there."""
-    folder, _ = as_target(tasks.kernelbench(tmp_path))
+    folder, _ = write_as_target(tasks.kernelbench(tmp_path))
     assert evaluator_terms(None, tmp_path) is None
     assert EvaluatorTerms(evaluator=str(tmp_path)) == evaluator_terms(tmp_path, folder)
     for evaluator, target in ((tmp_path, tmp_path), (tmp_path, None), (tmp_path / "gone", folder)):

@@ -10,7 +10,7 @@ import torch
 
 from loop.base.places import find_project
 from loop.calls.call import Refused
-from loop.formats.table import as_target
+from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
@@ -42,7 +42,7 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the parameter of `forward`, what follows, and how to mend it."""
-    folder, _ = as_target(tasks.kernelbench(tmp_path, IN_PLACE))
+    folder, _ = write_as_target(tasks.kernelbench(tmp_path, IN_PLACE))
     monkeypatch.syspath_prepend(str(folder))
     one, request = expecting(targets.read_target(find_project(folder, folder)).value, folder, tmp_path)
     with pytest.raises(Refused) as refused:
