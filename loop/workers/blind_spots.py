@@ -8,15 +8,18 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, Value
-from loop.calls.torch_side import Function, bytes_of, make_instance, same_bits
+from loop.calls.torch_side import bytes_of, make_instance, same_bits
 from loop.model.measurement import InputWeaknesses, Shown
 from loop.model.signature import Attribute
-from loop.workers.asking import Inputs, TargetFunctions
 from loop.workers.judge_messages import FindBlindSpots
+from loop.workers.target_functions import Inputs, TargetFunctions
 
 EXAMPLE_PREFIX = " (as with "
+"""Begins the example in a fault's words. Faults that differ in their examples only are one."""
 SAMPLED_ELEMENTS = 1 << 16
 """Elements of an input to examine first; the rest only if the sample shows no negative value."""
+HUGE_NUMBER = 1 << 30
+"""An attribute's alternative that no limit or window of a real call reaches."""
 
 
 class DrawnInputs:
@@ -33,36 +36,37 @@ class DrawnInputs:
 
     def record(self, inputs: Inputs) -> None:
         """Record the inputs of one call."""
+        key = inputs.call.key
+        workload_name = key.rpartition(" #")[0]
         for file, tensor in zip(inputs.call.inputs, inputs.tensors, strict=True):
             if not tensor.numel():
                 continue
             flat = tensor.detach().reshape(-1)
             sample = flat[:: -(-flat.numel() // SAMPLED_ELEMENTS)]
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
-            self.sample_digests.setdefault((file.name, inputs.call.key.rpartition(" #")[0]), {})[
-                inputs.call.key
-            ] = digest
+            self.sample_digests.setdefault((file.name, workload_name), {})[key] = digest
             self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
-            for part in (sample, flat):
-                if file.name not in self.varied_inputs and _has_two_values(part):
+            for values in (sample, flat):
+                if file.name not in self.varied_inputs and _has_two_values(values):
                     self.varied_inputs.add(file.name)
-                if file.name not in self.negative_inputs and (
-                    not part.is_floating_point() or (part.float() < 0).any()
-                ):
+                needs_negative = values.is_floating_point() and not (values.float() < 0).any()
+                if file.name not in self.negative_inputs and not needs_negative:
                     self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
         """Summarise which inputs vary, change with the seed, or become negative."""
-        shown: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
-        for (name, _), digests in self.sample_digests.items():
-            if len(digests) > 1:
-                shown[name].add("fixed" if len(set(digests.values())) == 1 else "moves")
-        for name, words in shown.items():
-            words |= {"varies"} if name in self.varied_inputs else set()
-            words |= {"negative"} if name in self.negative_inputs else set()
-        return InputWeaknesses(
-            shown={name: tuple(sorted(words)) for name, words in shown.items()}, finite=self.all_finite
-        )
+        properties: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
+        for (name, _), digest_by_call in self.sample_digests.items():
+            if len(digest_by_call) > 1:
+                is_fixed = len(set(digest_by_call.values())) == 1
+                properties[name].add("fixed" if is_fixed else "moves")
+        for name in properties:
+            if name in self.varied_inputs:
+                properties[name].add("varies")
+            if name in self.negative_inputs:
+                properties[name].add("negative")
+        shown = {name: tuple(sorted(words)) for name, words in properties.items()}
+        return InputWeaknesses(shown=shown, finite=self.all_finite)
 
 
 def _has_two_values(tensor: Tensor) -> bool:
@@ -70,71 +74,103 @@ def _has_two_values(tensor: Tensor) -> bool:
     return bool((tensor != tensor[0]).any())
 
 
-def find_blind_spots(
-    asking: TargetFunctions, reference: Function, drawn: DrawnInputs, request: FindBlindSpots
-) -> InputWeaknesses:
-    """Report what inputs cannot show; if `request` has calls, also unread inputs."""
-    looked = drawn.summarise()
+def find_blind_spots(functions: TargetFunctions, drawn: DrawnInputs, request: FindBlindSpots) -> InputWeaknesses:
+    """Report errors that the inputs drawn so far cannot reveal. If the request has a pair of calls,
+    also changes inputs to find those that the reference does not read."""
+    weaknesses = drawn.summarise()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.pair:
-            inputs, other = (asking.make_inputs(call) for call in request.pair)
-            return _add_unread_inputs(looked, asking, reference, inputs, other.tensors)
-    return looked
+            inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
+            probe = ReferenceProbe(functions, inputs)
+            return weaknesses.model_copy(update=probe.find_unread(other_inputs.tensors))
+    return weaknesses
 
 
-def _add_unread_inputs(
-    looked: InputWeaknesses, asking: TargetFunctions, reference: Function, inputs: Inputs, others: Sequence[Tensor]
-) -> InputWeaknesses:
-    """Change one input or attribute at a time; report those that change no output of the reference.
-    Also reports outputs that nothing changes, and weights that are still all 0 or all 1. `others`:
-    the inputs under another seed."""
-    call, tensors, moved = inputs.call, inputs.tensors, set[str]()
+class ReferenceProbe:
+    """Changes one input or attribute of a call at a time, to see whether the reference's outputs
+    change."""
 
-    def outputs(values: list[Tensor], changed: Call, *, exact: bool) -> dict[str, Tensor]:
-        results, _ = asking.compute_outputs("reference", reference, values, changed, exact=exact)
-        return {name: output.clone() for name, output in results.items()}
-
-    try:
-        exact, right = True, outputs(tensors, call, exact=True)
-    except Refused:
-        exact, right = False, outputs(tensors, call, exact=False)
-
-    def reads(values: list[Tensor], changed: Call) -> bool | None:
-        """Whether a change alters an output; None if the reference rejects the change."""
+    def __init__(self, functions: TargetFunctions, inputs: Inputs) -> None:
+        self.functions, self.inputs = functions, inputs
+        self.changed_outputs: set[str] = set()
+        """Outputs that some change has altered."""
+        self.is_exact = True
+        """Whether the reference runs in float64; otherwise in the inputs' own types."""
         try:
-            now = outputs(values, changed, exact=exact)
+            self.outputs = self._compute_outputs(inputs.tensors, inputs.call)
+        except Refused:
+            self.is_exact = False
+            self.outputs = self._compute_outputs(inputs.tensors, inputs.call)
+
+    def _compute_outputs(self, tensors: list[Tensor], call: Call) -> dict[str, Tensor]:
+        """Copies of the reference's outputs by name."""
+        outputs, _ = self.functions.compute_outputs(
+            "reference", self.functions.reference, tensors, call, exact=self.is_exact
+        )
+        return {name: output.clone() for name, output in outputs.items()}
+
+    def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
+        """Whether these inputs and attributes alter an output; None if the reference fails on
+        them."""
+        try:
+            outputs = self._compute_outputs(tensors, call)
         except (Refused, RuntimeError):
             return None
-        differ = {name for name, output in now.items() if not same_bits(output, right[name])}
-        moved.update(differ)
-        return bool(differ)
+        names = {name for name in outputs if not same_bits(outputs[name], self.outputs[name])}
+        self.changed_outputs |= names
+        return bool(names)
 
-    read: dict[str, bool | None] = {}
-    for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
-        if (changed := _change_input(tensor, others[n])) is not None:
-            read[file.name] = reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
-    ignored = []  # Attributes whose other values change no output.
-    for name in call.attributes:
-        values = alternative_values(call.attributes[name], asking.signature.attributes[name])
-        calls = [call.replace(attributes={**call.attributes, name: value}) for _, value in values]
-        answers = [reads(tensors, changed) for changed in calls]
-        ignored += [name] if False in answers and True not in answers else []
-    initial = []  # Weights that are all 1 or all 0.
-    module = make_instance(reference, asking.arguments, call.seed) if asking.are_classes else None
-    for name, weight in module.state_dict().items() if isinstance(module, torch.nn.Module) else ():
-        flat = weight.reshape(-1)
-        if flat.is_floating_point() and len(flat) and not _has_two_values(flat) and float(flat[0]) in (0.0, 1.0):
-            initial.append(name)
-    tried = any(answer is not None for answer in read.values())
-    unmoved = [name for name in right if tried and name not in moved]
-    unread = [name for name, answer in read.items() if answer is False]
-    changes = {"ignored": tuple(ignored), "unmoved": tuple(unmoved), "initial": tuple(initial)}
-    changes["unread"] = tuple(unread) if set(unmoved) != set(right) else ()
-    return looked.model_copy(update=changes)
+    def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
+        """Fields of InputWeaknesses: inputs and attributes that change no output, outputs that
+        nothing changes, and weights with their initial values. `other_tensors`: the inputs under
+        another seed."""
+        call, tensors = self.inputs.call, self.inputs.tensors
+        is_read: dict[str, bool | None] = {}
+        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
+            changed = _change_input(tensor, other_tensors[n])
+            if changed is not None:
+                changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
+                is_read[file.name] = self.changes_output(changed_tensors, call)
+        ignored = []
+        for name in call.attributes:
+            attribute = self.functions.signature.attributes[name]
+            answers = []
+            for _, value in alternative_values(call.attributes[name], attribute):
+                changed_call = call.replace(attributes={**call.attributes, name: value})
+                answers.append(self.changes_output(tensors, changed_call))
+            if False in answers and True not in answers:
+                ignored.append(name)
+        unmoved = []
+        if any(answer is not None for answer in is_read.values()):
+            unmoved = [name for name in self.outputs if name not in self.changed_outputs]
+        unread = [name for name, answer in is_read.items() if answer is False]
+        if set(unmoved) == set(self.outputs):
+            unread = []  # One message, that nothing changes any output, is enough.
+        initial = self._initial_weights()
+        return {
+            "ignored": tuple(ignored),
+            "unmoved": tuple(unmoved),
+            "initial": tuple(initial),
+            "unread": tuple(unread),
+        }
+
+    def _initial_weights(self) -> list[str]:
+        """Names of the reference module's weights that are all 1 or all 0, as after construction;
+        empty if the reference is a function."""
+        functions, names = self.functions, []
+        if functions.are_classes:
+            arguments, seed = functions.constructor_arguments, self.inputs.call.seed
+            module = make_instance(functions.reference, arguments, seed)
+            weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+            for name, weight in weights.items():
+                flat = weight.reshape(-1)
+                if flat.is_floating_point() and len(flat) and not _has_two_values(flat):
+                    names += [name] if float(flat[0]) in (0.0, 1.0) else []
+        return names
 
 
 def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """New values for an input: the other seed's, or modified ones; None if there are none."""
+    """New values for an input: the other seed's, or else modified ones; None if neither differs."""
     if not tensor.numel() or tensor.shape != other.shape:
         return None
     if not same_bits(tensor, other):
@@ -148,14 +184,16 @@ def _change_input(tensor: Tensor, other: Tensor) -> Tensor | None:
 
 
 def alternative_values(value: Value, attribute: Attribute) -> Iterator[tuple[str, Value]]:
-    """Yield (words, value) of an attribute's alternatives: choices, default, neutral values."""
+    """Yield other values of an attribute, each with words that follow its name: other choices, or
+    numbers that a function gets if it ignores the attribute, such as the default, 0 and 1."""
     if isinstance(value, bool | str):
         for choice in attribute.choices or (True, False):
             if choice != value:
                 yield f"were {str(choice).lower()}", choice
         return
     default = attribute.default if isinstance(attribute.default, int | float) else 0
-    for number in dict.fromkeys((default, 0, 1, -1, 1 << 30, None)):
+    for number in dict.fromkeys((default, 0, 1, -1, HUGE_NUMBER, None)):
         other = number if number is None or isinstance(value, int) else float(number)
         if other != value:
-            yield f"were ignored{EXAMPLE_PREFIX}{'none' if other is None else f'{other:.3g}'})", other
+            example = "none" if other is None else f"{other:.3g}"
+            yield f"were ignored{EXAMPLE_PREFIX}{example})", other

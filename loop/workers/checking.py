@@ -42,14 +42,12 @@ Guards = tuple[Guard, ...]
 
 
 class CheckedOutput:
-    """One distinct output, its first and last call, and the guard bytes of the first."""
+    """One distinct output, the numbers of its first and last call, and the guard bytes of the
+    first."""
 
     def __init__(self, data: bytes, call_number: int, guards: Guards = ()) -> None:
-        self.data, self.first_call, self.last_call, self.guards = data, call_number, call_number, guards
-
-    def came_again(self, number: int) -> None:
-        """Record that a later call gave this output."""
-        self.last_call = number
+        self.data, self.guards = data, guards
+        self.first_call = self.last_call = call_number
 
 
 class CallCheck:
@@ -64,19 +62,14 @@ class CallCheck:
         may_run_once: bool = False,
         interposes_call: bool = False,
     ) -> None:
-        """`again`: a slow call may run once: it was checked on other values or is a control.
-        `jumbled`: insert a call on other values after the first or second; ignore its output."""
+        """`is_hurried`: stop early. `may_run_once`: a slow call may run once, because it was checked
+        on other values or is a control. `interposes_call`: insert a call on other values after the
+        first or second, and ignore its output."""
         self.prepared, self.generator = prepared, generator
-        self.is_hurried, self.may_run_once, self.interposes_call = (
-            is_hurried,
-            may_run_once,
-            interposes_call and not prepared.is_program,
-        )
-
-        self.limit_s, self.min_calls = (
-            HURRIED_LIMIT_S if is_hurried else SLOW_LIMIT_S,
-            1 if may_run_once else MIN_CALLS,
-        )
+        self.is_hurried, self.may_run_once = is_hurried, may_run_once
+        self.interposes_call = interposes_call and not prepared.is_program
+        self.limit_s = HURRIED_LIMIT_S if is_hurried else SLOW_LIMIT_S
+        self.min_calls = 1 if may_run_once else MIN_CALLS
         self.start_s, self.call_count, self.quickest_s = perf_counter(), 0, math.inf
         self.outputs: dict[str, CheckedOutput] = {}
         """Distinct outputs by digest."""
@@ -110,7 +103,8 @@ class CallCheck:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.can_prefill_outputs and not self.is_slow:
                 (output,) = self.outputs.values()
-                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
+                data = self._call_once(output.guards, memory.draw_guard(MIXED))
+                self.depends_on_prefill = data != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
                 self.stray_writes = self.prepared.allocation_strays()
@@ -119,55 +113,56 @@ class CallCheck:
     def _repeat_with_guards(self) -> None:
         """Call with every kind of guard bytes, then with random kinds while time allows. A check of
         a single call draws a kind that changes the output of a variant that reads out of bounds."""
-        others = self.generator.sample(KINDS[1:], len(KINDS) - 1)
-        for kind in (*others, KINDS[0]) if self.may_run_once else (KINDS[0], *others):
+        first_kind, *kinds = KINDS
+        kinds = self.generator.sample(kinds, len(kinds))
+        for kind in (*kinds, first_kind) if self.may_run_once else (first_kind, *kinds):
             # An out-of-bounds write decides the check: no further call is needed.
-            over = self.is_slow or self.prepared.is_program or self.changed_inputs or self.stray_writes
-            if self.call_count >= self.min_calls and over:
+            is_decided = bool(self.changed_inputs or self.stray_writes)
+            may_end = self.is_slow or self.prepared.is_program or is_decided
+            if self.call_count >= self.min_calls and may_end:
                 break
             self._record_call(kind)
-            if self.interposes_call and (self.call_count == 2 or self.is_slow or self.generator.randrange(2)):
+            is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2)
+            if self.interposes_call and is_due:
                 # After one call or two, at random: catches a variant that caches every other call.
                 self.interposes_call = False
                 self.prepared.rotate_randomly(self.generator)
                 self.prepared.bind()()
-        end = perf_counter() + REPEAT_S
-        while (
-            perf_counter() < end
-            and len(self.outputs) < MAX_OUTPUTS
-            and not (self.is_slow or self.prepared.is_program)
-        ):
+        end_s = perf_counter() + REPEAT_S
+        while perf_counter() < end_s and len(self.outputs) < MAX_OUTPUTS:
+            if self.is_slow or self.prepared.is_program:
+                break
             self._record_call(self.generator.choice(KINDS))
 
     def _record_call(self, kind: str) -> None:
         """Make a call with one kind of guard bytes around all tensors, and record its output."""
-        around = tuple(memory.draw_guard(kind) for _ in self.prepared.tensor_names)
-        data = self._call_once(around)
-        output = next((output for output in self.outputs.values() if output.data == data), None)
-        if output:
-            output.came_again(self.call_count)
-        else:
-            self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.call_count, around)
+        guards = tuple(memory.draw_guard(kind) for _ in self.prepared.tensor_names)
+        data = self._call_once(guards)
+        for output in self.outputs.values():
+            if output.data == data:  # Quicker than a digest.
+                output.last_call = self.call_count
+                return
+        digest = hashlib.sha256(data).hexdigest()
+        self.outputs[digest] = CheckedOutput(data, self.call_count, guards)
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
         message. Afterwards the tensors return to their old addresses, so a variant that caches by
         address sees them again."""
         for at_end in (False, True):
-            if ((at_end and not self.is_hurried) or not self.is_slow) and self.prepared.protect_zones(
-                at_end=at_end
-            ):
+            if self.is_slow and (self.is_hurried or not at_end):
+                continue
+            if self.prepared.protect_zones(at_end=at_end):
                 self.prepared.poison_outputs()
                 self.prepared.bind()()
                 data = self.prepared.read_output()
                 digest = hashlib.sha256(data).hexdigest()
                 self.call_count += 1
-                if digest in self.outputs:
-                    self.outputs[digest].came_again(self.call_count)
-                else:
-                    self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count)).came_again(
-                        self.call_count
-                    )
+                output = self.outputs.get(digest)
+                if output is None:
+                    new_output = CheckedOutput(data, self.call_count)
+                    output = self.enclosed_outputs.setdefault(digest, new_output)
+                output.last_call = self.call_count
                 self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
@@ -177,12 +172,11 @@ class CallCheck:
         self.prepared.write_guards(guards)
         self.prepared.poison_outputs(prefill)
         kinds = {guard.kind for guard in guards}
-        self.fault_watch.fallback_message = (
-            CRASH_GUESS if self.survived_kinds and not kinds <= self.survived_kinds else ""
-        )
-        run, begin = self.prepared.bind(), perf_counter()
+        is_new_kind = bool(self.survived_kinds) and not kinds <= self.survived_kinds
+        self.fault_watch.fallback_message = CRASH_GUESS if is_new_kind else ""
+        run, start_s = self.prepared.bind(), perf_counter()
         run()
-        self.quickest_s = min(self.quickest_s, perf_counter() - begin)
+        self.quickest_s = min(self.quickest_s, perf_counter() - start_s)
         self.survived_kinds |= kinds
         output = self.prepared.read_output()
         self.stray_writes = self.stray_writes or self.prepared.stray_writes()
@@ -191,25 +185,29 @@ class CallCheck:
 
     def _find_stray_reads(self) -> str:
         """Name tensors read out of bounds; empty if the output ignores guard bytes."""
-        first, other = list(self.outputs.values())[:2]
-        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
-        order = [first, other] * (CONFIRMING_CALLS // 2)
+        first, second = list(self.outputs.values())[:2]
+        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot
+        # imitate it.
+        order = [first, second] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
-        for number, output in enumerate([other, first, first, *order]):
+        for number, output in enumerate([second, first, first, *order]):
             if self._call_once(output.guards) != output.data:
                 return ""
             if number >= MIN_CALLS and self.is_slow:
                 break
         # Change the guard bytes of one tensor at a time and see whether the output changes.
-        tensors, names = self.prepared.tensor_names, list[str]()
-        if (perf_counter() - self.start_s) / self.call_count * len(tensors) <= NAMING_LIMIT_S:
-            for n, name in enumerate(tensors):
-                changed = (*first.guards[:n], other.guards[n], *first.guards[n + 1 :])
-                names += [name] if self._call_once(changed) != first.data else []
-        return " and ".join(names) or "its tensors"
+        names, read_names = self.prepared.tensor_names, list[str]()
+        mean_call_s = (perf_counter() - self.start_s) / self.call_count
+        if mean_call_s * len(names) <= NAMING_LIMIT_S:
+            for n, name in enumerate(names):
+                guards = (*first.guards[:n], second.guards[n], *first.guards[n + 1 :])
+                if self._call_once(guards) != first.data:
+                    read_names.append(name)
+        return " and ".join(read_names) or "its tensors"
 
 
 DRY_RUN_VARIABLE, LAUNCHES_VARIABLE = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
+"""Environment variables that switch the emulator's dry run on and name the file of its launches."""
 ADDRESS_STEP = 1 << 40
 """Distance between tensors' addresses in a dry run, which nothing dereferences."""
 DRIVER_LIBRARY = "libcuda.so.1"
@@ -220,10 +218,8 @@ class DryRun:
 
     def __init__(self, request: ListLaunches) -> None:
         self.path = Path(request.path)
-        os.environ |= {
-            DRY_RUN_VARIABLE: "1",
-            LAUNCHES_VARIABLE: str(self.path),
-        }  # Set first: the library may read it only when loaded.
+        # Set first: the library may read them only when loaded.
+        os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: str(self.path)}
         if not isinstance(request.variant, LibraryTerms):
             raise Refused("only a library can be asked what it launches")
         self.variant = Compiled(request.variant)

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,16 +18,17 @@ from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
-from loop.workers.asking import Inputs, TargetFunctions, choose_reference_device
 from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
 from loop.workers.messages import Request
 from loop.workers.relations import PropertyRunner
+from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
 from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, would_pass_zeros
 from loop.workers.workload_call import has_unknown_outputs, only_output_dimensions
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
-"""Random changes of inputs by STEP (two float64 roundings); SLACK times their effect is allowed."""
+"""Number of random changes of inputs, their relative size (two float64 roundings), and how many
+times their effect on an output is allowed as an error."""
 MAX_NOISE_SHARE = 1e-9
 """Errors below this share of the largest input or output value may be float64's own rounding."""
 
@@ -48,9 +49,8 @@ class Answer:
 
     def copy_to(self, device: str) -> "Answer":
         """Copy the answer to a device."""
-        return replace(
-            self, inputs=self.inputs.copy_to(device), truths=[truth.copy_to(device) for truth in self.truths]
-        )
+        truths = [truth.copy_to(device) for truth in self.truths]
+        return replace(self, inputs=self.inputs.copy_to(device), truths=truths)
 
 
 class Judge:
@@ -59,182 +59,214 @@ class Judge:
     def __init__(self, terms: judge_messages.SetTarget) -> None:
         torch_side.use_threads(terms.threads)
         self.functions = TargetFunctions(terms)
-        self.reference, self.plain, self.canonical_form = (
-            self.functions.reference,
-            self.functions.plain,
-            self.functions.canonical_form,
-        )
+        self.plain = self.functions.plain
         self.signature, self.tolerance_by_dtype = terms.signature, terms.tolerance_by_dtype
         self.checker_decides = terms.checker is not None and terms.checker.alone
         """Whether the task's own checker decides without a comparison by tolerance."""
         self.answer_by_key: dict[str, Answer] = {}
+        """Key of a call to its right answer."""
         self.drawn_inputs = DrawnInputs()
         self.property_runner = PropertyRunner(terms.signature, terms.tolerance_by_dtype, self.plain)
 
     def reply_to(self, request: Request[Any]) -> object:
         """Reply to a request about the target."""
-        answers: dict[type, Callable[[Any], object]] = {
-            judge_messages.PrepareAnswer: self.prepare_answer,
-            judge_messages.Compare: self.compare,
-            judge_messages.FindBlindSpots: partial(
-                find_blind_spots, self.functions, self.reference, self.drawn_inputs
-            ),
-            judge_messages.AdvanceProperty: self.property_runner.advance,
-        }
         if isinstance(request, judge_messages.DiscardAnswer):
             self.answer_by_key.pop(request.key, None)
             return None
-        reply = answers[type(request)](request)
+        reply: object
+        if isinstance(request, judge_messages.PrepareAnswer):
+            reply = self.prepare_answer(request)
+        elif isinstance(request, judge_messages.Compare):
+            reply = self.compare(request)
+        elif isinstance(request, judge_messages.FindBlindSpots):
+            reply = find_blind_spots(self.functions, self.drawn_inputs, request)
+        else:
+            assert isinstance(request, judge_messages.AdvanceProperty)
+            reply = self.property_runner.advance(request)
         with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
             torch.cuda.empty_cache()  # Give torch's cached GPU memory to the workers.
         return reply
 
     def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
-        """Write the inputs of a call and compute its right answer. `doubt` in the reply: reference
-        and plain implementation contradict each other. `unjudged`: no output can be judged."""
+        """Write the inputs of a call and compute its right answer. The reply says why reference and
+        plain implementation contradict each other, and why no output can be judged, if so."""
         inputs = self.functions.make_inputs(request)
         self.drawn_inputs.record(inputs)
-        place = choose_reference_device(request, inputs)
+        device = choose_reference_device(request, inputs)
         try:
-            answer = self._compute_answer(inputs.copy_to(place), request)
+            answer = self._compute_answer(inputs.copy_to(device), request)
         except (Refused, RuntimeError):  # The reference may support only the CPU, or need too much GPU memory.
-            if place == "cpu":
+            if device == "cpu":
                 raise
             answer = self._compute_answer(inputs, request)
         self.answer_by_key[request.call.key] = answer
-        floating = [each for each in answer.truths if not each.is_integer]
-        doubts = map(truth.explain_doubt, floating if self.plain or answer.ran_in_own_types else [])
-        whose = "`plain`" if self.plain else "the reference"
-        unjudged = [truth.explain_unjudged(each, whose) for each in floating if not self.checker_decides]
+        floating = [output for output in answer.truths if not output.is_integer]
+        doubts, unjudged_reasons = [], []
+        if self.plain or answer.ran_in_own_types:
+            doubts = list(map(truth.explain_doubt, floating))
+        passes_zeros = False
+        if not self.checker_decides:
+            function_name = "`plain`" if self.plain else "the reference"
+            unjudged_reasons = [truth.explain_unjudged(output, function_name) for output in floating]
+            passes_zeros = bool(floating) and all(map(self.would_pass_zeros, answer.truths))
+        has_new_call = request.has_unknown_outputs or self.functions.generator is not None
         return judge_messages.PreparedAnswer(
-            call=answer.inputs.call if request.has_unknown_outputs or self.functions.generator else None,
+            call=answer.inputs.call if has_new_call else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
-            unjudged_reason=next(filter(None, unjudged), ""),
-            passes_zeros=not self.checker_decides
-            and bool(floating)
-            and all(map(self.would_pass_zeros, answer.truths)),
+            unjudged_reason=next(filter(None, unjudged_reasons), ""),
+            passes_zeros=passes_zeros,
         )
 
     def would_pass_zeros(self, right: Truth) -> bool:
         """Whether an all-zero output would pass as right."""
+        if not would_pass_zeros(right.tolerance, right.reference):
+            return False
         zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
-        as_stated = would_pass_zeros(right.tolerance, right.reference)
-        return as_stated and self._worst_finding(right, [zeros]).badness[:2] == (0, False)
+        return self._worst_finding(right, [zeros]).passes
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
-        """Compute the right answer of a call. Raises Refused if two runs (`twice`) differ."""
-        call, tensors, finds = inputs.call, inputs.tensors, request.has_unknown_outputs
-        plain, native, expected = None, None, None
-        if finds or call.structure or call.parts or not is_floating(call.output.dtype):
-            native, expected = self._run_in_own_types(call, tensors)
+        """Compute the right answer of a call. Raises Refused if two runs of the reference, which
+        the request may ask for, differ."""
+        call, tensors = inputs.call, inputs.tensors
+        own_type_outputs, raw_result = None, None
+        is_mixed = call.structure or call.parts or not is_floating(call.output.dtype)
+        if request.has_unknown_outputs or is_mixed:
+            own_type_outputs, raw_result = self._run_in_own_types(call, tensors)
+        # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
+        rounded_outputs = own_type_outputs or {}
         if self.plain is not None:
-            plain, _ = self.functions.compute_outputs("plain", self.plain, tensors, call, exact=False)
-        if finds and native is not None:
-            call = self._with_output_files(call, native)
-        right, notes = self._run_in_float64(call, tensors, native)
-        lossy = plain or native or {}
-        pairs = list(zip(right.values(), call.outputs, strict=True))
-        if not lossy and any(would_pass_zeros(self._tolerance_of(call, part), output) for output, part in pairs):
-            # Compare with the reference in the call's own types to estimate its noise.
-            with contextlib.suppress(Refused):
-                lossy = self._run_in_own_types(call, tensors)[0]
+            rounded_outputs, _ = self.functions.compute_outputs("plain", self.plain, tensors, call, exact=False)
+        if request.has_unknown_outputs and own_type_outputs is not None:
+            call = self._with_output_files(call, own_type_outputs)
+        exact_outputs, notes = self._run_in_float64(call, tensors, own_type_outputs)
+        pairs = list(zip(exact_outputs.values(), call.outputs, strict=True))
+        if not rounded_outputs:
+            lenient = [would_pass_zeros(self._tolerance_of(call, file), output) for output, file in pairs]
+            if any(lenient):  # Noise of the reference decides whether the tolerance can be tightened.
+                with contextlib.suppress(Refused):
+                    rounded_outputs, _ = self._run_in_own_types(call, tensors)
         truths = []
-        for (name, output), part in zip(right.items(), call.outputs, strict=True):
+        for (name, output), file in zip(exact_outputs.items(), call.outputs, strict=True):
             reference = self._to_canonical_form(output.to(torch.float64, copy=True), call)
-            names = self.signature.outputs.get(part.name, only_output_dimensions(self.signature)).split()
-            if len(names) != reference.dim() or "..." in names:
-                names = [f"axis_{n}" for n in range(reference.dim())]
-            formed = self._to_canonical_form(lossy[name], call) if name in lossy else None
-            right_output = truth.make_truth(part, names, reference, formed, self._tolerance_of(call, part))
-            if right_output.is_integer and native is not None:
-                right_output = replace(right_output, own_type_output=native[name].double())
-            truths.append(right_output)
+            text = self.signature.outputs.get(file.name, only_output_dimensions(self.signature))
+            dimension_names = text.split()
+            if len(dimension_names) != reference.dim() or "..." in dimension_names:
+                dimension_names = [f"axis_{n}" for n in range(reference.dim())]
+            rounded = None
+            if name in rounded_outputs:
+                rounded = self._to_canonical_form(rounded_outputs[name], call)
+            tolerance = self._tolerance_of(call, file)
+            right = truth.make_truth(file, dimension_names, reference, rounded, tolerance)
+            if right.is_integer and own_type_outputs is not None:
+                right = replace(right, own_type_output=own_type_outputs[name].double())
+            truths.append(right)
         if request.is_run_twice:
-            self._check_determinism(call, tensors, native, truths)
+            self._check_determinism(call, tensors, own_type_outputs, truths)
         if not self.checker_decides:
-            notes = (*notes, *(each.tightening_note for each in truths if each.tightening_note))
-        kept = expected if self.functions.checker else None
-        return Answer(replace(inputs, call=call), truths, native is not None, kept, notes)
+            notes = (*notes, *(right.tightening_note for right in truths if right.tightening_note))
+        if not self.functions.checker:
+            raw_result = None
+        inputs = replace(inputs, call=call)
+        return Answer(inputs, truths, own_type_outputs is not None, raw_result, notes)
 
     def _check_determinism(
-        self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, truths: list[Truth]
+        self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None, truths: list[Truth]
     ) -> None:
-        """Raise Refused if a second run differs; own types are cheaper, so preferred."""
-        if native is None:
-            first = [each.reference for each in truths]
-            outputs, _ = self._run_in_float64(call, tensors, None, advances_random=True)
-            again = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
+        """Raise Refused if a second run of the reference differs from the first. It repeats the run
+        in the call's own types if there was one, because that is cheaper than float64."""
+        if own_type_outputs is None:
+            first = [right.reference for right in truths]
+            outputs, _ = self._run_in_float64(call, tensors, None, is_second_run=True)
+            second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
         else:
-            first, again = (
-                [*native.values()],
-                [*self._run_in_own_types(call, tensors, advances_random=True)[0].values()],
-            )
-        if not all(map(truth.answers_agree, first, again)):
+            first = list(own_type_outputs.values())
+            outputs, _ = self._run_in_own_types(call, tensors, is_second_run=True)
+            second = list(outputs.values())
+        if not all(map(truth.answers_agree, first, second)):
             raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
 
     def _run_in_own_types(
-        self, call: Call, tensors: list[Tensor], *, advances_random: bool = False
+        self, call: Call, tensors: list[Tensor], *, is_second_run: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference in the call's own types; return outputs by name and the raw result."""
-        outputs, result = self.functions.compute_outputs(
-            "reference", self.reference, tensors, call, exact=False, advances_random=advances_random
-        )
-        # Copies, because the reference may reuse its output buffers.
-        return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
+        outputs, raw_result = self._run_reference(tensors, call, exact=False, is_second_run=is_second_run)
+        copies = {}  # The reference may reuse its output buffers.
+        for name, output in outputs.items():
+            copies[name] = output.clone() if isinstance(output, Tensor) else output
+        return copies, raw_result
 
-    def _with_output_files(self, call: Call, native: dict[str, Tensor]) -> Call:
+    def _run_reference(
+        self, tensors: Sequence[Tensor], call: Call, *, exact: bool, is_second_run: bool = False
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Run the reference; arguments and results as in `TargetFunctions.compute_outputs`."""
+        reference = self.functions.reference
+        return self.functions.compute_outputs(
+            "reference", reference, tensors, call, exact=exact, is_second_run=is_second_run
+        )
+
+    def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
-        if not native:
+        if not outputs:
             raise Refused(f"the reference on {call.key}: it gives no tensor")
-        for name, tensor in native.items():
+        path, updates = call.output.path, self.signature.updates
+        files = []
+        for name, tensor in outputs.items():
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
-        path, updates = call.output.path, self.signature.updates
-        files = [TensorFile(name, path, tuple(t.shape), DTYPE_NAMES[t.dtype]) for name, t in native.items()]
+            files.append(TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype]))
         block, parts = place_in_block(files, path)
         if len(parts) == 1 and not updates:
             return call.replace(output=files[0], parts=())
-        places = [tensor.name for tensor in call.inputs]
-        numbers = tuple(places.index(updates[part.name]) if part.name in updates else -1 for part in parts)
-        return call.replace(output=block, parts=parts, updates=numbers if updates else ())
+        input_names = [tensor.name for tensor in call.inputs]
+        # Position of the input that each output updates; -1 for none.
+        positions = [input_names.index(updates[part.name]) if part.name in updates else -1 for part in parts]
+        return call.replace(output=block, parts=parts, updates=tuple(positions) if updates else ())
 
     def _run_in_float64(
-        self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, *, advances_random: bool = False
+        self,
+        call: Call,
+        tensors: list[Tensor],
+        own_type_outputs: dict[str, Tensor] | None,
+        *,
+        is_second_run: bool = False,
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-        """Compute the outputs in float64, with notes on where float64 was impossible."""
+        """Compute the outputs in float64, with notes on where float64 was impossible: there the
+        outputs are `own_type_outputs` (None: not computed yet)."""
         try:
-            right, _ = self.functions.compute_outputs(
-                "reference", self.reference, tensors, call, exact=True, advances_random=advances_random
-            )
+            outputs, _ = self._run_reference(tensors, call, exact=True, is_second_run=is_second_run)
         except Refused as refused:
             with contextlib.suppress(Refused):
-                native = native or self._run_in_own_types(call, tensors, advances_random=advances_random)[0]
-            if native is None:
+                if not own_type_outputs:
+                    own_type_outputs, _ = self._run_in_own_types(call, tensors, is_second_run=is_second_run)
+            if own_type_outputs is None:
                 raise
-            why = str(refused).partition(": ")[2]
-            return native, (f"the reference in float64: it runs in its own types alone ({why})",)
+            reason = str(refused).partition(": ")[2]
+            note = f"the reference in float64: it runs in its own types alone ({reason})"
+            return own_type_outputs, (note,)
         notes = []
-        for (name, tensor), part in zip(right.items(), call.outputs, strict=True):
-            kind = torch.float64 if is_floating(part.dtype) else TORCH_DTYPES[part.dtype]
+        for (name, output), file in zip(outputs.items(), call.outputs, strict=True):
+            expected = torch.float64 if is_floating(file.dtype) else TORCH_DTYPES[file.dtype]
             try:
-                check_result(tensor, part.shape, kind if native is None else tensor.dtype)
-            except Refused as wrong:
-                raise Refused(f"the reference on {call.key}: {wrong}") from wrong
-            if tensor.dtype != kind and tensor.is_floating_point():
-                notes.append(f"the reference in float64: it rounds {name} to {DTYPE_NAMES[tensor.dtype]}")
-        return right, tuple(notes)
+                check_result(output, file.shape, expected if own_type_outputs is None else output.dtype)
+            except Refused as refused:
+                raise Refused(f"the reference on {call.key}: {refused}") from refused
+            if output.dtype != expected and output.is_floating_point():
+                notes.append(f"the reference in float64: it rounds {name} to {DTYPE_NAMES[output.dtype]}")
+        return outputs, tuple(notes)
 
-    def _tolerance_of(self, call: Call, part: TensorFile) -> Tolerance:
-        """The tolerance of an output: by the workload's type if all share it, else by its own."""
-        mixed = call.structure or call.parts or not is_floating(part.dtype)
-        chosen = self.tolerance_by_dtype.get(part.dtype) if mixed else None
-        if chosen is None and not is_floating(part.dtype):
+    def _tolerance_of(self, call: Call, file: TensorFile) -> Tolerance:
+        """The tolerance of an output: by the workload's type if all share it, else by its own.
+        Integers without a stated tolerance have to be equal."""
+        tolerance = None
+        if call.structure or call.parts or not is_floating(file.dtype):
+            tolerance = self.tolerance_by_dtype.get(file.dtype)
+        if tolerance is None and not is_floating(file.dtype):
             return Tolerance(atol=0.0, rtol=0.0)
-        chosen = chosen or self.tolerance_by_dtype.get(call.dtype)
-        if chosen is None:
-            raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
-        return chosen
+        tolerance = tolerance or self.tolerance_by_dtype.get(call.dtype)
+        if tolerance is None:
+            raise Refused(f"no tolerance for {file.name} of {file.dtype}: `tolerance` of target.yaml has none")
+        return tolerance
 
     def compare(self, request: judge_messages.Compare) -> Finding:
         """Compare the output files of a call with the right answer; return the worst finding."""
@@ -247,100 +279,110 @@ class Judge:
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
         """Compare output files with the answer, by tolerance and by the task's own checker."""
-        call, blocks = answer.inputs.call, []
+        call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
-            blocks.append([view_output(block, part) for part in call.parts] if call.parts else [block])
+            outputs = [view_output(block, part) for part in call.parts] if call.parts else [block]
+            outputs_of_files.append(outputs)
         if self.checker_decides:
-            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])))
+            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, outputs_of_files[0])))
         else:
-            findings = [
-                self._compare_output(answer, n, [block[n] for block in blocks], request.tries_faults)
-                for n in range(len(answer.truths))
-            ]
+            findings = []
+            for n in range(len(answer.truths)):
+                same_output = [outputs[n] for outputs in outputs_of_files]
+                findings.append(self._compare_output(answer, n, same_output, request.tries_faults))
             worst = max(findings, key=lambda finding: finding.badness)
-        checks = blocks if self.functions.checker else []
-        complaints = [self.functions.run_checker(answer.inputs, answer.raw_result, block) for block in checks]
-        before = None if self.checker_decides else self.answer_by_key.get(request.earlier_key)
-        unmoved = truth.distance_in_roundings(answer.truths, before.truths) if before else 0.0
-        return worst.replace(checker=next(filter(None, complaints), ""), answer_distance=unmoved)
+        if self.functions.checker:
+            for outputs in outputs_of_files:
+                complaint = self.functions.run_checker(answer.inputs, answer.raw_result, outputs)
+                worst = worst.replace(checker=worst.checker or complaint)
+        earlier = self.answer_by_key.get(request.earlier_key)
+        if earlier and not self.checker_decides:
+            distance = truth.distance_in_roundings(answer.truths, earlier.truths)
+            worst = worst.replace(answer_distance=distance)
+        return worst
 
-    def _compare_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> Finding:
-        """Compare several results for output number `n`; return the worst finding."""
+    def _compare_output(self, answer: Answer, n: int, results: list[Tensor], tries_faults: bool) -> Finding:
+        """Compare several results for output number `n`; return the worst finding. Widens the
+        stored limits of the answer where rounding may explain a wrong result, because these effects
+        are too expensive to compute for every call."""
         inputs, right = answer.inputs, answer.truths[n]
-        outputs = [self._to_canonical_form(output.to(right.reference.device), inputs.call) for output in own]
+        device = right.reference.device
+        outputs = [self._to_canonical_form(result.to(device), inputs.call) for result in results]
         worst = self._worst_finding(right, outputs)
-        # A tolerance of zero asks for the exact answer.
-        may_round = (
-            not right.allows_input_rounding
-            and not right.is_integer
-            and (right.tolerance.atol or right.tolerance.rtol)
-        )
-        if may_round and worst.badness[:2] != (0, False) and truth.rounding_may_explain(right, outputs):
+        is_rounded = not right.is_integer
+        asks_exactness = not (right.tolerance.atol or right.tolerance.rtol)
+        may_widen = is_rounded and not right.allows_input_rounding and not asks_exactness
+        if may_widen and not worst.passes and truth.rounding_may_explain(right, outputs):
             right = answer.truths[n] = self._allow_input_rounding(answer, n)
             worst = self._worst_finding(right, outputs)
-        if worst.wrong and not right.is_integer:  # The reference's own rounding or overflow may explain them.
+        if worst.wrong and is_rounded:  # The reference's own rounding or overflow may explain them.
             for output in outputs:
                 right = answer.truths[n] = self._allow_reference_noise(inputs, right, n, output)
-            wrong = [output for output in outputs if bool(right.mask_wrong(output).any())]
-            why = [self._explain_overflow(inputs, right, n, output) for output in wrong]
-            worst = self._worst_finding(right, outputs).replace(unjudged_reason=why[0] if why and all(why) else "")
+            wrong_outputs = [output for output in outputs if bool(right.mask_wrong(output).any())]
+            reasons = [self._explain_overflow(inputs, right, n, output) for output in wrong_outputs]
+            worst = self._worst_finding(right, outputs)
+            if reasons and all(reasons):
+                worst = worst.replace(unjudged_reason=reasons[0])
         if worst.wrong:
-            wrong = [output for output in outputs if right.mask_wrong(output).any()]
-            worst = worst.replace(
-                has_only_ties=all(truth.are_only_ties(inputs.tensors, right, output) for output in wrong)
-            )
-            if suspected:
+            wrong_outputs = [output for output in outputs if right.mask_wrong(output).any()]
+            ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
+            worst = worst.replace(has_only_ties=all(ties))
+            if tries_faults:
                 worst = worst.replace(fits=self._fitting_faults(inputs, right, n, outputs))
         return worst.replace(output=right.file.name) if len(answer.truths) > 1 else worst
 
     def _worst_finding(self, right: Truth, outputs: list[Tensor]) -> Finding:
         """The worst finding of several results for one output."""
-        bounded = self.plain is not None
-        findings = (
-            truth.compare_output(right.tighten_for(output), output, limits_by_plain=bounded) for output in outputs
-        )
+        findings = []
+        for output in outputs:
+            limits = right.tighten_for(output)
+            findings.append(truth.compare_output(limits, output, limits_by_plain=self.plain is not None))
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, n: int) -> Truth:
         """Widen output `n`'s allowed error by what any sound summation and exponential may lose.
 
-        `tail` of the result counts elements that may err further: those explained by rounded inputs, and those
-        by which the reference errs in the call's own types. That run stands in for `plain` where there is none.
+        `explained_counts` of the result counts errors that rounded inputs explain, and those by
+        which the reference errs in the call's own types. That run replaces `plain` if there is none.
         """
         inputs, right = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not has_unknown_outputs(self.signature):
             # Terms an element may sum: over dimensions missing in the output, or along one of its own.
-            kept = only_output_dimensions(self.signature).split()
-            summed = math.prod(size for name, size in sizes.items() if name not in kept)
-            terms = max([summed, *(sizes[name] for name in kept)])
+            output_names = only_output_dimensions(self.signature).split()
+            summed_sizes = [size for name, size in sizes.items() if name not in output_names]
+            terms = max([math.prod(summed_sizes), *(sizes[name] for name in output_names)])
         else:
             terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = right.file.dtype if call.structure else call.dtype
-        exact = partial(self._exact_output, call, n)
+        answer_to = partial(self._compute_output, call, n)
         try:
-            each, largest, mean = truth.measure_input_rounding(exact, inputs.tensors, right.reference, dtype)
+            effect = truth.measure_input_rounding(answer_to, inputs.tensors, right.reference, dtype)
         except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, allows_input_rounding=True, explained_counts=None)
+        movement, largest, mean = effect
         factor = truth.allowed_roundings(dtype, terms)
-        each = each.mul_(factor)  # In place: the tensor may have gigabytes.
-        tail = truth.count_by_magnitude(each[each > 0])
-        plain_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
-        own = None if self.plain or answer.ran_in_own_types else self._output_in_own_type(inputs, right, n)
-        if own is not None:
-            plain_error = MAX_SLACK * truth.largest_and_mean_error(own, right.reference)[0]
-            tail += truth.count_errors_beyond(right.tolerance, right.reference, own, MAX_SLACK)
+        movement = movement.mul_(factor)  # In place: the tensor may have gigabytes.
+        counts = truth.count_by_magnitude(movement[movement > 0])
+        reference_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
+        if not self.plain and not answer.ran_in_own_types:
+            own_type_output = self._output_in_own_type(inputs, right, n)
+            if own_type_output is not None:
+                error, _ = truth.largest_and_mean_error(own_type_output, right.reference)
+                reference_error = MAX_SLACK * error
+                counts += truth.count_errors_beyond(right.tolerance, right.reference, own_type_output, MAX_SLACK)
         if right.explained_counts is not None:
-            tail += right.explained_counts
-        largest = min(max(largest * factor, plain_error), IMPLAUSIBLE * truth.largest_magnitude(right.reference))
-        most = (max(right.error_limits[0], largest), max(right.error_limits[1], mean * factor))
+            counts += right.explained_counts
+        plausible = IMPLAUSIBLE * truth.largest_magnitude(right.reference)
+        largest = min(max(largest * factor, reference_error), plausible)
+        largest_limit, mean_limit = right.error_limits
         return replace(
             right,
             allows_input_rounding=True,
-            error_limits=most,
+            error_limits=(max(largest_limit, largest), max(mean_limit, mean * factor)),
             allowed=right.allowed.clamp(min=largest),
-            explained_counts=tail,
+            explained_counts=counts,
         )
 
     def _allow_reference_noise(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> Truth:
@@ -354,75 +396,89 @@ class Judge:
         wrong = truth.mask_outside(output, right.reference, right.allowed)
         if not bool((wrong & (error <= MAX_NOISE_SHARE * scale)).any()):
             return right
-        most = torch.zeros_like(right.reference)
+        noise = torch.zeros_like(right.reference)
         try:
             for seed in range(NOISE_DRAWS):
-                near = [
-                    t.double() * (1 + NOISE_STEP * truth.random_signs(t, seed)) if t.is_floating_point() else t
-                    for t in inputs.tensors
-                ]
-                distance = (self._exact_output(inputs.call, n, near) - right.reference).abs()
-                most = torch.maximum(most, distance.where(distance.isfinite(), 0.0))
+                changed = []
+                for tensor in inputs.tensors:
+                    if tensor.is_floating_point():
+                        tensor = tensor.double() * (1 + NOISE_STEP * truth.random_signs(tensor, seed))
+                    changed.append(tensor)
+                movement = (self._compute_output(inputs.call, n, changed) - right.reference).abs()
+                noise = torch.maximum(noise, movement.where(movement.isfinite(), 0.0))
         except Refused:
             return right
-        return replace(
-            right, allowed=torch.maximum(right.allowed, (NOISE_SLACK * most).clamp(max=MAX_NOISE_SHARE * scale))
-        )
+        allowed = (NOISE_SLACK * noise).clamp(max=MAX_NOISE_SHARE * scale)
+        return replace(right, allowed=torch.maximum(right.allowed, allowed))
 
     def _explain_overflow(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> str:
         """Why the wrong elements prove nothing; empty if they do prove an error. They prove nothing
         if the reference overflows in the call's own type to the same values."""
         wrong = truth.mask_outside(output, right.reference, right.allowed)
-        own = self._output_in_own_type(inputs, right, n) if bool((wrong & ~output.isfinite()).any()) else None
-        if own is None or not bool(truth.mask_overflow(own, right.reference).any()):
+        if not bool((wrong & ~output.isfinite()).any()):
             return ""
-        alike = ~output.isfinite() & ~own.isfinite() | ((output.double() - own).abs() <= right.allowed)
-        reason = truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
-        return "" if bool((wrong & ~alike).any()) else reason
+        own_type_output = self._output_in_own_type(inputs, right, n)
+        if own_type_output is None:
+            return ""
+        if not bool(truth.mask_overflow(own_type_output, right.reference).any()):
+            return ""
+        overflows_too = ~output.isfinite() & ~own_type_output.isfinite()
+        is_near = (output.double() - own_type_output).abs() <= right.allowed
+        if bool((wrong & ~(overflows_too | is_near)).any()):
+            return ""
+        return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
     def _output_in_own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
-        """Output `n` of the reference in the inputs' own types; None without one of that shape."""
+        """Output `n` of the reference in the inputs' own types; None if it fails or has another
+        shape there."""
         try:
-            output = self._exact_output(inputs.call, n, inputs.tensors, exact=False)
+            output = self._compute_output(inputs.call, n, inputs.tensors, exact=False)
         except Refused:
             return None
         return output if output.shape == right.reference.shape else None
 
-    def _exact_output(self, call: Call, n: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Run the reference; return output `n` in the form of comparison. `exact`: in float64."""
-        outputs, _ = self.functions.compute_outputs("reference", self.reference, tensors, call, exact=exact)
+    def _compute_output(self, call: Call, n: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
+        """Run the reference on `tensors`; return output `n` as float64, in canonical form. `exact`:
+        compute in float64; otherwise in the tensors' own types."""
+        outputs, _ = self._run_reference(tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[n].double(), call)
 
     def _fitting_faults(
         self, inputs: Inputs, right: Truth, n: int, outputs: list[Tensor]
     ) -> dict[str, bool] | None:
-        """Known faults that explain the wrong results for one output, as `Finding.fits`."""
-        held, rtol = [], right.tolerance.rtol
+        """Known faults that explain the wrong results for output `n`, as `Finding.fits`."""
+        wrong_outputs, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
             wrong = truth.mask_outside(output, right.reference, right.tighten_for(output).allowed)
             if bool(wrong.any()):
-                held.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
+                wrong_outputs.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
-        def reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
-            return self._exact_output(call, n, tensors)
+        def run_reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
+            return self._compute_output(call, n, tensors)
 
-        call, tensors, plain = inputs.call, inputs.tensors, self.functions.has_plain_signature(inputs.call)
-        faults = suspects.load_faults(self.functions.terms.faults) if plain else []
-        exact = [tensor.double() for tensor in tensors]
-        own = [
-            (words, partial(self.functions.call_function, "fault", fault, exact, call)) for words, fault in faults
-        ]
-        of_call = suspects.suspects_of_call(
-            reference, call, tensors, self.signature, right.reference, has_plain_signature=plain
+        call, tensors = inputs.call, inputs.tensors
+        is_plain = self.functions.has_plain_signature(call)
+        suspects_of_target: list[suspects.Suspect] = []
+        if is_plain:
+            exact = [tensor.double() for tensor in tensors]
+            for words, fault in suspects.load_faults(self.functions.terms.faults):
+                answer = partial(self.functions.call_function, "fault", fault, exact, call)
+                suspects_of_target.append((words, answer))
+        suspects_of_call = suspects.suspects_of_call(
+            run_reference, call, tensors, self.signature, right.reference, has_plain_signature=is_plain
         )
-        results = suspects.suspects_of_result(right.reference, is_integer=right.is_integer)
-        fits = suspects.find_fitting_suspects(held, itertools.chain(own, of_call, results))
-        return suspects.find_fitting_suspects(held, held[0].find_factor()) if fits == {} else fits
+        suspects_of_result = suspects.suspects_of_result(right.reference, is_integer=right.is_integer)
+        candidates = itertools.chain(suspects_of_target, suspects_of_call, suspects_of_result)
+        fits = suspects.find_fitting_suspects(wrong_outputs, candidates)
+        if fits == {}:
+            fits = suspects.find_fitting_suspects(wrong_outputs, wrong_outputs[0].find_factor())
+        return fits
 
     def _to_canonical_form(self, output: Tensor, call: Call) -> Tensor:
-        """Apply the component's `form`, if any, which makes equivalent outputs equal."""
-        return (
-            output
-            if self.canonical_form is None
-            else self.functions.call_function("form", self.canonical_form, [output.double()], call)
-        )
+        """Apply the component's `form` function, if any. It maps outputs that are equally right,
+        such as differently scaled partial sums, to equal tensors."""
+        function = self.functions.canonical_form
+        if function is None:
+            return output
+        canonical: Tensor = self.functions.call_function("form", function, [output.double()], call)
+        return canonical

@@ -128,6 +128,11 @@ class Finding(Plain):
     None if not requested, or if too few elements are wrong."""
 
     @property
+    def passes(self) -> bool:
+        """Whether no element is wrong and no limit of the plain implementation is exceeded."""
+        return not self.wrong and not self.plain_excess
+
+    @property
     def badness(self) -> tuple[int, bool, float]:
         """Sort key of findings: the largest is the worst."""
         return self.wrong, bool(self.plain_excess), self.max_error

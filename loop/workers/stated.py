@@ -30,7 +30,7 @@ from loop.calls.callee import SplitStructure, digest, outputs_of, rebuild_struct
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import same_bits
 from loop.mistakes.functions import floating_places
-from loop.workers.asking import checker_complaint, draw_inputs, rebuild_inputs
+from loop.workers.target_functions import draw_inputs, rebuild_inputs, run_check
 
 SEED = 42
 """Seed set before each constructor."""
@@ -77,7 +77,7 @@ class StatedTask:
             copies = [tensor.clone() for tensor in apart.tensors]
             inputs = rebuild_inputs(apart.skeleton, copies, self.terms["passes"])
             values = {"inputs": inputs, "expected": expected, "outputs": output}
-            return checker_complaint(partial(self.checker, *(values[name] for name in self.terms["given"])))
+            return run_check(partial(self.checker, *(values[name] for name in self.terms["given"])))
         right, outputs = outputs_of(expected), outputs_of(output)
         if len(right) != len(outputs):
             return f"{len(outputs)} outputs where {len(right)} are expected"

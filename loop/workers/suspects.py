@@ -34,8 +34,6 @@ MAX_COMPARED_OUTPUTS = 8
 MIN_FACTOR_DEVIATION = 0.01
 """Smallest deviation of a factor from 1: sums in low precision shrink by less."""
 
-SKIPPED_PARTS = {"the last index": (0, -1), "the first index": (1, None), "the second half": (0, -2)}
-"""Fault of a loop over a dimension to the index range it reads (None: end, -2: middle)."""
 
 RunReference = Callable[[Sequence[Tensor], Call], Tensor]
 """Runs the reference on inputs with the attributes of a call."""
@@ -44,31 +42,39 @@ Suspect = tuple[str, Callable[[], Tensor]]
 
 
 class WrongOutput:
-    """A wrong output of a call, with the right answer and the mask of wrong elements."""
+    """A wrong output of a call, with the right answer and the mask of wrong elements. A suspect is
+    a known fault; its answer is the output that the fault gives."""
 
     def __init__(self, reference: Tensor, allowed: Tensor, rtol: float, output: Tensor, wrong: Tensor) -> None:
+        """`allowed`: allowed error of each element. `rtol`: the relative part of it."""
         self.reference, self.output, self.wrong = reference, output, wrong
-        self.absolute_allowance, self.rtol = (allowed - rtol * _finite_magnitudes(reference)).clamp(min=0.0), rtol
+        self.rtol = rtol
+        self.absolute_allowance = (allowed - rtol * _finite_magnitudes(reference)).clamp(min=0.0)
 
     @property
     def distinct_errors(self) -> int:
-        """Number of distinct finite wrong elements, by pairs of right and wrong value."""
+        """Number of distinct finite wrong elements, by pairs of right and wrong value. Values that
+        round to the same multiple of the allowed distance count once."""
         pairs = torch.stack([self.reference, self.output])[:, self.wrong & self.output.isfinite()]
+        if not pairs.numel():
+            return 0
         pairs = pairs[:, :: max(1, pairs.shape[1] // MAX_SAMPLED_ERRORS)]
-        step = float(self._allowed_distance(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
-        return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
+        distance = float(self._allowed_distance(self.reference).max().clamp(min=1e-300))
+        right_values, wrong_values = (pairs / distance).round().tolist()
+        return len(set(zip(right_values, wrong_values, strict=True)))
 
     def judge_suspect(self, answer: Tensor) -> bool | None:
-        """Whether a suspect's answer is near all elements; None if not near the wrong ones."""
-        if answer.shape != self.output.shape or self.rms_error(answer) > MAX_REMAINING_SHARE * self.rms_error(
-            self.reference
-        ):
+        """Whether a suspect's answer is near the right elements of the output too; None if it is
+        not even near the wrong ones, so that the suspect is no explanation."""
+        if answer.shape != self.output.shape:
             return None
-        near = (self.output - answer).abs() <= self._allowed_distance(answer)
-        near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
-        parts = near[self.wrong], near[~self.wrong]
-        shares = [float(part.double().mean()) if part.numel() else 1.0 for part in parts]
-        return None if shares[0] < MIN_EXPLAINED_SHARE else shares[1] >= MIN_EXPLAINED_SHARE
+        if self.rms_error(answer) > MAX_REMAINING_SHARE * self.rms_error(self.reference):
+            return None
+        is_near = (self.output - answer).abs() <= self._allowed_distance(answer)
+        is_near |= (self.output == answer) | (self.output.isnan() & answer.isnan())
+        if _share_of_true(is_near[self.wrong]) < MIN_EXPLAINED_SHARE:
+            return None
+        return _share_of_true(is_near[~self.wrong]) >= MIN_EXPLAINED_SHARE
 
     def rms_error(self, answer: Tensor) -> float:
         """RMS error of the finite wrong elements if `answer` were right."""
@@ -76,25 +82,29 @@ class WrongOutput:
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
-        """Suspects "right answer times a factor": one, or none without a clear factor."""
-        clear = (
-            self.wrong
-            & self.output.isfinite()
-            & (_finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance)
-        )
-        right = self.reference[clear]
-        if len(right) < MIN_DISTINCT_ERRORS or float(right.std()) <= MAX_REMAINING_SHARE * float(
-            right.square().mean().sqrt()
-        ):
+        """The suspect "right answer times a factor", with the median factor; empty if no factor
+        stands out."""
+        is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
+        usable = self.wrong & self.output.isfinite() & is_large
+        right = self.reference[usable]
+        if len(right) < MIN_DISTINCT_ERRORS:
             return []
-        times = float((self.output[clear] / right).median())
-        if abs(times - 1) < MIN_FACTOR_DEVIATION:
+        # For nearly equal elements a factor and an added constant look alike.
+        if float(right.std()) <= MAX_REMAINING_SHARE * float(right.square().mean().sqrt()):
             return []
-        return [(f"it were multiplied by {times:.3g}", lambda: times * self.reference)]
+        factor = float((self.output[usable] / right).median())
+        if abs(factor - 1) < MIN_FACTOR_DEVIATION:
+            return []
+        return [(f"it were multiplied by {factor:.3g}", lambda: factor * self.reference)]
 
     def _allowed_distance(self, answer: Tensor) -> Tensor:
         """Allowed distance of each element from a suspect's answer."""
         return ALLOWANCE_FACTOR * (self.absolute_allowance + self.rtol * _finite_magnitudes(answer))
+
+
+def _share_of_true(mask: Tensor) -> float:
+    """Share of True elements; 1.0 for an empty mask."""
+    return float(mask.double().mean()) if mask.numel() else 1.0
 
 
 def _finite_magnitudes(values: Tensor) -> Tensor:
@@ -105,37 +115,40 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
 def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
     """Find the suspects that explain all these outputs of a call. Returns their words, each with
     whether it explains the right elements too; None if too few elements are wrong."""
-    held = outputs[:MAX_COMPARED_OUTPUTS]
-    if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in held):
+    compared = outputs[:MAX_COMPARED_OUTPUTS]
+    if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
     fitting: dict[str, bool] = {}
-    for as_if, ask in suspects:
-        known = {words.partition(EXAMPLE_PREFIX)[0] for words, whole in fitting.items() if whole}
-        if as_if.partition(EXAMPLE_PREFIX)[0] in known:
+    complete_faults: set[str] = set()  # Without their examples: another example adds nothing.
+    for words, compute_answer in suspects:
+        fault = words.partition(EXAMPLE_PREFIX)[0]
+        if fault in complete_faults:
             continue
         try:
-            answer = ask()
-            explained = [output.judge_suspect(answer) for output in held]
+            answer = compute_answer()
+            judgements = [output.judge_suspect(answer) for output in compared]
         except Exception:  # The reference may reject a suspect's changed call.
             continue
-        if None not in explained:
-            fitting[as_if] = all(explained)
+        if None not in judgements:
+            fitting[words] = all(judgements)
+            if fitting[words]:
+                complete_faults.add(fault)
     return fitting
 
 
 def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
     """Load a target's own faults as (words, function). Raises Refused if one cannot be loaded."""
     functions = []
-    for as_if, function in faults.items():
+    for words, function in faults.items():
         try:
-            functions.append((as_if, torch_side.find_function(function.python)))
+            functions.append((words, torch_side.find_function(function.python)))
         except Refused as missing:
-            raise Refused(f"faults: {as_if}: {missing}") from missing
+            raise Refused(f"faults: {words}: {missing}") from missing
     return functions
 
 
 def suspects_of_call(
-    answer: RunReference,
+    run_reference: RunReference,
     call: Call,
     inputs: Sequence[Tensor],
     signature: Signature,
@@ -144,41 +157,48 @@ def suspects_of_call(
     has_plain_signature: bool,
 ) -> Iterator[Suspect]:
     """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
-    `answer`: the reference. `right`: its output. `plain`: the function takes tensors one by one and
+    `right`: the right output. `has_plain_signature`: the function takes tensors one by one and
     returns one; then also faults of dimensions and of pairs of inputs."""
     if has_plain_signature:
-        yield from _suspects_of_dimensions(answer, call, inputs, signature, right)
+        yield from _suspects_of_dimensions(run_reference, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
-        for as_if, value in alternative_values(call.attributes[name], attribute):
-            changed = call.replace(attributes={**call.attributes, name: value})
-            yield f"{name} {as_if}", partial(answer, inputs, changed)
-    names, along = [file.name for file in call.inputs], dict[str, list[tuple[int, int]]]()
-    for place, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
+        for words, value in alternative_values(call.attributes[name], attribute):
+            changed_call = call.replace(attributes={**call.attributes, name: value})
+            yield f"{name} {words}", partial(run_reference, inputs, changed_call)
+    names = [file.name for file in call.inputs]
+    axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
+    for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         dimensions = signature.inputs.get(name, "").split()
-        declared = len(dimensions) == tensor.dim()
-        others = {f"{name} were zero": torch.zeros_like(tensor), f"{name} were one": torch.ones_like(tensor)}
-        others[f"the sign of {name} were lost"] = tensor.abs()
-        for axis, dimension in enumerate(dimensions if declared else [f"axis {n}" for n in range(tensor.dim())]):
+        is_declared = len(dimensions) == tensor.dim()
+        if not is_declared:
+            dimensions = [f"axis {n}" for n in range(tensor.dim())]
+        changed_inputs = {
+            f"{name} were zero": torch.zeros_like(tensor),
+            f"{name} were one": torch.ones_like(tensor),
+            f"the sign of {name} were lost": tensor.abs(),
+        }
+        for axis, dimension in enumerate(dimensions):
             if tensor.shape[axis] > 1:
-                others[f"only the first {dimension} of {name} were read"] = _repeat_first_index(tensor, axis)
-                others[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
-                others[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
-                if declared:
-                    along.setdefault(dimension, []).append((place, axis))
-        for words, other in others.items():
-            yield words, partial(answer, _replace_inputs(inputs, {place: other}), call)
-    for dimension, places in along.items():  # Both inputs that share a dimension repeat its first index.
-        for pair in itertools.combinations(places, 2):
-            changed_inputs = _replace_inputs(
-                inputs, {place: _repeat_first_index(inputs[place], axis) for place, axis in pair}
-            )
-            words = " and ".join(names[place] for place, _ in pair)
-            yield f"only the first {dimension} of {words} were read", partial(answer, changed_inputs, call)
+                first_only = _repeat_first_index(tensor, axis)
+                changed_inputs[f"only the first {dimension} of {name} were read"] = first_only
+                changed_inputs[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
+                changed_inputs[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
+                if is_declared:
+                    axes_of_dimension.setdefault(dimension, []).append((position, axis))
+        for words, changed in changed_inputs.items():
+            yield words, partial(run_reference, _replace_inputs(inputs, {position: changed}), call)
+    # Two inputs that share a dimension both repeat its first index.
+    for dimension, axes in axes_of_dimension.items():
+        for pair in itertools.combinations(axes, 2):
+            repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
+            words = " and ".join(names[position] for position, _ in pair)
+            answer = partial(run_reference, _replace_inputs(inputs, repeated), call)
+            yield f"only the first {dimension} of {words} were read", answer
 
 
-def _replace_inputs(inputs: Sequence[Tensor], others: Mapping[int, Tensor]) -> list[Tensor]:
-    """Copy the list of inputs with some positions replaced."""
-    return [others.get(place, tensor) for place, tensor in enumerate(inputs)]
+def _replace_inputs(inputs: Sequence[Tensor], replacements: Mapping[int, Tensor]) -> list[Tensor]:
+    """Copy the list of inputs with the tensors at some positions replaced."""
+    return [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
 
 
 def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
@@ -187,55 +207,74 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
 
 
 def _suspects_of_dimensions(
-    answer: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
+    run_reference: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
-    """Yield suspects: exchanged inputs, partly summed dimensions, shifted or transposed outputs."""
-    for (x, (a, tensor)), (y, (b, other)) in itertools.combinations(
-        enumerate(zip(signature.inputs, inputs, strict=True)), 2
-    ):
+    """Yield suspects: exchanged inputs, partly summed dimensions, shifted or transposed outputs.
+    Arguments as in `suspects_of_call`."""
+
+    def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
+        return partial(run_reference, _replace_inputs(inputs, replacements), call)
+
+    input_names = list(signature.inputs)
+    for i, j in itertools.combinations(range(len(input_names)), 2):
+        name, other_name = input_names[i], input_names[j]
+        tensor, other = inputs[i], inputs[j]
         if tensor.shape == other.shape:
-            yield (
-                f"{a} and {b} were swapped",
-                partial(answer, _replace_inputs(inputs, {x: other, y: tensor}), call),
-            )
-            yield f"{a} were read for {b}", partial(answer, _replace_inputs(inputs, {y: tensor}), call)
-            yield f"{b} were read for {a}", partial(answer, _replace_inputs(inputs, {x: other}), call)
-    names = [f"axis_{axis}" for axis in range(right.dim())]
-    output = names if has_unknown_outputs(signature) else only_output_dimensions(signature).split()
-    dimensions = [text.split() for text in signature.inputs.values()]
-    for name in dict.fromkeys(name for names in dimensions for name in names if name not in output):
-        places = [
-            (n, axis) for n, names in enumerate(dimensions) for axis, other in enumerate(names) if other == name
-        ]
-        size = inputs[places[0][0]].shape[places[0][1]]
-        for part, (first, end) in SKIPPED_PARTS.items() if size > 1 else ():
-            last = {None: size, -1: size - 1, -2: size // 2}[end]
+            yield f"{name} and {other_name} were swapped", answer_to({i: other, j: tensor})
+            yield f"{name} were read for {other_name}", answer_to({j: tensor})
+            yield f"{other_name} were read for {name}", answer_to({i: other})
+    output_dimensions = only_output_dimensions(signature).split()
+    if has_unknown_outputs(signature):
+        output_dimensions = [f"axis_{axis}" for axis in range(right.dim())]
+    axes_of_summed: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
+    for position, text in enumerate(signature.inputs.values()):
+        for axis, dimension in enumerate(text.split()):
+            if dimension not in output_dimensions:
+                axes_of_summed.setdefault(dimension, []).append((position, axis))
+    for dimension, axes in axes_of_summed.items():
+        first_position, first_axis = axes[0]
+        size = inputs[first_position].shape[first_axis]
+        # What a wrong loop over the dimension leaves out, and the indices that it reads.
+        read_ranges = {
+            "the last index": range(size - 1),
+            "the first index": range(1, size),
+            "the second half": range(size // 2),
+        }
+        for omission, indices in read_ranges.items() if size > 1 else ():
             shorter = list(inputs)
-            for place, axis in places:
-                shorter[place] = shorter[place].narrow(axis, first, last - first).contiguous()
-            yield f"{part} of {name} were left out", partial(answer, shorter, call)
-    for axis, name in enumerate(output):
-        for by, which in ((1, "before"), (-1, "after")) if right.shape[axis] > 1 else ():
-            yield f"each place held the one {which} it along {name}", partial(right.roll, by, axis)
-    if len(output) > 1 and min(right.shape[-2:]) > 1:
-        turned = right.transpose(-1, -2).reshape(right.shape)
-        yield "the last two dimensions of the output were swapped in memory", partial(torch.clone, turned)
+            for position, axis in axes:
+                part = shorter[position].narrow(axis, indices.start, len(indices))
+                shorter[position] = part.contiguous()
+            answer = partial(run_reference, shorter, call)
+            yield f"{omission} of {dimension} were left out", answer
+    for axis, dimension in enumerate(output_dimensions):
+        if right.shape[axis] > 1:
+            for shift, place in ((1, "before"), (-1, "after")):
+                words = f"each place held the one {place} it along {dimension}"
+                yield words, partial(right.roll, shift, axis)
+    if len(output_dimensions) > 1 and min(right.shape[-2:]) > 1:
+        transposed = right.transpose(-1, -2).reshape(right.shape)
+        words = "the last two dimensions of the output were swapped in memory"
+        yield words, partial(torch.clone, transposed)
 
 
 def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one.
-    `whole`: the results are integers; the last two kinds apply only then."""
-    results = {
+    """Yield suspects that change a right result: zeros, wrong signs, and for integer results also
+    integer overflow and off by one."""
+    answers = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),
+        "its sign were lost": right.abs(),
+        "its sign were turned": -right,
     }
-    results |= {"its sign were lost": right.abs(), "its sign were turned": -right}
-    for bits in (8, 16, 32) if is_integer else ():
-        half = 2.0 ** (bits - 1)
-        results[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
-        results[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-        results[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
     if is_integer:
-        results |= {"each result were one too large": right + 1, "each result were one too small": right - 1}
-    for words, result in results.items():
-        yield words, partial(torch.clone, result)
+        for bits in (8, 16, 32):
+            half = 2.0 ** (bits - 1)
+            wrapped = (right + half).remainder(2 * half) - half
+            answers[f"it overflowed an int{bits}"] = wrapped
+            answers[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
+            answers[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
+        answers["each result were one too large"] = right + 1
+        answers["each result were one too small"] = right - 1
+    for words, answer in answers.items():
+        yield words, partial(torch.clone, answer)

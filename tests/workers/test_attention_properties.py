@@ -17,10 +17,10 @@ from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
 from loop.model.signature import Fill
 from loop.model.target import Target, Workload
-from loop.workers.asking import make_tensor
 from loop.workers.attention import causal_mask, eager, torch_sdpa
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.relations import PropertyRunner
+from loop.workers.target_functions import make_tensor
 from loop.workers.workload_call import make_call
 
 Function = Callable[..., Tensor]

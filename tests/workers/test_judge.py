@@ -14,7 +14,7 @@ from loop.formats.table import write_as_target
 from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
-from loop.workers import asking, judge
+from loop.workers import judge, target_functions
 from loop.workers.judge_messages import Compare, PrepareAnswer
 from loop.workers.workload_call import make_answer_request, make_call, make_target_request
 from tests.formats import tasks
@@ -64,16 +64,16 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
     Tensors without memory stand for those of the GPU.
     """
     noted: dict[str, Any] = {"cpu": 0, "meta": 0}
-    on = asking.Inputs.copy_to
+    on = target_functions.Inputs.copy_to
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     monkeypatch.setattr(
-        asking.Inputs, "copy_to", lambda inputs, device: on(inputs, device.replace("cuda", "meta"))
+        target_functions.Inputs, "copy_to", lambda inputs, device: on(inputs, device.replace("cuda", "meta"))
     )
 
     def make(**changes: Any) -> tuple[judge.Judge, PrepareAnswer, dict[str, Any]]:
         judging, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
-        right = judging.reference
+        right = judging.functions.reference
 
         def reference(gradient: torch.Tensor, x: torch.Tensor) -> Any:
             noted[gradient.device.type] += 1
@@ -81,7 +81,7 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             return right(gradient, x)
 
-        judging.reference = reference
+        judging.functions.reference = reference
         return judging, request, noted
 
     return make

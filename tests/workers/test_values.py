@@ -6,7 +6,7 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.model.signature import Fill
-from loop.workers.asking import make_tensor
+from loop.workers.target_functions import make_tensor
 
 NORMAL = Fill()
 

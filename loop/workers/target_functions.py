@@ -1,0 +1,462 @@
+"""How the judge calls the target's functions: input generators, reference, the task's checker."""
+
+import inspect
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from loop.calls import torch_side
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
+from loop.calls.callee import (
+    Callee,
+    SplitStructure,
+    outputs_of,
+    rebuild_structure,
+    split_structure,
+    structure_digest,
+    structure_of,
+)
+from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
+from loop.model.causes import Cause
+from loop.model.signature import Fill
+from loop.workers.judge_messages import PrepareAnswer, SetTarget
+from loop.workers.messages import describe_error
+
+MAX_DRAWN_BYTES = 256 << 20
+"""Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
+NUMBERS_PER_BLOCK = 1 << 16
+"""Random numbers drawn in one step."""
+DRAW_ALIGNMENT_BYTES = 256
+"""Alignment in bytes of each draw in the input's file."""
+REFERENCE_BYTES_PER_ELEMENT = 64
+"""Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
+MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
+"""Functions that may fail for one size only. Other sizes are still judged."""
+SEED_STEP = 104_729
+"""Distance between the seeds of several draws: a prime, so that seeds of workloads rarely meet."""
+GENERATOR_KEYWORDS = ("seed", "dtype", "device")
+"""Keywords that `loop` passes to a generator only if its signature has them."""
+
+
+def draw_values(
+    fill: Fill, stream: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
+) -> numpy.ndarray:
+    """Draw the values of one input file: float32, flat, [elements + extra elements]. `nan_axis`:
+    set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that RandomState
+    gives the same values for a seed in every release."""
+    shape = file.shape
+    values = numpy.full(shape, fill.scale, dtype=numpy.float32)
+    if fill.kind == "normal":
+        values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
+        for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache: three times as fast.
+            block = values[first : first + NUMBERS_PER_BLOCK]
+            block[:] = stream.standard_normal(len(block)) * fill.scale
+    elif fill.kind == "one_hot" and values.size:
+        hot_indices = stream.randint(shape[-1], size=(*shape[:-1], 1))
+        is_hot = numpy.arange(shape[-1]) == hot_indices
+        values = numpy.where(is_hot, numpy.float32(fill.scale), numpy.float32(0))
+    if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
+        values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
+    if nan_axis is not None and values.size:
+        values = values.reshape(shape)
+        numpy.moveaxis(values, nan_axis, 0)[stream.randint(shape[nan_axis])] = numpy.nan
+    return values.reshape(-1)
+
+
+def make_tensor(
+    fill: Fill, seed: int, input_position: int, file: TensorFile, nan_axis: int | None = None
+) -> Tensor:
+    """Draw one input tensor, flat and in its own element type: the content of its file.
+    `input_position`: in the signature. For odd seeds the extreme values of each axis go to its
+    ends, so a loop that stops early leaves them out and fails."""
+    stream, shape = numpy.random.RandomState((seed * 64 + input_position) % 2**32), file.shape
+    values = draw_values(fill, stream, file, nan_axis)
+    if seed % 2 and fill.kind == "normal" and not file.extra_elements:
+        values = values.reshape(shape)
+        for axis in stream.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
+            lines = numpy.moveaxis(values, axis, -1)
+            if lines.size:
+                move_extremes(lines, greatest=True, position=-1)
+                move_extremes(lines, greatest=False, position=0)
+    if file.constant_axis >= 0 and values.size:
+        first_slice = values.reshape(shape).take([0], axis=file.constant_axis)
+        values = numpy.broadcast_to(first_slice, shape)
+    return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[file.dtype])
+
+
+def move_extremes(lines: numpy.ndarray, *, greatest: bool, position: int) -> None:
+    """In each line along the last axis, swap the value at `position` with the first maximum, or
+    with the first minimum if not `greatest`. Works in place."""
+    extreme_positions = (numpy.argmax if greatest else numpy.argmin)(lines, axis=-1)[..., None]
+    extremes = numpy.take_along_axis(lines, extreme_positions, -1)[..., 0]
+    numpy.put_along_axis(lines, extreme_positions, lines[..., position, None].copy(), -1)
+    lines[..., position] = extremes
+
+
+@dataclass
+class Inputs:
+    """The inputs of a call, and notes on what these inputs cannot test."""
+
+    call: Call
+    """The call, with the files of these inputs."""
+    tensors: list[Tensor]
+    """The inputs, in their own element types."""
+    notes: tuple[str, ...] = ()
+
+    def copy_to(self, device: str) -> "Inputs":
+        """Return the same inputs on a device."""
+        return replace(self, tensors=[tensor.to(device) for tensor in self.tensors])
+
+
+def choose_reference_device(request: PrepareAnswer, inputs: Inputs) -> str:
+    """Where the reference runs: `cuda` if half of the free GPU memory is enough, else `cpu`."""
+    if request.device == "cpu":
+        return "cpu"
+    free_bytes, _ = torch.cuda.mem_get_info()
+    estimated_bytes = REFERENCE_BYTES_PER_ELEMENT * sum(map(Tensor.numel, inputs.tensors))
+    return "cuda" if max(request.reference_bytes, estimated_bytes) < free_bytes / 2 else "cpu"
+
+
+class TargetFunctions:
+    """The Python functions that a target names: reference, plain implementation, input generator,
+    checker. Each is None if the target names none, except the reference."""
+
+    def __init__(self, terms: SetTarget) -> None:
+        self.terms, self.signature = terms, terms.signature
+        self.are_classes = terms.modules is not None
+        """Whether the target's functions are classes that have to be instantiated."""
+        self.input_passing = terms.generator.passes if terms.generator else "positional"
+        """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
+
+        def find(function: Any) -> Any:
+            return torch_side.find_function(function.python) if function else None
+
+        self.reference, self.plain = find(terms.reference), find(terms.plain)
+        self.generator, self.checker = find(terms.generator), find(terms.checker)
+        self.input_maker, self.canonical_form = find(terms.input_maker), find(terms.canonical_form)
+        self.constructor_arguments = find(terms.modules.arguments) if terms.modules else None
+
+    def has_plain_signature(self, call: Call) -> bool:
+        """Whether the function takes its tensors one by one and returns a single tensor."""
+        return not (call.structure or call.parts or self.are_classes)
+
+    def dimension_sizes(self, call: Call) -> dict[str, int]:
+        """Map dimension names such as `N` to sizes, for the dimensions that the signature names."""
+        dimension_texts = (*self.signature.inputs.values(), *self.signature.outputs.values())
+        sizes: dict[str, int] = {}
+        for text, tensor in zip(dimension_texts, (*call.inputs, *call.outputs), strict=False):
+            names = text.split()
+            if len(names) == len(tensor.shape):
+                sizes |= zip(names, tensor.shape, strict=True)
+        return sizes
+
+    def make_inputs(self, request: PrepareAnswer) -> Inputs:
+        """Make the inputs of a call and write them to their files."""
+        if self.generator is not None:
+            return self._generate_inputs(request)
+        call, tensors = request.call, []
+        for flat, tensor in zip(self._make_input_contents(request), call.inputs, strict=True):
+            torch_side.write_tensor(tensor.path, flat)
+            window = flat[tensor.offset : tensor.offset + tensor.elements]  # The window with a known answer.
+            tensors.append(window.reshape(tensor.shape))
+        return Inputs(call, tensors)
+
+    def _make_input_contents(self, request: PrepareAnswer) -> list[Tensor]:
+        """Make the flat contents of all input files: by the component's own `inputs` function if it
+        has one, else by the workload's fills (kinds of random values)."""
+        call, seed = request.call, request.seed
+        if self.input_maker is None:
+            nan_axes = []
+            for fill, text in zip(request.fills, self.signature.inputs.values(), strict=True):
+                nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
+            with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
+                columns = (request.fills, repeat(seed), range(len(nan_axes)), call.inputs, nan_axes)
+                return list(threads.map(make_tensor, *columns))
+        make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
+        values = list(self.call_function("maker of inputs", make_inputs, [], call))
+        for value, file in zip(values, call.inputs, strict=True):
+            shape = list(value.shape) if type(value) is Tensor else type(value).__name__
+            if shape != list(file.shape):
+                expected = f"expected {file.name} of shape {list(file.shape)}"
+                raise Refused(f"the maker of inputs: {expected}, got {shape}")
+        pairs = zip(values, call.inputs, strict=True)
+        return [value.reshape(-1).to(TORCH_DTYPES[file.dtype]) for value, file in pairs]
+
+    def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
+        """Make the inputs with the target's own generator. Timed calls need several draws. The draw
+        of the workload's own seed is number `request.draw_position` among them."""
+        known_draw = self._draw(request, request.seed)
+        if request.is_run_twice and not _are_equal(known_draw, self._draw(request, request.seed)):
+            raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
+        draws, position, note = [known_draw], 0, ""
+        if request.draws > 1:
+            other_draws, note = self._draw_other_seeds(request, known_draw)
+            position = request.draw_position if other_draws else 0
+            draws = [*other_draws[:position], known_draw, *other_draws[position:]]
+        names = list(self.signature.inputs)
+        if len(names) != len(known_draw.names):  # Name inputs by their paths in the structure.
+            depth = 2 if self.input_passing == "one" else 1
+            names = [name.split(".", depth)[-1] for name in known_draw.names]
+        files = []
+        for n, name in enumerate(names):
+            tensors = [draw.tensors[n] for draw in draws]
+            files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
+        Path(request.call.structure).write_bytes(known_draw.skeleton)
+        digest = structure_digest(known_draw.skeleton)
+        call = request.call.replace(inputs=tuple(files), draws=len(draws), structure_digest=digest)
+        self._check_against_signature(call, request)
+        return Inputs(call, list(known_draw.tensors), (note,) if note else ())
+
+    def _draw_other_seeds(
+        self, request: PrepareAnswer, known_draw: SplitStructure
+    ) -> tuple[list[SplitStructure], str]:
+        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what
+        stays untested. No draws if they need too much memory, differ in shape, or do not depend on
+        the seed."""
+        purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
+        draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
+        if draw_bytes * request.draws > MAX_DRAWN_BYTES:
+            return [], f"{purpose}: inputs of {draw_bytes / 2**20:.0f} MiB are drawn once a round"
+        draws = [self._draw(request, request.seed + SEED_STEP * n) for n in range(1, request.draws)]
+        if any(not _have_same_structure(known_draw, draw) for draw in draws):
+            return [], f"{purpose}: other seeds give inputs of another form"
+        if known_draw.tensors and _are_equal(known_draw, draws[0]):
+            return [], f"{purpose}: the generator gives the same inputs for every seed"
+        return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
+
+    def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
+        """Call the generator with one seed and split the result into tensors and structure."""
+        arguments, dtype = request.generator_arguments, request.call.dtype
+        draw = partial(draw_inputs, self.generator, arguments, seed, self.input_passing, "cpu", dtype)
+        split: SplitStructure = self._call_or_refuse("generator", draw, request.call)
+        return split
+
+    def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
+        """Raise Refused if the generator's tensors do not match the signature."""
+        declared = self.signature.inputs
+        if declared and len(declared) != len(call.inputs):
+            raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
+        for tensor, text in zip(call.inputs, declared.values(), strict=False):
+            name = tensor.name
+            shape = [request.generator_arguments.get(dimension) for dimension in text.split()]
+            if text != "..." and shape != list(tensor.shape):
+                raise Refused(f"the generator: expected {name} of shape {shape}, got {list(tensor.shape)}")
+            dtype = self.signature.types.get(name, tensor.dtype)
+            if dtype != tensor.dtype:
+                raise Refused(f"the generator: expected {name} of {dtype}, got {tensor.dtype}")
+
+    def call_function(self, role: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
+        """Call a target's function with the tensors by position and the call's attributes by
+        keyword. `role`: such as `reference`, for error messages. Raises Refused if it raises."""
+        bound = function.keywords if isinstance(function, partial) else {}
+        keywords: dict[str, Any] = dict(call.attributes)
+        if "sizes" in _parameter_names(function) and "sizes" not in bound:
+            keywords["sizes"] = self.dimension_sizes(call)  # The inputs lack some dimensions.
+        return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
+
+    def compute_outputs(
+        self,
+        role: str,
+        function: Any,
+        inputs: Sequence[Tensor],
+        call: Call,
+        *,
+        exact: bool,
+        is_second_run: bool = False,
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Run the reference or the plain implementation; return outputs by name and the raw result.
+
+        `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
+        `is_second_run`: advance the random generators first, so that a function that draws random
+        numbers gives another result. Raises Refused if the function changes an input in place that
+        is not an output, because the next function would read the changed values.
+        """
+        tensors = []
+        for n, tensor in enumerate(inputs):
+            if exact:
+                dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
+                tensors.append(tensor.to(dtype, copy=True))
+            else:
+                tensors.append(tensor.clone() if n in call.updated_inputs else tensor)
+        # torch counts in-place changes of a tensor in `_version`.
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        result = self._outputs_by_name(role, function, tensors, call, exact, is_second_run)
+        for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
+            if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
+                continue
+            name = call.inputs[n].name
+            if name.isdigit():  # An error names the parameter, not its position.
+                parameters = _parameter_names(getattr(function, "forward", function))
+                names = [parameter for parameter in parameters if parameter != "self"]
+                name = names[int(name)] if int(name) < len(names) else name
+            raise Refused(
+                f"the {role} itself changes its input `{name}`, so nothing is judged: let it change a copy "
+                f"(`{name} = {name}.clone()`), or name `{name}` under `updates` in target.yaml; then run the "
+                "same command again",
+                "changed input",
+            )
+        return result
+
+    def _outputs_by_name(
+        self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, is_second_run: bool
+    ) -> tuple[dict[str, Tensor], Any]:
+        """Do what `compute_outputs` describes, without its test for changed inputs."""
+        if self.has_plain_signature(call):
+            result = self.call_function(role, function, tensors, call)
+            if isinstance(result, Tensor) or self.signature.outputs:
+                return {call.output.name: result}, result
+        device = tensors[0].device if tensors else torch.device("cpu")
+
+        def bind() -> Any:
+            terms = FunctionTerms("", is_class=self.are_classes)
+            arguments = self.constructor_arguments
+            callee = Callee(function, arguments, terms, call, str(device), watches_state=False)
+            if exact and callee.module is not None:
+                callee.module.double()
+            return callee.bind(tensors)
+
+        bound = self._call_or_refuse(role, bind, call)
+        if is_second_run:
+            random.random(), numpy.random.random(), torch.rand(1)
+        result = self._call_or_refuse(role, bound, call)
+        outputs = outputs_of(result)
+        names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
+        if updates and len(outputs) == len(names) - len(updates):
+            # The function returned only the other outputs: take each updated one from its input.
+            returned = iter(outputs.values())
+            inputs = dict(zip(self.signature.inputs, tensors, strict=False))
+            outputs = {name: inputs[updates[name]] if name in updates else next(returned) for name in names}
+        if len(outputs) != len(names):
+            raise Refused(f"the {role} on {call.key}: expected {', '.join(names)}, got {len(outputs)} tensors")
+        for path, tensor in outputs.items():
+            if not isinstance(tensor, Tensor):
+                raise Refused(f"the {role} on {call.key}: {path} is a {type(tensor).__name__} and no tensor")
+        on_device = [tensor.detach().to(device) for tensor in outputs.values()]
+        return dict(zip(names, on_device, strict=True)), result
+
+    def run_checker(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
+        """Run the task's own checker and return its complaint; empty if it accepts the outputs.
+        `expected`: the reference's raw result. Raises Refused if the checker raises."""
+        assert self.checker is not None
+        assert self.terms.checker is not None
+        call, split = inputs.call, split_structure(expected)
+        if len(split.tensors) != len(outputs):
+            why = f"it gives {len(outputs)} outputs, of which {len(split.tensors)} are tensors of their own"
+            raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {why}")
+        pairs = zip(outputs, split.tensors, strict=True)
+        on_device = [output.to(reference.device) for output, reference in pairs]
+        copies: Any = [tensor.clone() for tensor in inputs.tensors]
+        if call.structure:
+            copies = rebuild_inputs(structure_of(call), copies, self.input_passing)
+        rebuilt = rebuild_structure(split.skeleton, on_device)
+        arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
+        check = partial(self.checker, *(arguments[name] for name in self.terms.checker.given))
+        complaint: str = self._call_or_refuse("checker", partial(run_check, check), call)
+        return complaint
+
+    def _call_or_refuse(self, role: str, function: Callable[[], Any], call: Call) -> Any:
+        """Call a target's function. Raises Refused with its role and source line if it raises."""
+        try:
+            return function()
+        except (Refused, torch.OutOfMemoryError):  # On OutOfMemoryError the caller tries again on the CPU.
+            raise
+        except Exception as error:
+            cause: Cause = "raised" if role in MAY_FAIL_FOR_ONE_SIZE else "unusable"
+            raise Refused(f"the {role} on {call.key}: {describe_error(error)}", cause) from error
+
+
+def draw_inputs(
+    generator: Any,
+    arguments: Mapping[str, Any],
+    seed: int,
+    input_passing: str,
+    device: str,
+    dtype: str = "float32",
+) -> SplitStructure:
+    """Seed all random generators, call the input generator and split its result into tensors and
+    a structure of (positional arguments, keywords). `arguments`: the generator's keywords.
+    `input_passing`: as in TargetFunctions. Raises Refused if the result does not fit it."""
+    offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
+    parameters = _parameter_names(generator)
+    seed_all(seed)
+    accepted = {name: offered[name] for name in GENERATOR_KEYWORDS if name in parameters}
+    value = generator(**accepted | dict(arguments))
+    kind = type(value).__name__
+    if input_passing == "one":
+        return split_structure(((value,), {}))
+    if input_passing == "keywords":
+        if not isinstance(value, dict):
+            raise Refused(f"the generator gives a {kind}: expected a dict of keywords")
+        return split_structure(((), value))
+    if isinstance(value, Tensor) or not isinstance(value, Sequence):
+        raise Refused(f"the generator gives a {kind}: expected a list or tuple of arguments")
+    return split_structure((tuple(value), {}))
+
+
+def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], input_passing: str) -> Any:
+    """Rebuild the generator's original result around these tensors. `skeleton`: the pickled
+    structure without its tensors. `input_passing`: as in TargetFunctions."""
+    positional, keywords = rebuild_structure(skeleton, tensors)
+    if input_passing == "one":
+        return positional[0]
+    return keywords if input_passing == "keywords" else list(positional)
+
+
+def run_check(check: Callable[[], Any]) -> str:
+    """Call a checker and return its complaint; empty if it accepts. A checker may return a bool, a
+    message, or a pair of both, or raise AssertionError."""
+    try:
+        verdict = check()
+    except AssertionError as error:
+        return str(error) or "the task's checker asserts otherwise"
+    if isinstance(verdict, tuple) and len(verdict) == 2:
+        is_right, message = verdict
+        return "" if is_right else str(message) or "the task's checker says no"
+    if isinstance(verdict, str):
+        return verdict
+    return "" if verdict is None or bool(verdict) else "the task's checker says no"
+
+
+def _parameter_names(function: Any) -> Sequence[str]:
+    """Names of a function's parameters; empty if Python cannot inspect the function."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
+    """Whether two draws have the same structure, shapes and element types."""
+    forms = [(tensor.shape, tensor.dtype) for tensor in draw.tensors]
+    other_forms = [(tensor.shape, tensor.dtype) for tensor in other.tensors]
+    return draw.skeleton == other.skeleton and forms == other_forms
+
+
+def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
+    """Whether two draws are bitwise equal."""
+    return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
+
+
+def _write_draws(name: str, path: str, draws: Sequence[Tensor], window_draw: int) -> TensorFile:
+    """Write all draws of one input to one file. `window_draw`: number of the draw that the returned
+    TensorFile points to; the others are its extra elements."""
+    first = draws[0]
+    if first.dtype not in DTYPE_NAMES:
+        raise Refused(f"the generator: {name} is of {first.dtype}, which is not supported")
+    stride_bytes = first.nbytes
+    if len(draws) > 1:
+        stride_bytes = -(-first.nbytes // DRAW_ALIGNMENT_BYTES) * DRAW_ALIGNMENT_BYTES
+    data = [bytes_of(draw.detach().cpu().contiguous()).ljust(stride_bytes, b"\0") for draw in draws]
+    Path(path).write_bytes(b"".join(data))
+    file = TensorFile(name, path, tuple(first.shape), DTYPE_NAMES[first.dtype])
+    stride = stride_bytes // first.element_size()
+    return file.replace(extra_elements=len(draws) * stride - file.elements, offset=window_draw * stride)
