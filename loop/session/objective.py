@@ -11,9 +11,9 @@ from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError, failing_parts
 from loop.base.stats import geometric_mean
 from loop.learning import learnings
-from loop.model.change import kept_gains
+from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
-from loop.model.output import VerifyOutput, outputs_of
+from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.plan import Plan, Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
@@ -25,31 +25,36 @@ from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, v
 
 
 def make_session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
-    """A function that computes the facts an expression reads as `session.*`, from the finished steps."""
-    per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
+    """A function from the finished steps to the values that expressions read as `session.*`."""
+    usd_per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
 
-    def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
+    def session_facts(finished: Sequence[Finished]) -> Mapping[str, object]:
         """The values of `session.*` after these steps."""
         minutes = sum(record.seconds for record in finished) / 60
-        verdicts = [verdict for record in finished for verdict in record.output.get("verdicts", ())]
-        ratios = [v["ratio"] for v in verdicts if v["against"] == "baseline" and isinstance(v["ratio"], float)]
-        slower = any(v["against"] == "known_good" and v["verdict"] in ("slower", "incorrect") for v in verdicts)
-        checks = {
-            action: [record.output for record in finished if record.action == action and record.output]
-            for action in ("kernel.verify", "kernel.emulate")
-        }
+        outputs = [output for record in finished if (output := read_output(record, Output))]
+        verdicts = [verdict for output in outputs for verdict in output.verdicts]
+        ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
+        against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
+        verified = outputs_by_action(finished, "kernel.verify")
+        emulated = outputs_by_action(finished, "kernel.emulate")
         return {
             "minutes": minutes,
-            "usd": minutes / 60 * per_hour,
+            "usd": minutes / 60 * usd_per_hour,
             "overrun": 0.0 if head.campaign.is_unattended else minutes / budget_minutes,
             "speedup": geometric_mean(ratios) if ratios else None,
-            "wrong": any(outputs[-1].get("wrong") for outputs in checks.values() if outputs),
-            "regressed": slower,
-            "unverified": not any(output.get("variants") for output in checks["kernel.verify"]),
-            "unemulated": not any(output.get("variants") for output in checks["kernel.emulate"]),
+            "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),
+            "regressed": bool(against_known_good & {"slower", "incorrect"}),
+            "unverified": not any(output.variants for output in verified),
+            "unemulated": not any(output.variants for output in emulated),
         }
 
-    return facts
+    return session_facts
+
+
+def outputs_by_action(finished: Sequence[Finished], action: str) -> list[VerifyOutput]:
+    """Results of all attempts of the verification `action`: `kernel.verify` or `kernel.emulate`."""
+    records = (record for record in finished if record.action == action)
+    return [output for record in records if (output := read_output(record, VerifyOutput))]
 
 
 FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -57,10 +62,14 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 
 
 def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """All names of findings that an expression may read in a session of these variants."""
-    hidden = {name.partition(".")[0] for name in FINDING_NAMES} | {"session", "plan", "target", "device"}
-    own = (name for name in variants if name not in hidden)
-    return {*FINDING_NAMES, *(f"{name}.{field}" for name in own for field in ("ratio", "right"))}
+    """All names of findings that an expression may read in a session of these variants.
+
+    A variant cannot be read if another value has its name.
+    """
+    other_names = {name.partition(".")[0] for name in FINDING_NAMES}
+    other_names |= {"session", "plan", "target", "device"}
+    readable = [name for name in variants if name not in other_names]
+    return {*FINDING_NAMES, *(f"{name}.{field}" for name in readable for field in ("ratio", "right"))}
 
 
 def readable_requirement_names() -> set[str]:
@@ -71,25 +80,27 @@ def readable_requirement_names() -> set[str]:
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """The findings of the finished steps, by the names in `FOUND` and `<variant>.ratio`, `<variant>.right`.
+    """The findings of the finished steps, by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`.
 
     `ratio`: geometric mean over workloads of baseline time / variant time; None if no workload was
     judged or an interval is too wide. `gain`: product of the kept changes' mean ratios; 1 without one.
     `unexplained`: variants that are wrong or slower than their known-good build, without a blamed commit.
     """
     verdicts = learnings.collect_findings(finished).verdicts
-    row = verdict_fields(verdicts)
-    checked: dict[str, bool] = {}
+    right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
-        checked |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
-    right, wrong = ([name for name, passed in checked.items() if passed is wanted] for wanted in (True, False))
-    slower, speeds = list(row["regressed"]), speed_verdicts(verdicts)
-    means = {name: trusted_mean([speed for speed in speeds if speed.variant == name]) for name in variants}
-    ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
+        right_by_variant |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
+    wrong = [name for name, is_right in right_by_variant.items() if not is_right]
+    slower = list(verdict_fields(verdicts)["regressed"])
+    ratios: dict[str, float] = {}
+    for name in variants:
+        mean = trusted_mean([speed for speed in speed_verdicts(verdicts) if speed.variant == name])
+        if mean is not None and name not in wrong:
+            ratios[name] = mean
     explained = dict(find_blamed_commits(latest_attempts(finished)))
     return {
-        **{name: {"ratio": ratios.get(name), "right": checked.get(name)} for name in variants},
-        "right": right,
+        **{name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)} for name in variants},
+        "right": [name for name, is_right in right_by_variant.items() if is_right],
         "wrong": wrong,
         "slower": slower,
         "undecided": list(variants_with("inconclusive", verdicts)),
@@ -101,26 +112,22 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
 
 def is_anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether any variant or change has a verdict: right, wrong, a speed, kept or reverted."""
-    outputs = outputs_of(finished, VerifyOutput)
-    verified = (output.verdict_on(checks.variant) for output in outputs for checks in output.variants)
-    return (
-        any(judgement.verdict != "not judged" for judgement in verified)
-        or bool(learnings.collect_findings(finished).verdicts)
-        or any(record.output.get("tried") for record in finished)
-    )
+    for output in outputs_of(finished, VerifyOutput):
+        if any(output.verdict_on(checks.variant).verdict != "not judged" for checks in output.variants):
+            return True
+    has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
+    return has_decision or bool(learnings.collect_findings(finished).verdicts)
 
 
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
     """Status and reason; `skipped` instead of `passed` if a verdict was asked for and none was given."""
-    steps = (step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps)
-    verifies = any(step.action in CHECK_ACTIONS for step in steps)
-    if (
-        status != "passed"
-        or is_anything_judged(finished)
-        or not (verifies or Objective.of(head).needs_judged_variant)
-    ):
+    if status != "passed" or is_anything_judged(finished):
+        return status, reason
+    planned_patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
+    has_check = any(step.action in CHECK_ACTIONS for pattern in planned_patterns for step in pattern.steps)
+    if not has_check and not Objective.of(head).needs_judged_variant:
         return status, reason
     return "skipped", f"no variant was judged, though {reason}"
 
@@ -140,16 +147,13 @@ class Objective:
         known = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
         return cls(head.plan.plan, known, (*head.variants, *head.emulated))
 
-    def judge(self, finished: Sequence[Finished], session: Mapping[str, object]) -> Reached | None:
-        """Which parts of the objective are missed now; None without one. `session`: values of `session.*`."""
+    def judge(self, finished: Sequence[Finished], session_values: Mapping[str, object]) -> Reached | None:
+        """Which parts of the objective are missed now; None without one. `session_values`: `session.*`."""
         if self.plan.success is None:
             return None
-        parts = failing_parts(Expression.parse(self.plan.success), self._values(finished, session))
-        return Reached(
-            success=self.plan.success,
-            missed=parts,
-            judged=is_anything_judged(finished) or not self.needs_judged_variant,
-        )
+        missed = failing_parts(Expression.parse(self.plan.success), self._values(finished, session_values))
+        is_judged = is_anything_judged(finished) or not self.needs_judged_variant
+        return Reached(success=self.plan.success, missed=missed, judged=is_judged)
 
     @property
     def needs_judged_variant(self) -> bool:
@@ -183,10 +187,10 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
         "machine": head.machine,
         "revision": head.revision,
     }
-    missing = failing_parts(Expression.parse(plan.requires), values)
-    if missing:
-        what = "; ".join(part.words for part in missing)
-        raise UsageError(f"plan {plan.name} requires what is not so: {what}", hint="loop plan list")
+    false_parts = failing_parts(Expression.parse(plan.requires), values)
+    if false_parts:
+        reasons = "; ".join(part.words for part in false_parts)
+        raise UsageError(f"plan {plan.name} requires what is not so: {reasons}", hint="loop plan list")
 
 
 def goal_section(view: View) -> Iterator[Section]:
@@ -212,10 +216,13 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         return f"{goal}: not judged, as no variant was"
     if record.status == "failed":
         return f"{goal}: not judged, as the session failed"
-    facts: Mapping[str, Any] = findings_of(finished, record.head.variants)
-    reached = facts["gain"] if "gain" in objective.success else None
-    reached = facts["best"]["ratio"] if reached is None and "ratio" in objective.success else reached
-    return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
+    findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
+    ratio = None
+    if "gain" in objective.success:
+        ratio = findings["gain"]
+    elif "ratio" in objective.success:
+        ratio = findings["best"]["ratio"]
+    return f"{goal}: reached{f' ({say.times(ratio)})' if isinstance(ratio, float) else ''}"
 
 
 GOAL_PHRASES = {
@@ -236,7 +243,9 @@ GOAL_PHRASES = {
 def goal_text(success: str) -> str:
     """An objective in words: `cpu.ratio >= 1.5 and wrong == []` becomes `cpu at 1.5x ..., nothing wrong`."""
     texts = []
-    for part in (ast.unparse(part.tree) for part in Expression.parse(success).parts):
-        matches = ((re.fullmatch(form, part), words) for form, words in GOAL_PHRASES.items())
-        texts.append(next((match.expand(words) for match, words in matches if match), f"`{part}`"))
+    for part in Expression.parse(success).parts:
+        code = ast.unparse(part.tree)
+        matches = [(re.fullmatch(form, code), words) for form, words in GOAL_PHRASES.items()]
+        phrases = [match.expand(words) for match, words in matches if match]
+        texts.append(phrases[0] if phrases else f"`{code}`")
     return ", ".join(texts)

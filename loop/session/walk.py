@@ -19,9 +19,10 @@ from loop.base.machine_failures import Folders, FolderWatch, find_machine_failur
 from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
 from loop.model.measurement import Segment
-from loop.model.output import Output
+from loop.model.output import Output, read_output
 from loop.model.plan import Pattern, ResolvedPlan, Step
 from loop.model.record import Finished, Started, Status
+from loop.model.verdict import NoSpeedVerdict
 from loop.session.objective import Objective
 from loop.steps.context import Context, Result
 
@@ -104,20 +105,25 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """The reason to skip a step; empty if it is to run. `values`: what its `when` may read."""
+    """The reason to skip a step; empty if it is to run. `values`: what its `when` may read.
+
+    The first part of `when` that is not true gives the reason, in the author's words if there are any.
+    """
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
                 continue
         except ExpressionError as error:
             steps = sorted({name.partition(".")[0] for name in part.names} - {"session", "plan"})
-            never_ran = next((name for name in steps if values.get(name, {}) == {}), None)
-            return f"step {never_ran} did not run" if never_ran else error.message
+            never_run = [name for name in steps if not values.get(name, {})]
+            return f"step {never_run[0]} did not run" if never_run else error.message
         if step.skipped_because:
             return step.skipped_because
-        test = ast.unparse(part.tree)
-        matches = ((re.fullmatch(form, test), words) for form, words in SKIP_REASONS.items())
-        return next((match.expand(words) for match, words in matches if match), f"only when {test}")
+        code = ast.unparse(part.tree)
+        for form, words in SKIP_REASONS.items():
+            if match := re.fullmatch(form, code):
+                return match.expand(words)
+        return f"only when {code}"
     return ""
 
 
@@ -161,15 +167,26 @@ class StepOutcome:
     status: Status
     message: str
     hint: str | None = None
-    output: Mapping[str, Any] = field(default_factory=dict)
+    output: Output | None = None
+    """The action's result; None if it was skipped or raised an error."""
+    traceback: str = ""
+    """Where a bug of loop was raised; empty for any other outcome."""
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     killed: bool = False
 
     @property
     def has_failure(self) -> bool:
-        """Whether the step, or any variant in its output, failed."""
-        unjudged = any(verdict["ratio"] is None for verdict in self.output.get("verdicts", ()))
-        return self.status == "failed" or unjudged or not self.output.get("ok", False)
+        """Whether the step or its result failed, or a variant has no speed because it is wrong or invalid."""
+        if self.status == "failed" or self.output is None or not self.output.ok:
+            return True
+        return any(isinstance(verdict, NoSpeedVerdict) for verdict in self.output.verdicts)
+
+    @property
+    def stored_output(self) -> dict[str, Any]:
+        """The output as the journal stores it; for a bug of loop its traceback; else empty."""
+        if self.output is not None:
+            return self.output.model_dump(mode="json")
+        return {"traceback": self.traceback} if self.traceback else {}
 
 
 @dataclass
@@ -212,21 +229,20 @@ class Walk:
         while waiting and self.stopped is None and not self.is_stop_reached:
             run += 1
             name = waiting.pop(0)
-            pattern, ran = self.resolved.find_pattern(name).pattern, PatternState()
+            pattern, state = self.resolved.find_pattern(name).pattern, PatternState()
             yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
             for index, step in enumerate(pattern.steps, start=1):
-                record = yield from self._run_step(run, pattern, index, ran)
+                record = yield from self._run_step(run, pattern, index, state)
                 self.finished.append(record)
-                ran.add(pattern, step, record)
+                state.add(pattern, step, record)
                 if self.objective is not None:
-                    self.is_stop_reached = self.objective.is_stop_reached(
-                        self.finished, self.session_values(self.finished)
-                    )
-                if ran.leaves_pattern or self.is_stop_reached:
+                    values = self.session_values(self.finished)
+                    self.is_stop_reached = self.objective.is_stop_reached(self.finished, values)
+                if state.leaves_pattern or self.is_stop_reached:
                     break
-            self.stopped, self.is_paused = ran.stopped, ran.status == "paused"
-            answer = None if self.is_stop_reached else self._answering_pattern(pattern, ran)
-            yield PatternEnded(run, name, ran.status, ran.seconds, answer)
+            self.stopped, self.is_paused = state.stopped, state.status == "paused"
+            answer = None if self.is_stop_reached else self._answering_pattern(pattern, state)
+            yield PatternEnded(run, name, state.status, state.seconds, answer)
             if answer is not None:
                 self.stopped = None
                 waiting = [answer, *(other for other in waiting if other != answer)]
@@ -236,24 +252,28 @@ class Walk:
     def _fallback_patterns(self) -> list[str]:
         """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
         name = self.resolved.plan.otherwise
-        known = any(planned.pattern.name == name for planned in self.resolved.patterns)
-        if self.objective is None or not known or any(record.pattern == name for record in self.finished):
+        is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
+        has_run = any(record.pattern == name for record in self.finished)
+        if name is None or self.objective is None or not is_pattern or has_run:
             return []
         reached = self.objective.judge(self.finished, self.session_values(self.finished))
-        return [name] if name and reached is not None and reached.missed else []
+        return [name] if reached is not None and reached.missed else []
 
     def _run_step(
-        self, run: int, pattern: Pattern, index: int, ran: PatternState
+        self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
-        """Run, skip or reuse one step of a pattern. Returns its record."""
+        """Run, skip or reuse one step of a pattern. Returns its record.
+
+        `index`: number of the step in its pattern, from 1. `state`: results of the steps before it.
+        """
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier = self.reusable.get(key)
-        if earlier is not None and earlier.output.get("identity") is None:
+        if earlier is not None and identity_of(earlier) is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
-        because = reason_to_skip(step, self._values(ran))
-        if not because:
+        skip_reason = reason_to_skip(step, self._values(state))
+        if not skip_reason:
             yield StepDue(pattern.name, step.id)
         started = Started(
             run=run,
@@ -266,33 +286,37 @@ class Walk:
             budget_s=step.budget_s,
         )
         yield StepBegan(started)
-        timer = StepTimer(self.clock)
-        outcome = StepOutcome("skipped", f"skipped: {because}")
-        if not because:
-            outcome = yield from self._act_and_judge(step, started, timer, ran)
+        if skip_reason:
+            outcome = StepOutcome("skipped", f"skipped: {skip_reason}")
+            seconds = silence_s = 0.0
+        else:
+            timer = StepTimer(self.clock)
+            outcome = yield from self._act_and_judge(step, started, timer, state)
+            seconds, silence_s = timer.end()
         record = Finished(
             **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
             action=step.action,
             status=outcome.status,
             message=outcome.message,
             hint=outcome.hint,
-            output=dict(outcome.output),
-            skipped_because=because,
+            output=outcome.stored_output,
+            skipped_because=skip_reason,
             killed=outcome.killed,
-            **({"seconds": 0.0} if because else timer.end()),
+            seconds=seconds,
+            longest_silence_s=silence_s,
         )
         drop_later_records(self.reusable, record)
         yield StepEnded(record, outcome.samples)
         return record
 
     def _act_and_judge(
-        self, step: Step, started: Started, timer: "StepTimer", ran: PatternState
+        self, step: Step, started: Started, timer: "StepTimer", state: PatternState
     ) -> Generator[WalkEvent, None, StepOutcome]:
         """Run a step's action and judge its result. A failure of the machine pauses the step, not fails it."""
-        gauge, failure = FolderWatch(self.folders), None
+        folder_watch, failure = FolderWatch(self.folders), None
         try:
-            result = yield from self._act(step, started, timer, gauge)
-            outcome = self._judge(step, result, ran)
+            result = yield from self._act(step, started, timer, folder_watch)
+            outcome = self._judge(step, result, state)
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
             killed = error.exit_code == ExitCode.OVER_BUDGET
@@ -300,25 +324,24 @@ class Walk:
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
             self.has_bug = self.has_bug or failure is None
-            message, trace = f"bug in loop: {type(error).__name__}: {error}", traceback.format_exc()
-            outcome = StepOutcome("failed", message, REPORT_BUG, {"traceback": trace})
-        # An action may report a machine failure (a full disk, a lost GPU) in any of its texts.
-        texts = (outcome.status, outcome.message, outcome.hint, outcome.output) if outcome.has_failure else ()
-        messages = "\n".join(map(str, texts))
-        self.failure = failure or gauge.failure(has_failed=outcome.has_failure, messages=messages)
+            message = f"bug in loop: {type(error).__name__}: {error}"
+            outcome = StepOutcome("failed", message, REPORT_BUG, traceback=traceback.format_exc())
+        messages = ""
+        if outcome.has_failure:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
+            texts = (outcome.status, outcome.message, outcome.hint, outcome.stored_output)
+            messages = "\n".join(map(str, texts))
+        self.failure = failure or folder_watch.failure(has_failed=outcome.has_failure, messages=messages)
         if self.failure is None:
             return outcome
-        shop = self.context.task.workshop
-        mended = self.failure.with_instruction(
-            f"go on with: {shop.resume}" if shop else "run the same command again"
-        )
-        return StepOutcome("paused", self.failure.message, mended.hint)
+        workshop = self.context.task.workshop
+        instruction = f"go on with: {workshop.resume}" if workshop else "run the same command again"
+        return StepOutcome("paused", self.failure.message, self.failure.with_instruction(instruction).hint)
 
     def _act(
-        self, step: Step, started: Started, timer: "StepTimer", gauge: FolderWatch
+        self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
         """Run the action. Past its time limit, close its generator, which ends every process it started."""
-        bench = self.context.bench
+        bench, action = self.context.bench, ACTIONS[step.action]
         before_s = bench.first_calls_s
 
         def limit_s() -> float:
@@ -326,83 +349,94 @@ class Walk:
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
 
-        finished, action = tuple(self.finished), ACTIONS[step.action]
-        context = replace(self.context, finished=finished, budget_s=step.budget_s, kill_after_s=limit_s())
+        context = replace(
+            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
+        )
         arguments = action.arguments.model_validate(step.arguments)  # Checked when the plan was resolved.
-        working: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
+        ticks: Generator[Tick, None, Result[Output]] = action.run(context, arguments)
         try:
             while True:
-                tick = next(working)
-                gauge.measure_if_due()
-                heartbeat = timer.tick()
-                yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.is_urgent)
+                tick = next(ticks)
+                folder_watch.measure_if_due()
+                is_heartbeat = timer.tick() or tick.is_urgent
+                yield Ticked(started, timer.seconds, tick.note, is_heartbeat)
                 if timer.seconds > limit_s():
                     message = f"killed after {timer.seconds:.0f} s, its limit ({tick.note})"
                     raise LoopError(message, exit_code=ExitCode.OVER_BUDGET)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+        except StopIteration as end:  # A generator returns its result in this exception.
+            return end.value  # type: ignore[no-any-return]
         finally:
-            working.close()
+            ticks.close()
 
-    def _judge(self, step: Step, result: Result[Output], ran: PatternState) -> StepOutcome:
+    def _judge(self, step: Step, result: Result[Output], state: PatternState) -> StepOutcome:
         """The outcome of an action: its gate decides, or the output's `ok` for a step without a gate."""
-        output = result.output.model_dump(mode="json")
-        message, passed = result.output.message, result.output.ok
+        output = result.output
+        message, has_passed = output.message, output.ok
         if step.gate is not None:
+            values = {**self._values(state), step.id: output.model_dump(mode="json")}
             try:
-                values = {**self._values(ran), step.id: output}
-                passed = Expression.parse(step.gate).evaluate_bool(values)
-                if not passed and result.output.ok:
+                has_passed = Expression.parse(step.gate).evaluate_bool(values)
+                if not has_passed and output.ok:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
-                message, passed = f"gate {error.message}", False
-        hint = None if passed and not result.paused else result.output.hint or step.mend
-        status: Status = "paused" if result.paused else "passed" if passed else "failed"
-        return StepOutcome(status, message, hint, output, result.samples)
+                message, has_passed = f"gate {error.message}", False
+        status: Status = "passed" if has_passed else "failed"
+        if result.paused:
+            status = "paused"
+        hint = None if status == "passed" else output.hint or step.mend
+        return StepOutcome(status, message, hint, output, samples=result.samples)
 
-    def _values(self, ran: PatternState) -> dict[str, object]:
+    def _values(self, state: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""
         return {
-            **ran.outputs,
-            "failed": ran.status == "failed",
-            "passed": ran.status == "passed",
+            **state.outputs,
+            "failed": state.status == "failed",
+            "passed": state.status == "passed",
             "target": self.context.bench.target.name,
             "device": self.context.bench.device,
             "plan": self.resolved.plan.parameters,
             "session": self.session_values(self.finished),
         }
 
-    def _answering_pattern(self, pattern: Pattern, ran: PatternState) -> str | None:
+    def _answering_pattern(self, pattern: Pattern, state: PatternState) -> str | None:
         """The pattern that `next` names for this outcome, within its limit of visits; else None."""
-        for following in pattern.next if ran.status != "paused" else ():
+        if state.status == "paused":
+            return None
+        for rule in pattern.next:
             try:
-                holds = Expression.parse(following.when).evaluate_bool(self._values(ran))
+                applies = Expression.parse(rule.when).evaluate_bool(self._values(state))
             except ExpressionError:  # It reads a step that did not run.
                 continue
-            if holds:
-                pair = pattern.name, following.pattern
-                self.visits[pair] += 1
-                return following.pattern if self.visits[pair] <= following.visits else None
+            if applies:
+                visit = pattern.name, rule.pattern
+                self.visits[visit] += 1
+                return rule.pattern if self.visits[visit] <= rule.visits else None
         return None
 
 
 def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
     """Records that a walk may reuse: each step's last, unless an earlier step's `identity` changed since."""
-    standing: dict[Key, Finished] = {}
+    records: dict[Key, Finished] = {}
     for record in earlier:
         if record.status in ENDED_STATUSES:
-            drop_later_records(standing, record)
-            standing[record.key] = record
-    return standing
+            drop_later_records(records, record)
+            records[record.key] = record
+    return records
 
 
-def drop_later_records(standing: dict[Key, Finished], record: Finished) -> None:
-    """If a repeated step has another output `identity` than before, drop the records of all later steps."""
-    earlier = standing.get(record.key)
-    if earlier is not None and earlier.output.get("identity") != record.output.get("identity"):
-        keys = list(standing)
-        for key in keys[keys.index(record.key) + 1 :]:
-            del standing[key]
+def identity_of(record: Finished) -> str | None:
+    """Key of what a step made, such as a build's hash; None for a step that a resume need not repeat."""
+    output = read_output(record, Output)
+    return output.identity if output else None
+
+
+def drop_later_records(records: dict[Key, Finished], repeated: Finished) -> None:
+    """Drop the records of all steps after a repeated step, if its `identity` is another than before."""
+    earlier = records.get(repeated.key)
+    if earlier is not None and identity_of(earlier) != identity_of(repeated):
+        keys = list(records)
+        for key in keys[keys.index(repeated.key) + 1 :]:
+            del records[key]
 
 
 class StepTimer:
@@ -410,24 +444,24 @@ class StepTimer:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._begun = self._shown = clock()
-        self._silence = 0.0
+        self._begin = self._last_message = clock()
+        self._longest_silence_s = 0.0
 
     @property
     def seconds(self) -> float:
         """Seconds since the step began."""
-        return self._clock() - self._begun
+        return self._clock() - self._begin
 
     def tick(self, least_s: float = HEARTBEAT_S) -> bool:
         """Whether nothing was shown for `least_s`. If so, a heartbeat is due and the silence ends."""
         now = self._clock()
-        silence = now - self._shown
-        if silence < least_s:
+        silence_s = now - self._last_message
+        if silence_s < least_s:
             return False
-        self._silence, self._shown = max(self._silence, silence), now
+        self._longest_silence_s, self._last_message = max(self._longest_silence_s, silence_s), now
         return True
 
-    def end(self) -> dict[str, float]:
-        """The fields `seconds` and `longest_silence_s` of the step's record."""
+    def end(self) -> tuple[float, float]:
+        """(seconds of the step, seconds of its longest silence)."""
         self.tick(0.0)
-        return {"seconds": self._shown - self._begun, "longest_silence_s": self._silence}
+        return self._last_message - self._begin, self._longest_silence_s
