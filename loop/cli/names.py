@@ -31,14 +31,20 @@ def known_names(kind: str, here: Project) -> list[str]:
         shipped_folder, own_folder = FOLDERS[kind]
         folders = filter(None, (shipped(shipped_folder), here.definitions_folder(own_folder)))
         return [path.stem for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    try:
+        return list(load_unchecked(here.manifest)["variants" if kind == "variant" else "workloads"])
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def load_unchecked(path: Path) -> Any:
+    """The data of a YAML file, by PyYAML's own loader, which is quick. Raises ValueError and OSError."""
     import yaml
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # Many times as fast, where libyaml is.
-        manifest: Any = yaml.load(here.manifest.read_text(), loader)
-        return list(manifest["variants" if kind == "variant" else "workloads"])
-    except (yaml.YAMLError, KeyError, TypeError):
-        return []
+        return yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _completion(kind: str) -> Completion:

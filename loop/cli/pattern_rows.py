@@ -9,10 +9,10 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
 from loop.base.places import Project, find_project, shipped
 from loop.base.screen import Screen
+from loop.cli.names import load_unchecked
 
 LOOKED_BACK = 50
 """How many sessions a search for words includes, because their error messages may match."""
@@ -49,14 +49,16 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
         folders = [folder for folder in (shipped("patterns"), here.definitions_folder("patterns")) if folder]
         paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
         try:  # A project's own pattern replaces a bundled one of its name.
-            row_by_name = {row["name"]: row for row in (pattern_row(load_yaml(path).data) for path in paths)}
+            row_by_name = {row["name"]: row for row in (pattern_row(load_unchecked(path)) for path in paths)}
             rows = sorted(row_by_name.values(), key=lambda row: int(row["number"]))
-        except (KeyError, TypeError, AttributeError):  # A file is wrong: read it again, to say where.
+        except (ValueError, KeyError, TypeError, AttributeError):  # A file is wrong: read it again, to say where.
             from loop.library import definitions
 
             patterns = definitions.patterns(here).values()
             rows = [pattern_row(read.value.model_dump(mode="json")) for read in patterns]
     if as_json:
+        from loop.base.documents import to_json
+
         answer: PatternList = {"schema_version": 1, "patterns": rows}
         screen.data(to_json(answer))
         return ExitCode.OK

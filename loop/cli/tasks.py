@@ -184,8 +184,8 @@ class Audited(Printed):
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 our_reason = control.ours_why if control.ours not in VERDICTS else ""
                 reason = control.why or next(iter(control.causes), our_reason)
-                ours, theirs = (words.get(verdict, verdict) for verdict in (control.ours, control.theirs))
-                rows.append((control.control, ours, theirs, reason))
+                verdicts = [words.get(verdict, verdict) for verdict in (control.ours, control.theirs)]
+                rows.append((control.control, *verdicts, reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
         mistakes = [control for control in self.controls if control.kind == "mistake"]
@@ -319,13 +319,13 @@ class Audit:
         rule_verdicts = trial.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
-            ours, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
+            our_verdict, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
             if their_verdicts:
-                theirs = their_verdicts[name]
+                their_verdict = their_verdicts[name]
             else:
-                theirs = Verdict(status=by_rule["status"], why=by_rule["why"])
+                their_verdict = Verdict(status=by_rule["status"], why=by_rule["why"])
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
-            if kind == "mistake" and ours.is_right and by_rule.get("same", False):
+            if kind == "mistake" and our_verdict.is_right and by_rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
             rows.append(
                 JudgedControl(
@@ -333,12 +333,12 @@ class Audit:
                     make=control.make,
                     file=str(path),
                     kind=kind,
-                    ours=ours.verdict,
-                    theirs=theirs.status,
-                    why=theirs.why,
-                    ours_why=ours.why,
-                    ours_cause=ours.cause,
-                    causes=tuple(explain_disagreement(self.task, ours, theirs)),
+                    ours=our_verdict.verdict,
+                    theirs=their_verdict.status,
+                    why=their_verdict.why,
+                    ours_why=our_verdict.why,
+                    ours_cause=our_verdict.cause,
+                    causes=tuple(explain_disagreement(self.task, our_verdict, their_verdict)),
                 )
             )
         return tuple(rows), no_evaluator

@@ -112,7 +112,7 @@ def functions(text: str) -> list[CFunction]:
 
 
 def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
-    """The candidates that no other function of the source calls."""
+    """The candidates that no other function of the source calls: their names stand only where they are defined."""
     calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
     names = [function.name for function in candidates]
     return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
@@ -153,6 +153,7 @@ def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     words = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
     name = words[-1] if len(words) > 1 else ""
     type_name = _resolve_type(" ".join(words[:-1] if name else words), types)
+    # What is passed by value cannot change the caller's data.
     is_const = "*" not in as_pointer or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
     is_const = is_const or any("const" in types[word] for word in words if word in types)
     return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
@@ -166,7 +167,10 @@ def _resolve_type(type_name: str, types: Mapping[str, str]) -> str:
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
-    """Namespace, head and line of each `{` body that only namespaces or `extern "C"` enclose."""
+    """Namespace, head (the text before `{`, as `void scale(float *x)`) and line of each body.
+
+    Only bodies that nothing but namespaces or `extern "C"` enclose.
+    """
     open_braces: list[str | None] = []
     """For each open brace: its namespace, or None for a body that is skipped."""
     head, line = "", 1

@@ -113,7 +113,7 @@ class Choices:
         `owner`: the class whose code reads them, if it is another; `bound`: skip the first parameter, `self`.
         """
         call: Call = []
-        is_keyword, reads = False, reads_of(owner or function)
+        is_default_skipped, reads = False, reads_of(owner or function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
             name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
             if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
@@ -121,11 +121,11 @@ class Choices:
             self.names.append(name)
             text = self.add(name, parameter.annotation, parameter.default, reads, is_list=is_list)
             if text is None:  # Left at its default, so later arguments need keywords.
-                is_keyword = True
+                is_default_skipped = True
             elif is_list:
                 call.append(("", f"*{text}"))
             else:
-                needs_keyword = is_keyword and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+                needs_keyword = is_default_skipped and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
                 needs_keyword = needs_keyword or parameter.kind is Parameter.KEYWORD_ONLY
                 call.append((name if needs_keyword else "", text))
         return call

@@ -104,14 +104,14 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too.
     """
     began, candidates, lists = time.monotonic(), list(sizes.candidates()), list(choices.by_path.values())
-    different: list[dict[str, int]] = []
+    different_sizes: list[dict[str, int]] = []
     for candidate in candidates[:DIFFERENT]:
-        if candidate not in different:
-            different.append(candidate)
-    equal = [candidate for candidate in candidates[DIFFERENT:] if candidate not in different]
+        if candidate not in different_sizes:
+            different_sizes.append(candidate)
+    equal_sizes = [candidate for candidate in candidates[DIFFERENT:] if candidate not in different_sizes]
     errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
     not_finite = None
-    for group in (different, equal):
+    for group in (different_sizes, equal_sizes):
         ranks = range(1 + sum(len(items) - 1 for items in lists))
         combinations = itertools.chain.from_iterable(combinations_of_rank(lists, rank) for rank in ranks)
         for combination in itertools.islice(combinations, MOST_TRIES):
@@ -124,7 +124,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
                         with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
                             is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
                 except Exception as error:
-                    errors.append((group is different, error))
+                    errors.append((group is different_sizes, error))
                     continue
                 if is_finite:
                     return with_largest_indices(trial, choices, candidate), candidate
