@@ -140,11 +140,11 @@ class Plain:
         AttributeError for a field that has neither a value nor a default."""
         kind = type(self)
         fields = kind.__annotations__
-        given = {**dict(zip(fields, values, strict=False)), **named_values}
-        if given.keys() - fields.keys() or len(values) > len(fields):
-            raise TypeError(f"{kind.__name__} has no such fields: {given}")
+        field_values = {**dict(zip(fields, values, strict=False)), **named_values}
+        if field_values.keys() - fields.keys() or len(values) > len(fields):
+            raise TypeError(f"{kind.__name__} has no such fields: {field_values}")
         for name in fields:
-            self.__dict__[name] = given[name] if name in given else getattr(kind, name)
+            self.__dict__[name] = field_values[name] if name in field_values else getattr(kind, name)
 
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed."""

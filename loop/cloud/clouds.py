@@ -19,20 +19,21 @@ from urllib.parse import urlsplit
 
 LINK_LOCAL = "http://169.254.169.254"
 """Address of all three metadata servers: it needs no name lookup and never leaves the host."""
-LARGEST = 1 << 16
+MAX_ANSWER_BYTES = 1 << 16
 """Most bytes of an answer that are read; metadata answers have a few hundred."""
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-TOKEN_TTL_S = 21600
-FOUND_WITHIN_S = 0.3
+TOKEN_LIFETIME_S = 21600
+"""The longest that AWS grants: six hours."""
+FIND_LIMIT_S = 0.3
 """Time limit in seconds to find a server; it is one hop away and answers in milliseconds."""
-ANSWER_WITHIN_S = 2.0
+ANSWER_LIMIT_S = 2.0
 """Time limit in seconds for one answer of a server that was found."""
 POLL_S = 1.0
 """Seconds between questions: a notice comes 30 s ahead, and sessions need time to end."""
-BLIND_S = 15.0
+UNWATCHED_AFTER_S = 15.0
 """Seconds of silence after which the machine is reported as unwatched."""
-NOBODY = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
-TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
+NO_CLOUD = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
+ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
 
 
@@ -62,13 +63,14 @@ class Reply:
 def ask_metadata(
     base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
 ) -> Reply:
-    """One HTTP answer. `limit_s`: time limit of each network operation. Raises NoReply."""
-    where = urlsplit(base)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=limit_s)
+    """One HTTP answer of the server at the address `base`. `limit_s`: time limit of each network
+    operation. Raises NoReply."""
+    address = urlsplit(base)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
     try:
         connection.request(method, path, headers=dict(headers))
         response = connection.getresponse()
-        text = response.read(LARGEST).decode(errors="replace")
+        text = response.read(MAX_ANSWER_BYTES).decode(errors="replace")
     except TimeoutError as error:
         raise NoReply(f"{base} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -84,36 +86,38 @@ class Cloud:
     """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
     base: str
+    """Address of the server, as `http://host:port`."""
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
+    """Headers of every request."""
 
-    def here(self, limit_s: float) -> bool:
-        """True if this machine belongs to this cloud."""
+    def is_here(self, limit_s: float) -> bool:
+        """True if this machine belongs to this cloud. `limit_s`: time limit in seconds."""
         raise NotImplementedError
 
-    def notice(self, limit_s: float) -> str:
+    def get_notice(self, limit_s: float) -> str:
         """What will happen to the machine and when; empty if nothing is planned."""
         raise NotImplementedError
 
-    def spot(self, limit_s: float) -> bool:
+    def is_spot(self, limit_s: float) -> bool:
         """True if the machine is a spot machine, which the cloud may take away."""
         raise NotImplementedError
 
     def get(self, path: str, limit_s: float) -> Reply:
-        """The server's answer for a path. `limit_s`: time limit in seconds."""
+        """The server's answer for a path."""
         return ask_metadata(self.base, path, self.headers, limit_s=limit_s)
 
-    def word(self, path: str, limit_s: float, *words: str) -> str:
-        """The server's one-word answer in capitals. Raises NoReply unless it is one of `words`."""
+    def get_word(self, path: str, limit_s: float, *expected: str) -> str:
+        """The server's one-word answer in capitals. Raises NoReply unless it is an expected one."""
         answer = self.get(path, limit_s)
         word = answer.text.strip().upper()
-        if answer.status != 200 or word not in words:
-            raise self.unreadable(answer)
+        if answer.status != 200 or word not in expected:
+            raise self.unreadable_reply(answer)
         return word
 
-    def unreadable(self, answer: Reply) -> NoReply:
+    def unreadable_reply(self, answer: Reply) -> NoReply:
         """The error to raise for an answer that has no usable content."""
-        return NoReply(f"{self.base} answers with status {answer.status} and {_short(answer.text)!r}")
+        return NoReply(f"{self.base} answers with status {answer.status} and {_shorten(answer.text)!r}")
 
 
 class Gcp(Cloud):
@@ -123,18 +127,18 @@ class Gcp(Cloud):
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
     instance = "/computeMetadata/v1/instance"
 
-    def here(self, limit_s: float) -> bool:
+    def is_here(self, limit_s: float) -> bool:
         """True if the answer has Google's own header."""
         return self.get(f"{self.instance}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
 
-    def notice(self, limit_s: float) -> str:
+    def get_notice(self, limit_s: float) -> str:
         """The server answers `TRUE` once it will preempt the machine."""
-        word = self.word(f"{self.instance}/preempted", limit_s, "TRUE", "FALSE")
+        word = self.get_word(f"{self.instance}/preempted", limit_s, "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
-    def spot(self, limit_s: float) -> bool:
+    def is_spot(self, limit_s: float) -> bool:
         """The server answers `TRUE` for spot machines and for the older preemptible ones."""
-        return self.word(f"{self.instance}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
+        return self.get_word(f"{self.instance}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
@@ -143,41 +147,45 @@ class Aws(Cloud):
 
     name = "aws"
     token: str = field(default="", repr=False)
+    """Empty before the first request."""
 
-    def here(self, limit_s: float) -> bool:
+    def is_here(self, limit_s: float) -> bool:
         """True if the server issues a token and returns an instance id."""
         answer = self.get("/latest/meta-data/instance-id", limit_s)
         return answer.status == 200 and answer.text.startswith("i-")
 
-    def notice(self, limit_s: float) -> str:
+    def get_notice(self, limit_s: float) -> str:
         """The server answers 404 while nothing is planned, later the action and its time."""
         answer = self.get("/latest/meta-data/spot/instance-action", limit_s)
         if answer.status == 404:
             return ""
-        planned = answer.fields if answer.status == 200 else {}
-        if "action" not in planned:
-            raise self.unreadable(answer)
-        when = _short(planned.get("time", "once"))
-        return f"aws is about to {_short(planned['action'])} this machine, at {when}"
+        event = answer.fields if answer.status == 200 else {}
+        if "action" not in event:
+            raise self.unreadable_reply(answer)
+        time_text = _shorten(event.get("time", "once"))
+        return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
 
-    def spot(self, limit_s: float) -> bool:
+    def is_spot(self, limit_s: float) -> bool:
         """True if the machine was bought as spot."""
         words = ("SPOT", "ON-DEMAND", "SCHEDULED")
-        return self.word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
+        return self.get_word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
 
     def get(self, path: str, limit_s: float) -> Reply:
-        """The server's answer for a path. An expired token is replaced."""
-        answer = self._with_token(path, limit_s / 2) if self.token else None
-        if answer is not None and answer.status != 401:
-            return answer
-        ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        token = ask_metadata(self.base, "/latest/api/token", ttl, limit_s=limit_s / 2, method="PUT")
-        if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
-            raise self.unreadable(token)
-        self.token = token.text.strip()
-        return self._with_token(path, limit_s / 2)
+        """The server's answer for a path. A token that is missing or expired (status 401) is
+        requested first. Each of the two requests has half of the limit."""
+        if self.token:
+            answer = self._get_with_token(path, limit_s / 2)
+            if answer.status != 401:
+                return answer
+        headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFETIME_S)}
+        reply = ask_metadata(self.base, "/latest/api/token", headers, limit_s=limit_s / 2, method="PUT")
+        if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
+            raise self.unreadable_reply(reply)
+        self.token = reply.text.strip()
+        return self._get_with_token(path, limit_s / 2)
 
-    def _with_token(self, path: str, limit_s: float) -> Reply:
+    def _get_with_token(self, path: str, limit_s: float) -> Reply:
+        """The server's answer for a path, or status 401 if the token has expired."""
         return ask_metadata(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
@@ -190,36 +198,36 @@ class Azure(Cloud):
     machine: str = ""
     """Name of this machine in events. While it is unknown (empty), every event counts."""
 
-    def here(self, limit_s: float) -> bool:
-        """True if the server describes a machine under `compute`."""
+    def is_here(self, limit_s: float) -> bool:
+        """True if the server describes a machine under `compute`. Also learns its name."""
         compute = self.get("/metadata/instance?api-version=2021-02-01", limit_s).fields.get("compute")
         self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
-    def notice(self, limit_s: float) -> str:
+    def get_notice(self, limit_s: float) -> str:
         """The first event that ends this machine. The very first call may take two minutes."""
         answer = self.get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
-            raise self.unreadable(answer)
-        ends = [event for event in events if isinstance(event, dict) and event.get("EventType") in TAKES_AWAY]
-        if ends and not self.machine:
+            raise self.unreadable_reply(answer)
+        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
+        if ending and not self.machine:
             with contextlib.suppress(NoReply):
-                self.here(FOUND_WITHIN_S)
-        for event in ends:
+                self.is_here(FIND_LIMIT_S)
+        for event in ending:
             machines = event.get("Resources")
             if not machines or not self.machine or self.machine in machines:
-                kind, when = event["EventType"].lower(), _short(event.get("NotBefore") or "any moment")
-                return f"azure is about to {kind} this machine, not before {when}"
+                kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
+                return f"azure is about to {kind} this machine, not before {time_text}"
         return ""
 
-    def spot(self, limit_s: float) -> bool:
+    def is_spot(self, limit_s: float) -> bool:
         """True for the priorities Spot and Low; a machine may have no priority."""
         path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
-        return self.word(path, limit_s, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
+        return self.get_word(path, limit_s, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     """A server's value on one line, at most 60 characters."""
     return " ".join(str(value).split())[:60]
 
@@ -239,17 +247,18 @@ def find_cloud(limit_s: float) -> Cloud | None:
     for name in CLOUDS:
         cloud = make_cloud(name)
         with contextlib.suppress(NoReply):
-            if cloud.here(limit_s):
+            if cloud.is_here(limit_s):
                 return cloud
     return None
 
 
 def terms_of_machine() -> str:
-    """Cloud and terms, as `gcp spot` or `aws on_demand`; empty if no metadata server answers."""
-    cloud = find_cloud(FOUND_WITHIN_S)
+    """Cloud and price terms of this machine, as `gcp spot` or `aws on_demand`; empty if no metadata
+    server answers."""
+    cloud = find_cloud(FIND_LIMIT_S)
     with contextlib.suppress(NoReply):
         if cloud is not None:
-            return f"{cloud.name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
+            return f"{cloud.name} {'spot' if cloud.is_spot(FIND_LIMIT_S) else 'on_demand'}"
     return ""
 
 
@@ -258,6 +267,7 @@ class Watch:
     """Polls for a preemption notice in a thread until closed. Reading its fields never waits."""
 
     choice: str = "auto"
+    """One of CHOICES: a cloud, `auto` to find it, or `off`."""
     poll_s: float = POLL_S
     cloud: str | None = None
     """Name of the cloud that is polled; None before it is found, or if there is none."""
@@ -267,45 +277,46 @@ class Watch:
     """True once the cloud is known and has answered, or no cloud was found."""
     trouble: str = ""
     """Why the latest question has no answer; empty if it has one."""
-    _answered: float = field(default_factory=time.monotonic)
-    _over: threading.Event = field(default_factory=threading.Event)
+    _answered_at_s: float = field(default_factory=time.monotonic)
+    """Time of the last answer, by the monotonic clock."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> "Watch":
         """Start polling in a daemon thread. Returns the watch."""
         if self.choice == "off":
             self.settled = True
         else:
-            threading.Thread(target=self._work, name="preemption-watch", daemon=True).start()
+            threading.Thread(target=self._poll, name="preemption-watch", daemon=True).start()
         return self
 
     def close(self) -> None:
         """Stop polling, without waiting for a pending answer."""
-        self._over.set()
+        self._stopped.set()
 
     def unwatched(self) -> tuple[str, ...]:
-        """Why the machine is not watched, for the report; empty if it is."""
+        """Why the machine is not watched, as a line for the report; empty if it is."""
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
-            return (NOBODY,) if self.settled else ("preemption watch: the session was over before it began",)
+            return (NO_CLOUD,) if self.settled else ("preemption watch: the session was over before it began",)
         if not self.settled:
             return (f"preemption watch of {self.cloud}: {self.trouble or 'it never answered'}",)
-        silent = time.monotonic() - self._answered
-        if self.trouble and silent > BLIND_S:
-            return (f"preemption watch of {self.cloud}, for the last {silent:.0f} s: {self.trouble}",)
+        silence_s = time.monotonic() - self._answered_at_s
+        if self.trouble and silence_s > UNWATCHED_AFTER_S:
+            return (f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.trouble}",)
         return ()
 
-    def _work(self) -> None:
+    def _poll(self) -> None:
         """Find the cloud, then poll it until there is a notice. Body of the thread."""
-        cloud = find_cloud(FOUND_WITHIN_S) if self.choice == "auto" else make_cloud(self.choice)
+        cloud = find_cloud(FIND_LIMIT_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.settled = True
             return
         self.cloud = cloud.name
-        while not self.notice and not self._over.is_set():
+        while not self.notice and not self._stopped.is_set():
             try:
-                self.notice = cloud.notice(ANSWER_WITHIN_S)
-                self.trouble, self.settled, self._answered = "", True, time.monotonic()
+                self.notice = cloud.get_notice(ANSWER_LIMIT_S)
+                self.trouble, self.settled, self._answered_at_s = "", True, time.monotonic()
             except NoReply as error:
                 self.trouble = str(error)
-            self._over.wait(self.poll_s)
+            self._stopped.wait(self.poll_s)

@@ -52,7 +52,7 @@ def torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[st
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
     older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
-    conflict = machine.too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
+    conflict = machine.explain_old_driver("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
     return conflict, f"install a newer driver, or a torch that is built for {older}"
 
 
@@ -144,7 +144,7 @@ def must_fit(variant: CAbiVariant) -> None:
         homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
         usual = [Path(USUAL) / "cuda", *sorted(Path(USUAL).glob("cuda-*"), reverse=True)]  # The newest first.
         programs = [folder / "bin/nvcc" for folder in (*homes, *usual)]
-        hint = machine.fitting_toolkit(gpu.architecture, gpus().cuda)
+        hint = machine.advise_toolkit(gpu.architecture, gpus().cuda)
         if other := next(filter(Path.is_file, programs), None):
             hint = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
         problem = f"{compiler}: no such compiler on the PATH", hint
@@ -161,12 +161,12 @@ def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
     gpu, release = here.first, machine.nvcc_release(variant.build.compiler) if _by_nvcc(variant) else None
     if gpu is None or release is None:
         return None
-    conflict = machine.too_new("code from nvcc", release, here.cuda, here.driver)
+    conflict = machine.explain_old_driver("code from nvcc", release, here.cuda, here.driver)
     if conflict:
-        return conflict, machine.older_toolkit(release, here.cuda)
-    unknown = machine.unknown_gpu(release, gpu.architecture)
+        return conflict, machine.advise_driver_or_toolkit(release, here.cuda)
+    unknown = machine.explain_unknown_gpu(release, gpu.architecture)
     if unknown and machine.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unknown} ({gpu.name})", machine.fitting_toolkit(gpu.architecture, here.cuda)
+        return f"{unknown} ({gpu.name})", machine.advise_toolkit(gpu.architecture, here.cuda)
     return None
 
 

@@ -35,7 +35,7 @@ from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import process_name
 from loop.machine.gpus import gpus
-from loop.machine.machine import installed, processor_identity
+from loop.machine.machine import installed_version, processor_identity
 from loop.model.base import Model
 from loop.model.jobs import JobRun, State, Where
 
@@ -58,7 +58,7 @@ Device = TypeVar("Device", bound=Where)
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
     detected = gpus() if gpu else None
-    known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
+    known = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **known),)
     known |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}

@@ -167,7 +167,7 @@ cd jobs/@ID@ || exit 1
     exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
 }
 """
-ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms())"
+ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
 # Moves git's worktree records to the new tree, which already has the sessions' branches.
 SWAP = """
 running=$(busy @TREE@)

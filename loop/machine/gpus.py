@@ -21,7 +21,7 @@ ASK_LIMIT_S = 60
 """Time limit in seconds. Without its persistence daemon a driver initialises every GPU first."""
 SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-ASKED: list["subprocess.Popen[str]"] = []
+QUERIES: list["subprocess.Popen[str]"] = []
 """The process that asks the driver; empty once its answer was read."""
 
 
@@ -68,37 +68,43 @@ class Gpus:
         """Name of the first GPU, and how it was chosen among several; empty if there is none."""
         if self.first is None:
             return ""
-        several = max(len(self.usable), len(self.shown))
-        if several == 1:
+        count = max(len(self.usable), len(self.shown))
+        if count == 1:
             return self.first.name
-        by = f", {VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else ""
-        return f"{self.first.name} (the first that CUDA shows of {several}{by}: {self.first.uuid})"
+        setting = f", {VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else ""
+        return f"{self.first.name} (the first that CUDA shows of {count}{setting}: {self.first.uuid})"
 
 
 @functools.cache
 def gpus() -> Gpus:
     """The GPUs of this machine. The driver is asked once per process."""
-    rows, answer = _shown_by_smi(), _look()
+    smi_rows, answer = _ask_smi(), _ask_driver()
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
-        known = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
-        capability = ".".join(map(str, fields["capability"]))
-        facts = DeviceFacts.model_validate(known)
-        usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
+        facts = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
+        gpu = Gpu(
+            name=fields["name"],
+            uuid=fields["uuid"],
+            capability=".".join(map(str, fields["capability"])),
+            memory_bytes=fields["memory_bytes"],
+            facts=DeviceFacts.model_validate(facts),
+        )
+        usable.append(gpu)
     return Gpus(
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
-        driver=rows[0][1] if rows else None,
-        shown=tuple(row[0] for row in rows),
+        driver=smi_rows[0][1] if smi_rows else None,
+        shown=tuple(name for name, _ in smi_rows),
         why="" if usable else answer["why"] or "the driver shows no GPU",
         lack=answer.get("lack", ""),
     )
 
 
 def ask_early() -> None:
-    """Start to ask the driver in the background; `gpus` reads the answer later."""
-    if not ASKED:
-        ASKED.append(
+    """Start the process that asks the driver, so that it works while we go on; `gpus` reads its
+    answer later."""
+    if not QUERIES:
+        QUERIES.append(
             subprocess.Popen(
                 [sys.executable, "-P", "-m", "loop.machine.gpus_seen"],
                 env={**child_environment(), "PYTHONPATH": python_path()},
@@ -110,44 +116,51 @@ def ask_early() -> None:
         )
 
 
-def _look() -> dict[str, Any]:
-    """The output of `gpus_seen` in the environment of `loop`'s workers; else `why` it failed."""
-    nothing: dict[str, Any] = {"cuda": None, "gpus": []}
+def _ask_driver() -> dict[str, Any]:
+    """The answer of `gpus_seen.query_driver`, from a process with the environment of `loop`'s
+    workers; if it gave none, no `gpus` and `why`."""
+    failure: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         ask_early()
-        with ASKED.pop() as process:
+        with QUERIES.pop() as process:
             try:
-                printed, _ = process.communicate(timeout=ASK_LIMIT_S)
+                text, _ = process.communicate(timeout=ASK_LIMIT_S)
             finally:
                 process.kill()
-        return json.loads(printed.splitlines()[-1])  # type: ignore[no-any-return]
+        return json.loads(text.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:
-        return {**nothing, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
+        return {**failure, "why": f"the NVIDIA driver did not answer within {ASK_LIMIT_S} s"}
     except (OSError, ValueError, IndexError):
-        return {**nothing, "why": "the process that asks the NVIDIA driver died"}
+        return {**failure, "why": "the process that asks the NVIDIA driver died"}
 
 
-def _shown_by_smi() -> list[list[str]]:
-    """Name and driver version of each GPU by nvidia-smi; empty without nvidia-smi."""
+def _ask_smi() -> list[tuple[str, str]]:
+    """(name, driver version) of each GPU by nvidia-smi; empty if it is missing or fails."""
     if shutil.which(SMI[0]) is None:
         return []
     try:
         completed = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in completed.stdout.splitlines()]
-    return [row for row in rows if len(row) == 2] if completed.returncode == 0 else []
+    rows = []
+    for line in completed.stdout.splitlines() if completed.returncode == 0 else ():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) == 2:
+            rows.append((cells[0], cells[1]))
+    return rows
 
 
 def no_gpu(gpus: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and a hint. Call it only if `gpus.usable` is empty."""
-    if gpus.lack == "driver" and not gpus.shown:
+    names = ", ".join(gpus.shown)
+    if gpus.lack == "driver" and not names:
         return f"no GPU: {gpus.why}", "install the NVIDIA driver"
-    if gpus.shown and VISIBLE in os.environ and gpus.lack == "device":
-        hidden = f"{VISIBLE}={os.environ[VISIBLE]!r} hides what is there"
-        return f"no GPU: {hidden} ({', '.join(gpus.shown)})", f"unset {VISIBLE}, or set it to 0"
-    there = f" that a program can use: {', '.join(gpus.shown)} is there, but" if gpus.shown else ":"
+    if names and VISIBLE in os.environ and gpus.lack == "device":
+        message = f"no GPU: {VISIBLE}={os.environ[VISIBLE]!r} hides what is there ({names})"
+        return message, f"unset {VISIBLE}, or set it to 0"
     hint = "see what `nvidia-smi` says"
     if gpus.lack == "driver":
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
-    return f"no GPU{there} {gpus.why}", hint
+    if names:
+        return f"no GPU that a program can use: {names} is there, but {gpus.why}", hint
+    return f"no GPU: {gpus.why}", hint

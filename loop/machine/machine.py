@@ -25,7 +25,7 @@ OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
 """CUDA major release to the oldest driver branch that runs its machine code, for all minor
 releases. PTX, which the driver compiles, needs a driver of the exact release
 (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1)."""
-KNOWN_FROM: dict[str, Release] = {
+SUPPORTED_FROM: dict[str, Release] = {
     "sm_75": (10, 0),
     "sm_80": (11, 0),
     "sm_86": (11, 1),
@@ -46,59 +46,65 @@ DROPPED_IN: dict[str, Release] = {
     **dict.fromkeys(("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_101"), (13, 0)),
 }
 """Architecture to the first CUDA toolkit that no longer compiles for it."""
-WHERE = "https://developer.nvidia.com/cuda-toolkit-archive"
+TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
 
 
 def release_of(text: str) -> Release:
-    """Major and minor number of a release: `13.0` becomes (13, 0)."""
+    """Major and minor number of a release: `13.0` becomes (13, 0), and `13` too."""
     major, _, minor = text.partition(".")
     return int(major), int(re.match(r"\d*", minor)[0] or 0)  # type: ignore[index]
 
 
-def too_new(what: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
+def explain_old_driver(subject: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
     """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
 
-    `what`: what was built with the toolkit. `cuda`: newest release that the driver supports.
+    `subject`: what was built with the toolkit, for the message. `toolkit`: its release. `cuda`:
+    newest release that the driver supports. `driver`: its version. None: unknown.
     """
     major = release_of(toolkit)[0]
     if cuda is None or major <= cuda[0]:
         return ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
-    runs = f"{driver or 'an older one'}, which runs code up to CUDA {_text(cuda)}"
-    return f"{what} {toolkit} needs {needed}, this machine has {runs}"
+    present = f"{driver or 'an older one'}, which runs code up to CUDA {_release_text(cuda)}"
+    return f"{subject} {toolkit} needs {needed}, this machine has {present}"
 
 
-def older_toolkit(toolkit: str, cuda: Release | None) -> str:
-    """The fix for `too_new`: a newer driver or an older toolkit."""
+def advise_driver_or_toolkit(toolkit: str, cuda: Release | None) -> str:
+    """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
     branch = OLDEST_DRIVER.get(release_of(toolkit)[0])
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
     older = f"a CUDA {cuda[0]} toolkit" if cuda else "an older CUDA toolkit"
     return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
 
 
-def unknown_gpu(toolkit: str, architecture: str) -> str:
-    """Why this toolkit cannot compile for the architecture; empty if it can or that is unknown."""
+def explain_unknown_gpu(toolkit: str, architecture: str) -> str:
+    """Why this toolkit cannot compile for the architecture, such as `sm_90`; empty if it can, or if
+    that is unknown."""
     release = release_of(toolkit)
-    first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
+    first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
     if first is not None and release < first:
-        return f"nvcc {toolkit} does not know {architecture}: CUDA {_text(first)} is the first that does"
+        return f"nvcc {toolkit} does not know {architecture}: CUDA {_release_text(first)} is the first that does"
     if dropped is not None and release >= dropped:
-        return f"nvcc {toolkit} compiles for {architecture} no more: CUDA {_text(dropped)} dropped it"
+        return f"nvcc {toolkit} compiles for {architecture} no more: CUDA {_release_text(dropped)} dropped it"
     return ""
 
 
-def fitting_toolkit(architecture: str, cuda: Release | None) -> str:
-    """Advice: install a toolkit that compiles for this GPU and that its driver supports."""
-    first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
-    bounds = [f"CUDA {_text(first)} or newer"] if first else []
-    ends = [end for end in (dropped, (cuda[0] + 1, 0) if cuda else None) if end]
-    bounds += [f"older than {_text(min(ends))}"] if ends else []
-    expected = ", ".join(bounds)
-    return f"install the CUDA toolkit{f' ({expected})' if expected else ''}: {WHERE}"
+def advise_toolkit(architecture: str, cuda: Release | None) -> str:
+    """Advice: install a toolkit that compiles for this GPU and that its driver supports. `cuda`:
+    newest release that the driver supports; None: unknown."""
+    first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
+    bounds = [f"CUDA {_release_text(first)} or newer"] if first else []
+    next_major = (cuda[0] + 1, 0) if cuda else None
+    too_new = [release for release in (dropped, next_major) if release]
+    if too_new:
+        bounds.append(f"older than {_release_text(min(too_new))}")
+    releases = f" ({', '.join(bounds)})" if bounds else ""
+    return f"install the CUDA toolkit{releases}: {TOOLKIT_ARCHIVE}"
 
 
-def _text(release: Release) -> str:
+def _release_text(release: Release) -> str:
+    """A release as (12, 4) in the form `12.4`."""
     return f"{release[0]}.{release[1]}"
 
 
@@ -109,7 +115,7 @@ def builds_for(flags: Sequence[str], architecture: str) -> bool:
 
 
 ASK_LIMIT_S = 10
-LOOKS, LOOK_EVERY_S = 10, 0.02
+LOAD_SAMPLES, LOAD_SAMPLE_S = 10, 0.02
 """Reads of the run queue, and seconds between them: one read misses programs waiting for a disk."""
 NVCC_SAYS = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
@@ -122,7 +128,7 @@ VERSIONS: dict[str, str] = {}
 @functools.cache
 def machine() -> Machine:
     """Facts about this machine, which every result carries. Read once per process."""
-    driver = gpus()
+    detected = gpus()
     names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return Machine(
         name=platform.node(),
@@ -131,12 +137,12 @@ def machine() -> Machine:
         cores=cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
-        torch=installed("torch"),
+        torch=installed_version("torch"),
         compiler=compiler_version("g++"),
         nvcc=nvcc_release("nvcc"),
-        gpus=tuple(gpu.name for gpu in driver.usable),
-        driver=driver.driver,
-        capability=driver.first.capability if driver.first else None,
+        gpus=tuple(gpu.name for gpu in detected.usable),
+        driver=detected.driver,
+        capability=detected.first.capability if detected.first else None,
         load=load_per_core(cores()),
     )
 
@@ -144,15 +150,17 @@ def machine() -> Machine:
 def load_per_core(
     cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
 ) -> float | None:
-    """Other programs that run or wait for a core, per core; None if the system does not tell."""
-    waiting = []
-    for _ in range(LOOKS):
+    """Mean number of other programs that run or wait for a core, per core; None if the system does
+    not tell. `proc`, `sleep`: others in tests."""
+    samples = []
+    for _ in range(LOAD_SAMPLES):
         try:
-            waiting.append(int((proc / "loadavg").read_text().split()[3].partition("/")[0]) - 1)
+            running = (proc / "loadavg").read_text().split()[3].partition("/")[0]
+            samples.append(int(running) - 1)  # Without this process.
         except (OSError, IndexError, ValueError):
             return None
-        sleep(LOOK_EVERY_S)
-    return max(0.0, sum(waiting) / len(waiting)) / cores
+        sleep(LOAD_SAMPLE_S)
+    return max(0.0, sum(samples) / len(samples)) / cores
 
 
 def cores() -> int:
@@ -166,28 +174,31 @@ def compiler_version(compiler: str) -> str | None:
 
     The answer is cached; a compiler that did not run is asked again.
     """
-    place = shutil.which(compiler)
-    if place is None or place in VERSIONS:
-        return VERSIONS[place] if place else None
-    command = [place, "--version"]
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-    except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
+    path = shutil.which(compiler)
+    if path is None:
         return None
-    lines = asked.stdout.strip().splitlines() if asked.returncode == 0 else []
-    if lines:
-        VERSIONS[place] = next((line for line in lines if NVCC_SAYS in line), lines[0])
-    return VERSIONS.get(place)
+    if path not in VERSIONS:
+        command = [path, "--version"]
+        try:
+            completed = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+        except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
+            return None
+        lines = completed.stdout.strip().splitlines()
+        if completed.returncode != 0 or not lines:
+            return None
+        VERSIONS[path] = next((line for line in lines if NVCC_SAYS in line), lines[0])
+    return VERSIONS[path]
 
 
 def nvcc_release(compiler: str) -> str | None:
     """CUDA release of an nvcc, such as `13.0`; None for another compiler or a missing one."""
-    release = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
-    return release[1] if release else None
+    match = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
+    return match[1] if match else None
 
 
-def installed(package: str) -> str | None:
-    """Version of an installed package, from its metadata because importing torch takes seconds."""
+def installed_version(package: str) -> str | None:
+    """Version of an installed package, from its metadata because importing torch takes seconds; None
+    if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -200,12 +211,12 @@ def _processor_lines() -> list[str]:
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
 
-GROUP = Path("/sys/fs/cgroup")
-RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 """Counters in a control group's memory.stat for memory that the kernel frees on demand."""
 
 
-def killed_for_memory() -> int:
+def count_memory_kills() -> int:
     """Number of processes that the system's out-of-memory killer ended since boot; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
@@ -218,13 +229,14 @@ def available_memory() -> int:
 
     File caches of the group count as free, because the kernel drops them on demand.
     """
-    free = int(psutil.virtual_memory().available)
+    free_bytes = int(psutil.virtual_memory().available)
     try:
-        most, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-        counters = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
-        return min(free, most - used + sum(int(counters.get(name, 0)) for name in RECLAIMED))
+        limit, used = (int((CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counters = dict(line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        reclaimable = sum(int(counters.get(name, 0)) for name in RECLAIMABLE)
+        return min(free_bytes, limit - used + reclaimable)
     except (OSError, ValueError):  # No control group, or one without a limit.
-        return free
+        return free_bytes
 
 
 def vector_lanes() -> int:
@@ -257,8 +269,9 @@ IDENTIFYING_LINES = (
 @functools.cache
 def processor_identity() -> str:
     """Hash of the processor's model and features, from /proc/cpuinfo; else of its name."""
-    rows = (line.partition(":") for line in _processor_lines())
-    facts = dict.fromkeys(
-        f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in IDENTIFYING_LINES
-    )
-    return content_hash("\n".join([platform.machine(), *facts]) if facts else platform.processor())
+    features: dict[str, None] = {}  # A dict keeps the order, and each core's equal lines become one.
+    for line in _processor_lines():
+        name, _, value = line.partition(":")
+        if name.strip() in IDENTIFYING_LINES:
+            features[f"{name.strip()}:{value}"] = None
+    return content_hash("\n".join([platform.machine(), *features]) if features else platform.processor())

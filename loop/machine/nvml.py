@@ -11,11 +11,12 @@ from loop.model.measurement import DeviceReading
 LIBRARY = "libnvidia-ml.so.1"
 SM_CLOCK = 1
 """Value of nvmlClockType_t for the SM clock."""
-HIDDEN = ("", "-1")
+END_OF_LIST = ("", "-1")
+"""Entries of CUDA_VISIBLE_DEVICES that hide the GPUs from there on."""
 MOST_PROCESSES = 256
-NOT_TOLD = 2**64 - 1
+UNKNOWN_BYTES = 2**64 - 1
 """Value that NVML returns for an unknown number."""
-PROCESSES = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
+PROCESS_FUNCTIONS = tuple(f"nvmlDeviceGetComputeRunningProcesses_v{version}" for version in (3, 2))
 """One function under its names in new and in older drivers."""
 THROTTLE = {
     0x4: "power cap",
@@ -29,7 +30,7 @@ THROTTLE = {
     0x400: "reliability limit",
 }
 """Bits of nvmlClocksEventReason in words. 1 (idle) and 2 (clocks set by a user) do not throttle."""
-REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+THROTTLE_FUNCTIONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 """One function under its names in new and in older drivers."""
 
 
@@ -68,58 +69,63 @@ class Sensors:
     """The sensors of one GPU. A value that the driver does not report is None."""
 
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
+        """`library`: NVML, initialised. `device`: its handle of the GPU."""
         self._library, self._device = library, device
-        self.max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
+        self.max_sm_clock_mhz = self._query_number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
     def read(self) -> DeviceReading:
         """Clock in MHz and throttle reasons now."""
-        reasons = (self._number(function, ctypes.c_ulonglong) for function in REASONS)
+        answers = (self._query_number(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
         return DeviceReading(
-            sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            throttle=in_words(next((bits for bits in reasons if bits is not None), 0)),
+            sm_clock_mhz=self._query_number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
+            throttle=throttle_names(next((bits for bits in answers if bits is not None), 0)),
         )
 
     def memory(self) -> tuple[int, int] | None:
         """Free and used device memory in bytes; None if unknown."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
+        memory = self._query("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else (int(memory.free), int(memory.used))
 
     def busy_percent(self) -> int | None:
         """Percentage of the last moments (at most 1 s) in which a kernel ran; None if unknown."""
-        utilisation = self._ask("nvmlDeviceGetUtilizationRates", Utilisation)
+        utilisation = self._query("nvmlDeviceGetUtilizationRates", Utilisation)
         return None if utilisation is None else int(utilisation.gpu)
 
     def users(self) -> tuple[User, ...] | None:
         """All processes with a context on the GPU, including our own; None if unknown."""
-        call = next((call for name in PROCESSES if (call := getattr(self._library, name, None))), None)
-        if call is None:
+        functions = [getattr(self._library, name, None) for name in PROCESS_FUNCTIONS]
+        function = next(filter(None, functions), None)
+        if function is None:
             return None
         count, processes = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
-        call.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
-        if call(self._device, ctypes.byref(count), processes) != 0:
+        function.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
+        if function(self._device, ctypes.byref(count), processes) != 0:
             return None
-        return tuple(
-            User(process.pid, None if process.used == NOT_TOLD else process.used)
-            for process in processes[: count.value]
-        )
+        users = []
+        for process in processes[: count.value]:
+            users.append(User(process.pid, None if process.used == UNKNOWN_BYTES else process.used))
+        return tuple(users)
 
-    def _number(self, function: str, kind: Any, *which: int) -> int | None:
-        answer = self._ask(function, kind, *which)
+    def _query_number(self, function: str, number_type: Any, *arguments: int) -> int | None:
+        """As `_query`, for a number."""
+        answer = self._query(function, number_type, *arguments)
         return None if answer is None else int(answer.value)
 
-    def _ask(self, function: str, kind: Any, *which: int) -> Any:
-        """The value that an NVML function writes to its last argument, as `kind`; else None."""
-        call = getattr(self._library, function, None)
-        if call is None:
+    def _query(self, name: str, answer_type: Any, *arguments: int) -> Any:
+        """Call an NVML function by name. Returns what it wrote to its last parameter, a pointer to
+        `answer_type` (a ctypes type); None if it is missing or fails. `arguments`: the integers
+        before that."""
+        function = getattr(self._library, name, None)
+        if function is None:
             return None
-        call.argtypes = [ctypes.c_void_p, *(ctypes.c_int for _ in which), ctypes.POINTER(kind)]
-        answer = kind()
-        return answer if call(self._device, *which, ctypes.byref(answer)) == 0 else None
+        function.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * len(arguments), ctypes.POINTER(answer_type)]
+        answer = answer_type()
+        return answer if function(self._device, *arguments, ctypes.byref(answer)) == 0 else None
 
 
-def in_words(reasons: int) -> tuple[str, ...]:
-    """Names of the throttle bits in `reasons`; an unknown bit by its value."""
-    bits = (1 << place for place in range(2, 64))
+def throttle_names(reasons: int) -> tuple[str, ...]:
+    """Names of the throttle reasons whose bits are set in `reasons`; an unknown bit by its value."""
+    bits = (1 << position for position in range(2, 64))
     return tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
 
 
@@ -134,37 +140,39 @@ def open_sensors(
         nvml = ctypes.CDLL(library)
     except OSError:
         return None
-    name = device if isinstance(device, str) else visible_name(device, environ.get("CUDA_VISIBLE_DEVICES"))
+    name = device if isinstance(device, str) else nvml_name(device, environ.get("CUDA_VISIBLE_DEVICES"))
     if name is None or nvml.nvmlInit_v2() != 0:
         return None
     handle = ctypes.c_void_p()
     if isinstance(name, int):
-        ok = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(handle)) == 0
+        is_there = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(handle)) == 0
     else:
         # CUDA's UUID of a MIG part begins with GPU, NVML's with MIG.
         uuids = (name, name.replace("GPU-", "MIG-", 1))
-        call = nvml.nvmlDeviceGetHandleByUUID
-        ok = any(call(ctypes.c_char_p(uuid.encode()), ctypes.byref(handle)) == 0 for uuid in uuids)
-    if not ok:
+        by_uuid = nvml.nvmlDeviceGetHandleByUUID
+        is_there = any(by_uuid(ctypes.c_char_p(uuid.encode()), ctypes.byref(handle)) == 0 for uuid in uuids)
+    if not is_there:
         nvml.nvmlShutdown()
         return None
     return Sensors(nvml, handle)
 
 
-def visible_name(index: int, visible: str | None) -> int | str | None:
-    """System-wide index or UUID of a CUDA program's GPU `index`; None if the GPU is hidden."""
+def nvml_name(cuda_index: int, visible: str | None) -> int | str | None:
+    """How NVML names the GPU that a CUDA program knows by an index: its index among all GPUs, or
+    its UUID. None if the GPU is hidden. `visible`: value of CUDA_VISIBLE_DEVICES, a list of such
+    names; None if it is not set."""
     if visible is None:
-        return index
+        return cuda_index
     names = [name.strip() for name in visible.split(",")]
-    name = names[index] if index < len(names) else ""
-    if name in HIDDEN:
+    name = names[cuda_index] if cuda_index < len(names) else ""
+    if name in END_OF_LIST:
         return None
     return int(name) if name.isdecimal() else name
 
 
 BUSY_PERCENT = 5
 """Percentage of busy time above which other users' kernels are reported; a desktop stays below."""
-MUCH_BYTES = 2 * 2**30
+UNEXPLAINED_BYTES = 2 * 2**30
 """Unexplained memory above which another user is assumed: drivers reserve half a GiB."""
 REMEDY = "end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
@@ -174,6 +182,7 @@ class OtherUse:
     """Other users of the GPU."""
 
     others: tuple[User, ...] = ()
+    """Processes with a context on it."""
     loose_bytes: int = 0
     """Used memory that no visible process holds."""
     busy_percent: int | None = None
@@ -181,31 +190,36 @@ class OtherUse:
 
     def warning(self, gpu: str) -> str:
         """Warning that others may disturb a measurement on this GPU; empty if none is visible."""
-        texts = []
+        signs = []
         if self.others:
-            memory_bytes = sum(user.memory_bytes or 0 for user in self.others)
-            known = all(user.memory_bytes is not None for user in self.others)
-            much = f"{memory_bytes / 2**20:.0f} MiB" if known else "memory"
-            pid, count = self.others[0].pid, len(self.others)
-            alone = f"another process (pid {pid}) holds {much} of it"
-            texts.append(alone if count == 1 else f"{count} other processes hold {much} of it (pid {pid} first)")
-        elif self.loose_bytes > MUCH_BYTES:
-            loose = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
-            texts.append(f"{loose}, by nobody who can be seen from here")
+            total_bytes = sum(user.memory_bytes or 0 for user in self.others)
+            is_known = all(user.memory_bytes is not None for user in self.others)
+            amount = f"{total_bytes / 2**20:.0f} MiB" if is_known else "memory"
+            first_pid, count = self.others[0].pid, len(self.others)
+            if count == 1:
+                signs.append(f"another process (pid {first_pid}) holds {amount} of it")
+            else:
+                signs.append(f"{count} other processes hold {amount} of it (pid {first_pid} first)")
+        elif self.loose_bytes > UNEXPLAINED_BYTES:
+            amount = f"{self.loose_bytes / 2**20:.0f} MiB"
+            signs.append(f"{amount} of it are taken, by nobody who can be seen from here")
         if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
             share = f"{self.busy_percent} % of the time before anything was timed"
-            texts.append(f"somebody computes on it, {share}")
-        shared = f"{gpu} is not ours alone: {'; '.join(texts)}"
-        return f"{shared}: numbers will be noisy; {REMEDY}" if texts else ""
+            signs.append(f"somebody computes on it, {share}")
+        if not signs:
+            return ""
+        return f"{gpu} is not ours alone: {'; '.join(signs)}: numbers will be noisy; {REMEDY}"
 
 
-def other_users(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
-    """The users that are not our processes (`own`). `here`: pids visible in this container.
+def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
+    """The users of a GPU that are not our processes. `visible_pids`: all in this container.
 
-    A pid outside `here` may be one of ours in another pid namespace. So the smallest of those count
-    as ours, one for each of our processes that `users` lacks.
+    The driver gives pids of the host. A pid that is not visible may be one of ours under another
+    number. So the invisible users with the least memory count as ours, one for each of our
+    processes that `users` lacks.
     """
-    unseen = len(own - {user.pid for user in users})
-    known = [user for user in users if user.pid in here - own]
-    outside = sorted((user for user in users if user.pid not in here), key=lambda user: user.memory_bytes or 0)
-    return (*known, *outside[unseen:])
+    missing_count = len(own_pids - {user.pid for user in users})
+    visible_others = [user for user in users if user.pid in visible_pids - own_pids]
+    invisible = [user for user in users if user.pid not in visible_pids]
+    invisible.sort(key=lambda user: user.memory_bytes or 0)
+    return (*visible_others, *invisible[missing_count:])

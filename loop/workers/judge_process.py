@@ -12,7 +12,7 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, RUN, WORKER_NS
 from loop.calls.call import Call
-from loop.machine.machine import cores, killed_for_memory
+from loop.machine.machine import cores, count_memory_kills
 from loop.model.dtypes import Device
 from loop.workers.judge_messages import CheckEnvironment, PrepareAnswer, SetTarget
 from loop.workers.messages import ObeyOrders, Request
@@ -211,7 +211,7 @@ class JudgeProcess:
         """The running process; starts one if necessary."""
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT, **memory_limit(self.device)}
-            self._earlier_kills = killed_for_memory()
+            self._earlier_kills = count_memory_kills()
             self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
         return self._program
 
@@ -240,7 +240,7 @@ class JudgeProcess:
         except WorkerLost as lost:
             self.end()
             message = f"{note}: the judging process was lost: {lost.reason}"
-            if lost.kind == "crashed" and killed_for_memory() > self._earlier_kills:
+            if lost.kind == "crashed" and count_memory_kills() > self._earlier_kills:
                 hint = "free some, or take fewer variants or a smaller workload"
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
             last = lost.errors.strip().rpartition("\n")[2]

@@ -36,7 +36,7 @@ def test_torch_is_told_without_importing_it() -> None:
 
 def test_files_that_a_control_group_holds_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container that has read many files is full of them, and gives them up."""
-    monkeypatch.setattr(machine, "GROUP", tmp_path)
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
     mib = 1 << 20
     (tmp_path / "memory.max").write_text(f"{64 * mib}\n")
     (tmp_path / "memory.current").write_text(f"{63 * mib}\n")

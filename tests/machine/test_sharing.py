@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.nvml import MUCH_BYTES, OtherUse, User, other_users
+from loop.machine.nvml import UNEXPLAINED_BYTES, OtherUse, User, other_users
 
 OURS, HERE = frozenset({10, 11}), frozenset({1, 2, 10, 11, 40})
 
@@ -28,7 +28,7 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
         (OtherUse(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
         (OtherUse(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
         (
-            OtherUse(loose_bytes=MUCH_BYTES + 2**20),
+            OtherUse(loose_bytes=UNEXPLAINED_BYTES + 2**20),
             "2049 MiB of it are taken, by nobody who can be seen from here",
         ),
         (OtherUse(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.machine.machine import Release, builds_for, too_new, unknown_gpu
+from loop.machine.machine import Release, builds_for, explain_old_driver, explain_unknown_gpu
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
     toolkit: str, cuda: Release | None, driver: str | None, conflict: bool
 ) -> None:
     """Within a major release any minor one will do, for code that is compiled for the GPU itself."""
-    assert conflict == bool(too_new("code from nvcc", toolkit, cuda, driver))
+    assert conflict == bool(explain_old_driver("code from nvcc", toolkit, cuda, driver))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_code_runs_under_drivers_of_its_own_major_release_and_newer(
 )
 def test_a_toolkit_knows_the_gpus_of_its_time(toolkit: str, architecture: str, said: str) -> None:
     """Not those that came later, nor those that it dropped; of a GPU that is in no table nothing is said."""
-    assert said == unknown_gpu(toolkit, architecture)
+    assert said == explain_unknown_gpu(toolkit, architecture)
 
 
 @pytest.mark.parametrize(
