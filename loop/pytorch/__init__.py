@@ -44,17 +44,20 @@ class Operator:
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture: str | None = None
         """Built for `cpu` or a compute capability such as `sm_89`; None if unknown."""
-        self._count = len(contract.inputs)
         self._meanings = {name: meanings_of_words(attribute) for name, attribute in contract.attributes.items()}
-        self._defaults = {name: known[None] for name, known in self._meanings.items()}
-        self._numbers = tuple(
+        """For each attribute, a value as a caller writes it to the number that the kernel gets."""
+        self._defaults = {name: meanings[None] for name, meanings in self._meanings.items()}
+        self._numeric_attributes = [
             name for name, attribute in contract.attributes.items() if attribute.kind == "number"
-        )
-        usual: list[dict[str, object]] = [{}]
-        for name, known in self._meanings.items():
-            usual += [{name: value} for value in known if value is not None and name not in self._numbers]
-        self._known = {tuple(attributes.items()): self._values(attributes) for attributes in usual}
-        """Attribute sets with values computed before: none, or one flag or choice (faster)."""
+        ]
+        self._prepared_values: dict[tuple[tuple[str, object], ...], tuple[Any, ...]] = {}
+        """Values for common sets of attributes, computed before because that makes calls faster: for
+        no attribute, and for one flag or choice."""
+        self._prepared_values[()] = tuple(self._defaults.values())
+        for name, meanings in self._meanings.items():
+            for value in meanings if name not in self._numeric_attributes else ():
+                if value is not None:
+                    self._prepared_values[((name, value),)] = self._attribute_values({name: value})
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
@@ -66,45 +69,48 @@ class Operator:
         tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
         ValueError for wrong attributes.
         """
-        if len(tensors) != self._count or not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise self._no_tensors(tensors)
+        if len(tensors) != len(self.contract.inputs) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            raise self._wrong_arguments(tensors)
         try:
-            values = self._known.get(tuple(attributes.items()))
-        except TypeError:  # An unhashable value is handled by `_values`.
+            values = self._prepared_values.get(tuple(attributes.items()))
+        except TypeError:  # An unhashable value is handled by `_attribute_values`.
             values = None
+        if values is None:
+            values = self._attribute_values(attributes)
         call = self.op if torch.compiler.is_compiling() else self.raw
-        output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
+        output: Tensor = call(*tensors, *values)
         return output
 
-    def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
-        """Values of all attributes in the signature's order. Raises TypeError or ValueError."""
-        values = {name: self._value(name, value) for name, value in attributes.items()}
-        return tuple({**self._defaults, **values}.values())
+    def _attribute_values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
+        """Numbers for all attributes in the signature's order, defaults included. `attributes`: the
+        values that the caller wrote, by name. Raises TypeError or ValueError for a wrong one."""
+        values: dict[str, Any] = dict(self._defaults)
+        for name, value in attributes.items():
+            if name not in self._meanings:
+                names = ", ".join(self._meanings) or "none"
+                raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
+            if name in self._numeric_attributes and isinstance(value, Real) and not isinstance(value, bool):
+                values[name] = float(value)
+                continue
+            try:  # A numpy boolean is found too, because it equals True or False.
+                values[name] = self._meanings[name][value]
+            except (KeyError, TypeError):
+                raise wrong_value(name, self.contract.attributes[name], value) from None
+        return tuple(values.values())
 
-    def _value(self, name: str, value: object) -> float:
-        """Convert an attribute's value to a number. Raises TypeError or ValueError."""
-        if name not in self._meanings:
-            there = ", ".join(self._meanings) or "none"
-            raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
-        if name in self._numbers and isinstance(value, Real) and not isinstance(value, bool):
-            return float(value)
-        try:
-            return self._meanings[name][value]  # Also matches numpy booleans, which equal True and False.
-        except (KeyError, TypeError):
-            raise wrong_value(name, self.contract.attributes[name], value) from None
-
-    def _no_tensors(self, arguments: Sequence[object]) -> TypeError:
-        """Make the error for a wrong number of tensors, or for an argument that is not a tensor."""
-        inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
-        tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
-        wrong = f"expected {tensors} ({inputs}), got {len(arguments)}"
-        if named and len(arguments) > self._count:
-            wrong += f"; attributes are given by name: {named}"
-        if len(arguments) == self._count:
-            pairs = zip(self.contract.inputs, arguments, strict=True)
-            name, value = next((name, value) for name, value in pairs if not isinstance(value, Tensor))
-            wrong = f"{name}: expected a tensor, got {'None' if value is None else type(value).__name__}"
-        return TypeError(f"{self.contract.title}: {wrong}")
+    def _wrong_arguments(self, arguments: Sequence[object]) -> TypeError:
+        """The error for a wrong number of tensors, or for an argument that is not a tensor."""
+        names, attributes = list(self.contract.inputs), ", ".join(self.contract.attributes)
+        if len(arguments) == len(names):
+            for name, value in zip(names, arguments, strict=True):
+                if not isinstance(value, Tensor):
+                    actual = "None" if value is None else type(value).__name__
+                    return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {actual}")
+        count = f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
+        problem = f"expected {count} ({', '.join(names)}), got {len(arguments)}"
+        if attributes and len(arguments) > len(names):
+            problem += f"; attributes are given by name: {attributes}"
+        return TypeError(f"{self.contract.title}: {problem}")
 
     def __repr__(self) -> str:
         return f"<operator {self.contract.title}>"
@@ -121,17 +127,17 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
     for another GPU or does not compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
-        chosen = find_project(Path(target) if target is not None else None, Path.cwd())
+        definitions = find_project(Path(target) if target is not None else None, Path.cwd())
         with _lock:
-            key = (chosen.target.resolve(), variant)
+            key = (definitions.target.resolve(), variant)
             if key not in _operators:
-                _operators[key] = _make(chosen, variant, device)
+                _operators[key] = _make_operator(definitions, variant, device)
             known = _operators[key]
-            where = torch.device(known.contract.device if device is None else device)
-            architecture = _architecture(variant, known.contract.device, where)
+            torch_device = torch.device(known.contract.device if device is None else device)
+            architecture = _architecture(variant, known.contract.device, torch_device)
             if device is not None and known.architecture not in (None, architecture):
                 raise UsageError(
-                    f"variant {variant} was built for {known.architecture} in this process, and {where} is "
+                    f"variant {variant} was built for {known.architecture} in this process, and {torch_device} is "
                     f"{architecture}",
                     hint="an operator is made once: use another process for another kind of GPU",
                 )
@@ -142,9 +148,10 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
         raise
 
 
-def _make(chosen: Project, name: str, device: str | torch.device | None) -> Operator:
-    """Check that the variant can be an operator; build, load and declare it."""
-    target = targets.read_target(chosen).value
+def _make_operator(definitions: Project, name: str, device: str | torch.device | None) -> Operator:
+    """Check that the variant `name` can be an operator; build, load and declare it. `definitions`:
+    the folder of its target. `device`: as in `operator`. Raises LoopError as `operator` does."""
+    target = targets.read_target(definitions).value
     variant = target.variants.get(name)
     if variant is None:
         raise UsageError(f"target {target.name} has no variant {name!r}", hint=name_hint(name, target.variants))
@@ -152,33 +159,35 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
         compiled = [key for key, other in target.variants.items() if isinstance(other, CAbiVariant)]
         message = f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one"
         raise UsageError(message, hint=name_hint(name, compiled))
-    where = torch.device(variant.device if device is None else device)
-    architecture = _architecture(name, variant.device, where)
-    if not trust.is_trusted(chosen):
-        raise trust.untrusted_error(chosen)
+    torch_device = torch.device(variant.device if device is None else device)
+    architecture = _architecture(name, variant.device, torch_device)
+    if not trust.is_trusted(definitions):
+        raise trust.untrusted_error(definitions)
     contract = contract_of(target, name, variant)
-    for (folder, _), other in _operators.items():
-        if other.contract.space == contract.space and folder != chosen.target.resolve():
+    for (folder, _), other_operator in _operators.items():
+        is_other_target = folder != definitions.target.resolve()
+        if is_other_target and other_operator.contract.space == contract.space:
             raise UsageError(
                 f"torch.ops.{contract.space} is that of the target in {folder} already",
-                hint=f"give the one in {chosen.target} another `name`",
+                hint=f"give the one in {definitions.target} another `name`",
             )
-    library = open_library(name, target.compiled_variant(name, architecture), chosen.target)
+    library = open_library(name, target.compiled_variant(name, architecture), definitions.target)
     result = Operator(contract, library, declare(contract, library))
     result.architecture = architecture
     return result
 
 
-def _architecture(name: str, right: str, where: torch.device) -> str:
-    """Compiler's name of a device, such as `sm_89` or `cpu`. `right`: type of device the variant
-    `name` needs. Raises LoopError if `where` has another, or torch sees no GPU."""
-    if where.type != right:
-        raise UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
-    if where.type != "cuda":
-        return where.type
+def _architecture(variant: str, required_type: str, device: torch.device) -> str:
+    """Compiler's name of a device, such as `sm_89` or `cpu`. `required_type`: type of device that
+    the variant of this name runs on. Raises LoopError if `device` is not of this type, or if torch
+    sees no GPU."""
+    if device.type != required_type:
+        raise UsageError(f"variant {variant} does not run on {device.type}", hint=f"device={required_type!r}")
+    if device.type != "cuda":
+        return device.type
     if not torch.cuda.is_available():
         raise UsageError(
-            f"variant {name} runs on a GPU, and PyTorch sees none",
+            f"variant {variant} runs on a GPU, and PyTorch sees none",
             hint=f"PyTorch {torch.__version__}: install one made for CUDA, and the NVIDIA driver",
         )
-    return "sm_{}{}".format(*torch.cuda.get_device_capability(where))
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(device))

@@ -152,21 +152,21 @@ def libraries() -> tuple[ctypes.CDLL, ...]:
     return tuple(ctypes.CDLL(str(path)) for path in paths)
 
 
-def symbol(name: str) -> Any:
-    """Find a function in PyTorch's libraries. Raises Unavailable if this version lacks it."""
+def find_symbol(name: str) -> Any:
+    """Find a function by its exported name in PyTorch's libraries. Raises Unavailable if this version lacks it."""
     for library in libraries():
         if hasattr(library, name):
             return getattr(library, name)
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
 
 
-def functions() -> Functions:
-    """Addresses of all functions for the bridge. Raises Unavailable if one is missing."""
-    names = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
-    names |= {
-        field: name for field, name in SHORTCUTS.items() if any(hasattr(library, name) for library in libraries())
-    }
-    return Functions(**{field: address_of(symbol(name)) for field, name in names.items()})
+def bridge_functions() -> Functions:
+    """Addresses of all functions that the bridge calls. Raises Unavailable if one is missing."""
+    symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    for field, name in SHORTCUTS.items():
+        if any(hasattr(library, name) for library in libraries()):
+            symbol_by_field[field] = name
+    return Functions(**{field: address_of(find_symbol(name)) for field, name in symbol_by_field.items()})
 
 
 def address_of(function: Any) -> int:
@@ -176,11 +176,12 @@ def address_of(function: Any) -> int:
 
 @cache
 def type_numbers() -> dict[str, int]:
-    """PyTorch's number of each element type by name; types that this version lacks are left out."""
+    """Name of each element type to PyTorch's number of it. Types that this version lacks, or that
+    do not fit the bridge's table, are left out."""
     numbers = {}
     for name in NAMED_TYPES:
         try:
-            number = symbol(f"aoti_torch_dtype_{name}")()
+            number = find_symbol(f"aoti_torch_dtype_{name}")()
         except Unavailable:
             continue
         if 0 <= number < TYPES:
@@ -188,14 +189,15 @@ def type_numbers() -> dict[str, int]:
     return numbers
 
 
-def meanings_of_numbers() -> Numbers:
-    """Tables for the bridge: element type numbers to names and to loop_kernel.h's numbers."""
-    cpu, cuda = (symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
-    numbers = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
+def number_tables() -> Numbers:
+    """Tables for the bridge: PyTorch's element type numbers to names and to loop_kernel.h's numbers
+    (0 for a type that loop_kernel.h lacks)."""
+    cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
+    tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
-        numbers.dtypes[number] = name.encode()
-        numbers.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]
-    return numbers
+        tables.dtypes[number] = name.encode()
+        tables.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]
+    return tables
 
 
 SPACE = "loop_own"
@@ -211,7 +213,7 @@ BRIDGE = CAbiVariant(
 KINDS = ("flag", "choice", "number")
 """Kinds of attributes in the order of LoopTorchKind."""
 NO_SLOT = -1
-_kept: list[object] = []
+_kept_alive: list[object] = []
 """Objects kept alive because the bridge points to them, or because registrations end with them."""
 
 
@@ -220,35 +222,38 @@ TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", t
 
 
 @cache
-def space(name: str) -> Any:
-    """The `torch.library.Library` of a namespace, kept alive because registrations end with it."""
+def torch_library(namespace: str) -> Any:
+    """The `torch.library.Library` of a namespace in `torch.ops`, kept alive because registrations
+    end with it."""
     make_library: Any = torch.library.Library
-    return make_library(name, "FRAGMENT")
+    return make_library(namespace, "FRAGMENT")
 
 
 def declare(contract: Contract, library: Compiled) -> OpOverload:
     """Register an operator: schema, C kernel, and a fake kernel for compilers; no gradient. Raises
     Unavailable if this PyTorch or this machine cannot have the kernel."""
-    own = space(contract.space)
-    own.define(contract.schema, tags=TAGS)
-    own.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
-    homes = [contract.homes[dimension] for dimension in contract.output]
+    registrations = torch_library(contract.space)
+    registrations.define(contract.schema, tags=TAGS)
+    registrations.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
+    output_sources = [contract.dimension_sources[dimension] for dimension in contract.output]
 
-    def abstract(*arguments: Tensor) -> Tensor:
+    def make_fake_output(*arguments: Tensor) -> Tensor:
         """Make the output without values, for tracing. The kernel reports other errors."""
         inputs = dict(zip(contract.inputs, arguments, strict=False))
         for name, tensor in inputs.items():
             if torch.is_grad_enabled() and tensor.requires_grad:
                 remedy = f"call it under torch.no_grad(), or detach {name}"
-                words = f"{name} requires a gradient, and the operator has none: {remedy}"
-                raise RuntimeError(f"{contract.title}: {words}")
-        types = [tensor.dtype for name, tensor in inputs.items() if name not in contract.types]
-        named = contract.types.get(OUTPUT) or contract.only
-        dtype = getattr(torch, named) if named else types[0]
-        shape = [inputs[name].shape[axis] for name, axis in homes]
+                message = f"{name} requires a gradient, and the operator has none: {remedy}"
+                raise RuntimeError(f"{contract.title}: {message}")
+        fixed_type = contract.types.get(OUTPUT) or contract.only_type
+        if fixed_type:
+            dtype = getattr(torch, fixed_type)
+        else:  # That of the call, which the first input without a fixed type has.
+            dtype = next(tensor.dtype for name, tensor in inputs.items() if name not in contract.types)
+        shape = [inputs[name].shape[axis] for name, axis in output_sources]
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
 
-    register_fake(contract.title, abstract, lib=own)
+    register_fake(contract.title, make_fake_output, lib=registrations)
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
     c_bridge, operator = bridge(), describe_operator(contract, library)
@@ -259,29 +264,27 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
     if lend := getattr(library.library, "loop_lend", None):  # The library allocates temporary memory from PyTorch.
         c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend)))
-    _kept.extend((operator, library))
-    op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
-    return op
+    _kept_alive.extend((operator, library))
+    overload: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
+    return overload
 
 
 @cache
 def bridge() -> ctypes.CDLL:
     """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels.
     Raises Unavailable if it does not build or does not fit this PyTorch."""
-    addresses, numbers = functions(), meanings_of_numbers()
+    addresses, tables = bridge_functions(), number_tables()
     try:
-        ready = built_variant("loop_torch", BRIDGE, include_folder())
-        library = ctypes.CDLL(ready.library)
-        check_build_id(library, ready.build_id)
+        build = built_variant("loop_torch", BRIDGE, include_folder())
+        library = ctypes.CDLL(build.library)
+        check_build_id(library, build.build_id)
     except (LoopError, OSError, Refused) as error:
         raise Unavailable(f"loop_torch.cpp is not available: {error}") from error
     if not hasattr(getattr(torch.ops, SPACE), "probe"):
-        space(SPACE).define(PROBE)
-    _kept.append(numbers)  # The library keeps a pointer to them.
-    if (
-        library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(numbers), SPACE.encode())
-        or not bridge_works()
-    ):
+        torch_library(SPACE).define(PROBE)
+    _kept_alive.append(tables)  # The library keeps a pointer to them.
+    error_code = library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(tables), SPACE.encode())
+    if error_code or not bridge_works():
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
     return library
 
@@ -308,45 +311,50 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
 
 
 def bridge_works() -> bool:
-    """Whether a C kernel receives a call's arguments and a tensor's requires_grad."""
+    """Whether a C kernel receives a call's arguments and a tensor's requires_grad. The kernel
+    `probe` of loop_torch.cpp returns whether its flag equals the tensor's requires_grad, and the
+    other arguments are these."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
-        right = [probe(torch.zeros(1, requires_grad=flag), flag, -7, 0.5) for flag in (True, False)]
-        wrong = [probe(torch.zeros(1, requires_grad=not flag), flag, -7, 0.5) for flag in (True, False)]
-    return right == [True, True] and wrong == [False, False]
+        for requires_grad in (True, False):
+            for flag in (True, False):
+                tensor = torch.zeros(1, requires_grad=requires_grad)
+                if probe(tensor, flag, -7, 0.5) != (flag == requires_grad):
+                    return False
+    return True
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads."""
-    numbers, order = type_numbers(), list(contract.inputs)
+    """Convert a contract to the C structure that the bridge reads. -1: no fixed element type."""
+    numbers, input_names = type_numbers(), list(contract.inputs)
     operator = TorchOperator(
         space=contract.space.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
         entry=address_of(library.entry),
         explain=address_of(library.error_message),
-        device_type=symbol(f"aoti_torch_device_type_{contract.device}")(),
+        device_type=find_symbol(f"aoti_torch_device_type_{contract.device}")(),
         inputs=len(contract.inputs),
         attributes=len(contract.attributes),
         rank=len(contract.output),
         dtype=numbers[contract.types[OUTPUT]] if OUTPUT in contract.types else -1,
-        only=numbers[contract.only] if contract.only else -1,
+        only=numbers[contract.only_type] if contract.only_type else -1,
     )
     for dtype in contract.dtypes:
         operator.accepted[numbers[dtype]] = 1
     for axis, dimension in enumerate(contract.output):
-        home, place = contract.homes[dimension]
-        operator.from_[axis], operator.from_axis[axis] = order.index(home), place
-    for n, (name, dimensions) in enumerate(contract.inputs.items()):
-        tensor = operator.input[n]
+        source, source_axis = contract.dimension_sources[dimension]
+        operator.from_[axis], operator.from_axis[axis] = input_names.index(source), source_axis
+    for position, (name, dimensions) in enumerate(contract.inputs.items()):
+        tensor = operator.input[position]
         tensor.name, tensor.dimensions = name.encode(), " ".join(dimensions).encode()
-        tensor.expects, tensor.rank = contract.expects(name).encode(), len(dimensions)
+        tensor.expects, tensor.rank = contract.allowed_types(name).encode(), len(dimensions)
         tensor.dtype = numbers[contract.types[name]] if name in contract.types else -1
         for axis, dimension in enumerate(dimensions):
-            home, place = contract.homes[dimension]
+            source, source_axis = contract.dimension_sources[dimension]
             tensor.words[axis] = dimension.encode()
-            tensor.twin[axis], tensor.twin_axis[axis] = order.index(home), place
-    for n, (name, attribute) in enumerate(contract.attributes.items()):
-        words, kind = choices_in_words(attribute).encode(), KINDS.index(attribute.kind)
-        operator.attribute[n] = TorchAttribute(name.encode(), words, kind, len(attribute.choices))
+            tensor.twin[axis], tensor.twin_axis[axis] = input_names.index(source), source_axis
+    for position, (name, attribute) in enumerate(contract.attributes.items()):
+        choices, kind = choices_in_words(attribute).encode(), KINDS.index(attribute.kind)
+        operator.attribute[position] = TorchAttribute(name.encode(), choices, kind, len(attribute.choices))
     return operator

@@ -47,20 +47,21 @@ class Contract:
         return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
 
     @property
-    def homes(self) -> dict[str, tuple[str, int]]:
-        """Dimension to the first input and axis that have it."""
-        places: dict[str, tuple[str, int]] = {}
+    def dimension_sources(self) -> dict[str, tuple[str, int]]:
+        """Dimension to (input, axis): the first that has it, from which its size is read."""
+        sources: dict[str, tuple[str, int]] = {}
         for name, dimensions in self.inputs.items():
             for axis, dimension in enumerate(dimensions):
-                places.setdefault(dimension, (name, axis))
-        return places
+                sources.setdefault(dimension, (name, axis))
+        return sources
 
     @property
-    def only(self) -> Dtype | None:
-        """Output's element type if all inputs have fixed types; otherwise None."""
+    def only_type(self) -> Dtype | None:
+        """Output's element type if all inputs have fixed types, so that no input shows it; otherwise
+        None."""
         return self.dtypes[0] if set(self.inputs) <= set(self.types) else None
 
-    def expects(self, name: str) -> str:
+    def allowed_types(self, name: str) -> str:
         """Allowed element types of an input, in words."""
         return self.types[name] if name in self.types else " or ".join(self.dtypes)
 
@@ -83,13 +84,13 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         dtypes=variant.dtypes,
         attributes=dict(signature.attributes),
     )
-    unknown = [dimension for dimension in contract.output if dimension not in contract.homes]
+    unknown = [dimension for dimension in contract.output if dimension not in contract.dimension_sources]
     if unknown:
         raise UsageError(
             f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
-    if contract.only and OUTPUT not in contract.types and len(contract.dtypes) > 1:
+    if contract.only_type and OUTPUT not in contract.types and len(contract.dtypes) > 1:
         raise UsageError(
             f"no operator of {name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
@@ -101,23 +102,28 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 
 
 def choices_in_words(attribute: Attribute) -> str:
-    """The choices with their indices, such as `0 (left) or 1 (right)`."""
+    """The choices with their indices, such as `0 (left) or 1 (right)`; empty for other kinds."""
     return " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
 
 
 def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
     """Map an attribute's values, as a caller writes them, to numbers of the raw operator. None maps
     to the default; a number without a default maps to NaN."""
-    words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
-    words |= {word: index for index, word in enumerate(attribute.choices)}
-    initial = attribute.default_value
-    assert not isinstance(initial, str) or initial in words
-    words[None] = words[initial] if initial in words else float(initial) if initial is not None else math.nan
-    return words
+    meanings: dict[object, bool | int | float] = {}
+    if attribute.kind == "flag":
+        meanings = {False: False, True: True}
+    meanings |= {word: index for index, word in enumerate(attribute.choices)}
+    default = attribute.default_value
+    if default in meanings:
+        meanings[None] = meanings[default]
+    else:
+        assert not isinstance(default, str)  # The manifest was checked: a default is one of the choices.
+        meanings[None] = math.nan if default is None else float(default)
+    return meanings
 
 
 def wrong_value(name: str, attribute: Attribute, value: object) -> ValueError:
-    """Make the error for a value that the attribute does not allow."""
-    wanted = {"flag": "True or False", "number": "a number or None"}
-    words = wanted.get(attribute.kind) or "one of " + ", ".join(map(repr, attribute.choices))
-    return ValueError(f"{name}: expected {words}, got {value!r}")
+    """The error for a value that the attribute `name` does not allow."""
+    expected_by_kind = {"flag": "True or False", "number": "a number or None"}
+    expected = expected_by_kind.get(attribute.kind) or "one of " + ", ".join(map(repr, attribute.choices))
+    return ValueError(f"{name}: expected {expected}, got {value!r}")
