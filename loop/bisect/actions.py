@@ -9,8 +9,8 @@ from loop.base.processes import Tick
 from loop.bisect.candidates import CommitLine, read_lines
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
-from loop.gate.emulating import too_much
-from loop.gate.kernel import distinct_workloads, extra_sets, other_sets, workloads
+from loop.gate.emulating import is_too_large_to_emulate
+from loop.gate.kernel import distinct_workloads, planned_check_sets, unplanned_sets, workloads
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
@@ -60,10 +60,10 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
 
     `emulated`: with the GPU's element types, and without those too large for the emulator.
     """
-    sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
+    sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
     target = context.bench.target
-    return [workload for workload in distinct if not (emulated and too_much(target, workload))]
+    return [workload for workload in distinct if not (emulated and is_too_large_to_emulate(target, workload))]
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:

@@ -19,7 +19,7 @@ from loop.bisect.candidates import CommitLine, name_programs, read_line, read_li
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.section import basis_lines
 from loop.bisect.trying import CommandProbe
-from loop.gate.emulating import too_much
+from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Metric
@@ -158,7 +158,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
     workloads = expand_sets(target, sets, dtype, request.seed)
     judged = [workload for workload in workloads if is_supported(variant, workload)]
     judged = judged or [*workloads]  # None is supported: the gate says so.
-    judged = [workload for workload in judged if not (emulated and too_much(target, workload))]
+    judged = [workload for workload in judged if not (emulated and is_too_large_to_emulate(target, workload))]
     judged_names, left_out = {workload.name for workload in judged}, list[str]()
     for other in target.workloads:
         for workload in expand_sets(target, [other], dtype, request.seed):

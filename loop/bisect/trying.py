@@ -266,7 +266,7 @@ def decide_workload(log_ratios: Sequence[float], workloads: int) -> verdicts.Dec
     `workloads`: how many are judged together. The gate wants log ratios of the opposite sign.
     """
     speedups = [-value for value in log_ratios]
-    extreme = verdicts.far_off(speedups, verdicts.needed_evidence(workloads))
+    extreme = verdicts.decide_large_difference(speedups, verdicts.needed_evidence(workloads))
     return extreme or verdicts.conclude_now([min(max(x, -CLIP), CLIP) for x in speedups], workloads)
 
 
@@ -297,7 +297,7 @@ def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ..
     same = count - len(faster) - len(undecided)
     parts = []
     if same:
-        parts.append(f"within {verdicts.SAME:.0%} of the good one on {same} of {count} workloads")
+        parts.append(f"within {verdicts.SAME_MARGIN:.0%} of the good one on {same} of {count} workloads")
     if undecided:
         together = decide_workload(mean_over_workloads([log_ratios[name] for name in undecided]), 1)
         on_undecided = f"{len(undecided)} of {count} workloads"
@@ -307,7 +307,7 @@ def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ..
             unknown = f"the gate cannot tell whether the bad end is slower on {on_undecided}"
             why = f"{unknown}: {together.reason}"
             return SearchEnd("inconclusive", why), (), why
-        parts.append(f"within {verdicts.SAME:.0%} of it in the mean of {len(undecided)}")
+        parts.append(f"within {verdicts.SAME_MARGIN:.0%} of it in the mean of {len(undecided)}")
     if faster:
         parts.append(f"faster on {len(faster)} (are they swapped?)")
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"

@@ -42,9 +42,9 @@ from loop.timing.theirs import (
     HEADS,
     EvaluatorTerms,
     VerdictPair,
+    ask_evaluator,
     pair_verdicts,
     reason_lines,
-    verdict_of,
     verdict_row,
 )
 from loop.workers.judge_process import UNTIMED_ENVIRONMENT
@@ -125,7 +125,7 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     judged = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        evaluator_verdict = run_to_end(verdict_of(task, Path(answer), request.terms))
+        evaluator_verdict = run_to_end(ask_evaluator(task, Path(answer), request.terms))
         verdicts = pair_verdicts(task, name, finished, evaluator_verdict)
         judged.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
     not_exercised: list[str] = []
@@ -380,7 +380,7 @@ class Audit:
         verdicts: dict[str, Verdict] = {}
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-            verdict = run_to_end(verdict_of(task, path, terms))
+            verdict = run_to_end(ask_evaluator(task, path, terms))
             if number == 1 and verdict.status != "right":
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict

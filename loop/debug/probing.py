@@ -10,7 +10,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.verify import Job, SideChecker, complaint_about, files_of, values_key, verify
+from loop.gate.verify import Job, SideChecker, describe_fault, output_files, verify, workload_key
 from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check, VariantChecks
@@ -176,7 +176,7 @@ class FailureProber:
         Raises SearchSpent if the budget is used up.
         """
         workload, inputs = self.workload(entry, other), inputs or self.start.inputs
-        key = (*values_key(workload), inputs)
+        key = (*workload_key(workload), inputs)
         if key not in self.outcomes:
             self._spend()
             yield from self.look(workload, inputs)
@@ -189,7 +189,7 @@ class FailureProber:
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
             try:
-                check = yield from self._checker.look(workload, inputs)
+                check = yield from self._checker.check_layout(workload, inputs)
             except WorkFailed as failed:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
@@ -205,7 +205,7 @@ class FailureProber:
         answer = self.failing.outcome(check)
         if answer == "fails" and check not in self.failures:
             self.failures.append(check)
-        self.outcomes[(*values_key(check.workload), check.inputs)] = answer
+        self.outcomes[(*workload_key(check.workload), check.inputs)] = answer
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call is right, and whether all later calls are. Raises SearchSpent."""
@@ -216,7 +216,7 @@ class FailureProber:
             call = bench.make_call(workload, self.side.name)
             request = Compute(call, inputs, is_hurried=True)  # Else another call may come first.
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
-            paths = files_of(call, reply)
+            paths = output_files(call, reply)
         except WorkerLost as lost:
             if lost.kind == "hung":
                 raise SearchSpent from lost
@@ -225,14 +225,16 @@ class FailureProber:
             return False, False
         for path in paths:
             finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            noticed = "" if self.start.wrong else complaint_about(self.side, reply, finding, "")[0]
+            noticed = "" if self.start.wrong else describe_fault(self.side, reply, finding, "")[0]
             right.append(not (noticed or finding.badness[0] or finding.plain_excess or finding.checker))
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
         """Whether calls that are right in a fresh process fail after other calls in this one."""
-        others = {values_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)}
-        others.pop(values_key(start.workload), None)
+        others = {
+            workload_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)
+        }
+        others.pop(workload_key(start.workload), None)
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
         same_name = [workload for workload in others.values() if workload.name == start.workload.name]
         rest = [workload for workload in others.values() if workload.name != start.workload.name]

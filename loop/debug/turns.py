@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from loop.debug.probing import sides_of
-from loop.gate.kernel import distinct_workloads, extra_sets, workloads
+from loop.gate.kernel import distinct_workloads, planned_check_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch
 from loop.model.debugging import EarlierTry, TurnOutput
@@ -92,7 +92,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         simple = changed[0]
         device: Device = "cuda" if simple in task.emulated else context.bench.device
         checked = distinct_workloads(
-            workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device)
+            workloads(context, (*task.plan.workloads, *planned_check_sets(context)), device=device)
         )
         (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
         right = checks.is_right

@@ -2,14 +2,14 @@
 
 from loop.gate.kernel import (
     compile_all,
+    describe_unverified_sets,
     distinct_workloads,
-    extra_sets,
-    other_sets,
-    unverified_sets,
+    planned_check_sets,
+    unplanned_sets,
     workloads,
     workloads_beyond,
 )
-from loop.gate.verification import hung_out, untaken_workloads, verification_output
+from loop.gate.verification import describe_hung_out, describe_untaken_workloads, verification_output
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
@@ -24,44 +24,48 @@ MOST_FLOPS = 1e9
 
 def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]:
     """Verify the emulated variants on the plan's workloads in GPU types, against float64."""
-    bench, timed_sets, meant = context.bench, context.task.plan.workloads, context.task.emulated
-    if not meant:
-        there = ", ".join(bench.target.emulated_variants)
-        why = "they run on the GPU here" if bench.device == "cuda" else "not selected"
-        message = "nothing to emulate" if there else "no variant can be emulated"
-        missing = [f"{there} under the emulator: {why}"] if there else []
-        return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(missing)))
-    built, failures = yield from compile_all(context, bench.emulated_variants(meant))
-    ground = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
-    earlier = None if failures else reuse_result(context, VerifyOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
-    wanted = distinct_workloads(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
-    checked = [workload for workload in wanted if not too_much(bench.target, workload)]
+    bench, timed_sets, selected = context.bench, context.task.plan.workloads, context.task.emulated
+    if not selected:
+        emulated_names = ", ".join(bench.target.emulated_variants)
+        reason = "they run on the GPU here" if bench.device == "cuda" else "not selected"
+        message = "nothing to emulate" if emulated_names else "no variant can be emulated"
+        not_exercised = [f"{emulated_names} under the emulator: {reason}"] if emulated_names else []
+        return Result(VerifyOutput(ok=True, message=message, not_exercised=tuple(not_exercised)))
+    built, failures = yield from compile_all(context, bench.emulated_variants(selected))
+    inputs_digest = dependency_hash(context, "kernel.emulate", *(build.build_id for build in built))
+    stored_output = None if failures else reuse_result(context, VerifyOutput, inputs_digest, arguments)
+    if stored_output is not None:
+        return Result(stored_output)
+    planned = distinct_workloads(workloads(context, [*timed_sets, *planned_check_sets(context)], device="cuda"))
+    checked = [workload for workload in planned if not is_too_large_to_emulate(bench.target, workload)]
     timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
     jobs = [Job(bench.make_side(build.variant, build, emulated=True), checked) for build in built]
     on_timed = [workload for workload in checked if workload.name in timed]
-    library = Job(bench.make_side(BASELINE), on_timed, layouts=False)
-    *every, control = yield from verify(bench, [*jobs, library])
+    control_job = Job(bench.make_side(BASELINE), on_timed, layouts=False)
+    *emulated_checks, control = yield from verify(bench, [*jobs, control_job])
     names = [build.variant for build in built]
-    others = workloads_beyond(wanted, workloads(context, other_sets(context), device="cuda"))
-    missing = [f"{name} under the emulator: it has no build" for name in meant if name not in names]
-    missing += [f"{w.name} under the emulator: too much work for it" for w in wanted if w not in checked]
-    missing += [f"under the emulator, {text}" for text in unverified_sets(context, names, others, "cuda")]
-    missing += [text for checks in every for text in hung_out(checks)]
+    unplanned = workloads_beyond(planned, workloads(context, unplanned_sets(context), device="cuda"))
+    unbuilt = [name for name in selected if name not in names]
+    not_exercised = [f"{name} under the emulator: it has no build" for name in unbuilt]
+    too_large = [workload.name for workload in planned if workload not in checked]
+    not_exercised += [f"{name} under the emulator: too much work for it" for name in too_large]
+    for text in describe_unverified_sets(context, names, unplanned, "cuda"):
+        not_exercised.append(f"under the emulator, {text}")
+    for checks in emulated_checks:
+        not_exercised += describe_hung_out(checks)
     output = verification_output(
-        [checks.model_copy(update={"emulated": True}) for checks in every],
+        [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
         control,
-        meant,
+        selected,
         seed=context.task.seed,
         command=context.command,
         failures=failures,
-        missing=missing,
-        untaken={job.side.name: untaken_workloads(job.side, checked) for job in jobs},
+        not_exercised=not_exercised,
+        untaken={job.side.name: describe_untaken_workloads(job.side, checked) for job in jobs},
     )
-    return Result(output.model_copy(update={"rests_on": ground}))
+    return Result(output.model_copy(update={"rests_on": inputs_digest}))
 
 
-def too_much(target: Target, workload: Workload) -> bool:
+def is_too_large_to_emulate(target: Target, workload: Workload) -> bool:
     """Whether a workload has too many operations for the emulator, by `flops` of target.yaml."""
     return (evaluate_work(target.flops, workload) or 0.0) > MOST_FLOPS

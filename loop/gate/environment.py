@@ -21,7 +21,7 @@ from loop.model.workloads import expand_sets
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 EXAMINE_LIMIT_S = 120.0
-USUAL = "/usr/local"
+TOOLKIT_ROOT = "/usr/local"
 """Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
 
 
@@ -34,42 +34,49 @@ class Requirement(Model):
 
 def torch(context: Context, arguments: Requirement) -> RunningAction[TorchOutput]:
     """Check torch: installed, new enough, and built for this device and driver."""
-    output = TorchOutput.model_validate((yield from _examined(context, "torch")))
-    conflict, hint = torch_misfit(output, arguments.at_least, context.bench.device)
+    output = TorchOutput.model_validate((yield from _run_check(context, "torch")))
+    conflict, hint = explain_torch_misfit(output, arguments.at_least, context.bench.device)
     if output.ok and conflict:
         output = output.model_copy(update={"ok": False, "message": conflict, "hint": hint})
     return Result(output.model_copy(update={"identity": f"torch {output.version} {output.cuda_build}"}))
 
 
-def torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
+def explain_torch_misfit(output: TorchOutput, at_least: str, device: Device) -> tuple[str, str | None]:
     """Why this torch does not fit the device (empty if it fits), and how to fix it."""
-    here = gpus()
-    if not new_enough(output.version, at_least):
+    installed = gpus()
+    if not is_new_enough(output.version, at_least):
         return f"torch {output.version} is older than {at_least}", None
     if device == "cpu":
         return "", None
     if output.cuda_build is None:
         conflict = f"torch {output.version} is a CPU build, the session runs on cuda"
         return conflict, "pip install --force-reinstall torch, from an index with CUDA builds"
-    older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
-    conflict = machine.explain_old_driver("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
+    older = f"CUDA {installed.cuda[0]}" if installed.cuda else "an older CUDA"
+    conflict = machine.explain_old_driver(
+        "torch built for CUDA", output.cuda_build, installed.cuda, installed.driver
+    )
     return conflict, f"install a newer driver, or a torch that is built for {older}"
 
 
 def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput]:
     """Check NumPy: installed, new enough, and able to share memory with torch."""
-    output = NumpyOutput.model_validate((yield from _examined(context, "numpy")))
-    if output.ok and not new_enough(output.version, arguments.at_least):
+    output = NumpyOutput.model_validate((yield from _run_check(context, "numpy")))
+    if output.ok and not is_new_enough(output.version, arguments.at_least):
         message = f"NumPy {output.version} is older than {arguments.at_least}"
         output = output.model_copy(update={"ok": False, "message": message})
     return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
 
 
-def new_enough(version: str, at_least: str) -> bool:
+def is_new_enough(version: str, at_least: str) -> bool:
     """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
-    versions = [text.split("+")[0].split(".")[:3] for text in (version, at_least)]
-    have, want = ([int("".join(filter(str.isdigit, word)) or 0) for word in words] for words in versions)
-    return have >= want
+    numbers_of_versions = []
+    for text in (version, at_least):
+        numbers = []
+        for part in text.split("+")[0].split(".")[:3]:
+            digits = "".join(filter(str.isdigit, part))  # As in `0rc1`.
+            numbers.append(int(digits or 0))
+        numbers_of_versions.append(numbers)
+    return numbers_of_versions[0] >= numbers_of_versions[1]
 
 
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
@@ -77,35 +84,39 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
 
     If nvcc does not fit the GPU, the check fails without running anything on the GPU.
     """
-    bench, machine, here = context.bench, context.task.machine, gpus()
-    facts: dict[str, Any] = {}
-    where = machine.processor
-    if bench.device == "cuda":  # The GPU that everything runs on, and which of several.
-        facts, where = {"driver": here.driver, "toolkit": machine.nvcc, "name": ""}, here.chosen
-        facts |= {"cuda": f"{here.cuda[0]}.{here.cuda[1]}"} if here.cuda else {}
-        if gpu := here.first:
-            facts |= {"name": gpu.name, "uuid": gpu.uuid, "capability": gpu.capability, "facts": gpu.facts}
-    variants = bench.compiled_variants(context.task.variants).values()
-    problem = next((why for variant in variants if (why := misfit(variant))), None)
-    if problem:
-        output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
+    bench, machine, installed = context.bench, context.task.machine, gpus()
+    fields: dict[str, Any] = {"name": machine.processor}
+    device_name = machine.processor
+    if bench.device == "cuda":
+        device_name = installed.chosen  # The GPU that everything runs on, and which of several.
+        fields = {"driver": installed.driver, "toolkit": machine.nvcc, "name": ""}
+        if installed.cuda:
+            fields["cuda"] = f"{installed.cuda[0]}.{installed.cuda[1]}"
+        if gpu := installed.first:
+            fields |= {"name": gpu.name, "uuid": gpu.uuid}
+            fields |= {"capability": gpu.capability, "facts": gpu.facts}
+    problems = map(explain_misfit, bench.compiled_variants(context.task.variants).values())
+    if problem := next(filter(None, problems), None):
+        message, hint = problem
+        fields |= {"ok": False, "message": message, "hint": hint, "device": bench.device}
+        output = DeviceOutput.model_validate(fields)
     else:
-        examined = yield from _examined(context, "device")
-        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **examined})
-    message = f"{where or bench.device}: {output.message}"
+        reply = yield from _run_check(context, "device")
+        output = DeviceOutput.model_validate({**fields, **reply})
+    message = f"{device_name or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
 
 
 def libraries(context: Context, arguments: NoArguments) -> RunningAction[LibrariesOutput]:
     """Check shared libraries: the linker finds all of them, and no runtime is loaded twice."""
-    return Result(LibrariesOutput.model_validate((yield from _examined(context, "libraries"))))
+    return Result(LibrariesOutput.model_validate((yield from _run_check(context, "libraries"))))
 
 
-def _examined(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
+def _run_check(context: Context, check: str) -> Generator[Tick, None, dict[str, Any]]:
     """Run a check in the judge process, whose environment counts; returns its output's fields."""
-    examined = yield from context.bench.check_environment(check, EXAMINE_LIMIT_S)
-    return {**examined.output_fields, "ok": examined.is_ok, "message": examined.message}
+    reply = yield from context.bench.check_environment(check, EXAMINE_LIMIT_S)
+    return {**reply.output_fields, "ok": reply.is_ok, "message": reply.message}
 
 
 def extension(context: Context, arguments: NoArguments) -> RunningAction[ExtensionOutput]:
@@ -114,7 +125,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     bench, folder = context.bench, context.task.folder
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
-            must_fit(variant)
+            require_fit(variant)
             yield from build.scan(variant, folder, bench.include)
         except BuildFailed as failed:
             message = f"{name} needs a build: {failed.message}"
@@ -133,42 +144,48 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
 
 
-def must_fit(variant: CAbiVariant) -> None:
+def require_fit(variant: CAbiVariant) -> None:
     """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it.
 
     The driver's own error at the first launch, such as `invalid device function`, explains nothing.
     """
     compiler, gpu = variant.build.compiler, gpus().first
-    problem = misfit(variant)
-    if gpu is not None and _by_nvcc(variant) and shutil.which(compiler) is None:
-        homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-        usual = [Path(USUAL) / "cuda", *sorted(Path(USUAL).glob("cuda-*"), reverse=True)]  # The newest first.
-        programs = [folder / "bin/nvcc" for folder in (*homes, *usual)]
+    problem = explain_misfit(variant)
+    if gpu is not None and _is_built_by_nvcc(variant) and shutil.which(compiler) is None:
+        stated_homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+        installed_homes = [
+            Path(TOOLKIT_ROOT) / "cuda",
+            *sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True),
+        ]  # The newest first.
+        programs = [folder / "bin/nvcc" for folder in (*stated_homes, *installed_homes)]
         hint = machine.advise_toolkit(gpu.architecture, gpus().cuda)
-        if other := next(filter(Path.is_file, programs), None):
-            hint = f"{other} is there: put its folder on the PATH, or name it in target.yaml"
+        if other_nvcc := next(filter(Path.is_file, programs), None):
+            hint = f"{other_nvcc} is there: put its folder on the PATH, or name it in target.yaml"
         problem = f"{compiler}: no such compiler on the PATH", hint
     if problem is not None:
         raise BuildFailed(*problem, "", no_compiler=True)
 
 
-def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
+def explain_misfit(variant: CAbiVariant) -> tuple[str, str] | None:
     """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits.
 
     Also None for another compiler and without a compiler or GPU, because nothing is known then.
     """
-    here = gpus()
-    gpu, release = here.first, machine.nvcc_release(variant.build.compiler) if _by_nvcc(variant) else None
+    installed = gpus()
+    gpu, release = (
+        installed.first,
+        machine.nvcc_release(variant.build.compiler) if _is_built_by_nvcc(variant) else None,
+    )
     if gpu is None or release is None:
         return None
-    conflict = machine.explain_old_driver("code from nvcc", release, here.cuda, here.driver)
+    conflict = machine.explain_old_driver("code from nvcc", release, installed.cuda, installed.driver)
     if conflict:
-        return conflict, machine.advise_driver_or_toolkit(release, here.cuda)
-    unknown = machine.explain_unknown_gpu(release, gpu.architecture)
-    if unknown and machine.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unknown} ({gpu.name})", machine.advise_toolkit(gpu.architecture, here.cuda)
+        return conflict, machine.advise_driver_or_toolkit(release, installed.cuda)
+    unsupported = machine.explain_unknown_gpu(release, gpu.architecture)
+    if unsupported and machine.builds_for(variant.build.flags, gpu.architecture):
+        return f"{unsupported} ({gpu.name})", machine.advise_toolkit(gpu.architecture, installed.cuda)
     return None
 
 
-def _by_nvcc(variant: CAbiVariant) -> bool:
+def _is_built_by_nvcc(variant: CAbiVariant) -> bool:
     return variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"

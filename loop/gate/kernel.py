@@ -16,10 +16,10 @@ from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.formats.target import ANSWERS
-from loop.gate.environment import must_fit
+from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verification import hung_out, merge_shares, untaken_workloads, verification_output
-from loop.gate.verify import Job, TimeAllowance, of_one_shape, values_key
+from loop.gate.verification import describe_hung_out, describe_untaken_workloads, merge_shares, verification_output
+from loop.gate.verify import Job, TimeAllowance, group_by_name, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.definitions import read_file
@@ -40,14 +40,14 @@ from loop.steps.spread import Part, spread_action
 from loop.workers.bench import Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
-MOST_ASKED, SLOW_S = 4, 0.2
+MOST_PROBED, QUICK_S = 4, 0.2
 """Most workloads on which `loop` tests what the reference reads; seconds that each may take."""
-UNREAD = ("unread", "ignored", "unmoved", "initial")
-AS_LONG_BYTES, LAID_OUT = 1 << 21, 8
+UNREAD_KINDS = ("unread", "ignored", "unmoved", "initial")
+FIXED_COST_BYTES, LAYOUTS_COST = 1 << 21, 8
 """Bytes of a call whose time equals a check's fixed cost; the cost factor of trying all layouts."""
-SHOWN = 20
+MOST_FILES_SHOWN = 20
 """Most changed files in an output."""
-Built = tuple[tuple[Build, ...], list[BuildFailed]]
+BuildResults = tuple[tuple[Build, ...], list[BuildFailed]]
 """Builds of the variants that compile, and the failures of the others."""
 
 
@@ -60,24 +60,24 @@ class SourceLimits(Model):
 
 def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesOutput]:
     """Check sources before compiling: number of translation units, and no framework headers."""
-    units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
+    units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            scanned = yield from build.scan(variant, context.task.folder, context.bench.include)
-        except BuildFailed as failed:
-            return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
-        ids.append(f"{name}={scanned.identity}")
-        units = max(units, scanned.units)
-        headers |= set(scanned.framework_headers)
-        if scanned.units > arguments.units:
-            problems.append(f"{name} has {scanned.units} translation units: include them from one file")
+            scan = yield from build.scan(variant, context.task.folder, context.bench.include)
+        except BuildFailed as error:
+            return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
+        identities.append(f"{name}={scan.identity}")
+        units = max(units, scan.units)
+        headers |= set(scan.framework_headers)
+        if scan.units > arguments.units:
+            problems.append(f"{name} has {scan.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     return Result(
         SourcesOutput(
             ok=not problems,
             message="; ".join(problems) or "one translation unit a variant, no framework headers",
-            identity=" ".join(ids),
+            identity=" ".join(identities),
             units=units,
             framework_headers=tuple(sorted(headers)),
         )
@@ -87,81 +87,81 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
     """Compile the variants that are not in the cache. A failure does not stop other builds."""
     bench = context.bench
-    wanted = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
-    built, failures = yield from compile_all(context, wanted)
-    parts = []
-    for each in built:
-        if each.compiled:
-            parts.append(f"{each.variant} {'cached' if each.cached else f'compiled in {each.seconds:.1f} s'}")
-    parts += [each.note for each in built if each.note]
-    message = ", ".join(parts) if built else "nothing to compile"
+    variants = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
+    finished, failures = yield from compile_all(context, variants)
+    summaries, headers, compiler_s = list[str](), set[str](), 0.0
+    for library in finished:
+        headers |= {*library.framework_headers}
+        compiler_s += 0.0 if library.cached else library.seconds
+        if library.compiled:
+            origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
+            summaries.append(f"{library.variant} {origin}")
+    summaries += [library.note for library in finished if library.note]
+    message = ", ".join(summaries) if finished else "nothing to compile"
     return Result(
         BuildOutput(
             ok=not failures,
             message=failures[0].message if failures else message,
             hint=failures[0].hint if failures else None,
-            identity=" ".join(f"{each.variant}={each.build_id}" for each in built),
-            builds=built,
-            units=max((each.units for each in built), default=0),
-            framework_headers=tuple(sorted({header for each in built for header in each.framework_headers})),
-            seconds=sum(each.seconds for each in built if not each.cached),
+            identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
+            builds=finished,
+            units=max((library.units for library in finished), default=0),
+            framework_headers=tuple(sorted(headers)),
+            seconds=compiler_s,
         )
     )
 
 
-def builds(context: Context) -> Generator[Tick, None, Built]:
+def builds(context: Context) -> Generator[Tick, None, BuildResults]:
     """Build all selected variants; returns the builds and the failures."""
     return (yield from compile_all(context, to_build(context, context.task.variants)))
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """The variants that need a build. Python variants need one if the session may change them."""
-    return (
-        buildable_variants(context.bench, names)
-        if context.task.has_change_steps
-        else context.bench.compiled_variants(names)
-    )
+    """Of the named variants, those that need a build.
+
+    Python variants need one only if the session may change their files.
+    """
+    if context.task.has_change_steps:
+        return buildable_variants(context.bench, names)
+    return context.bench.compiled_variants(names)
 
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
-) -> Generator[Tick, None, Built]:
+) -> Generator[Tick, None, BuildResults]:
     """Build variants in parallel, one compiler per core, the largest sources first.
 
     `to_run`: whether builds will run here. Then one that the driver could not run fails at once.
     """
     bench, folder = context.bench, context.task.folder
 
-    def attempt(name: str, variant: Buildable) -> Generator[Tick, None, Build | BuildFailed]:
-        where = {"cache": bench.cache, "include": bench.include}
+    def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
+        variant, locations = variants[name], {"cache": bench.cache, "include": bench.include}
+        limit_s = context.kill_after_s
         try:
             if to_run and isinstance(variant, CAbiVariant):
-                must_fit(variant)
-            return (yield from build.build(name, variant, folder, **where, limit_s=context.kill_after_s))
-        except BuildFailed as failed:
-            return failed.of(name)
+                require_fit(variant)
+            return (yield from build.build(name, variant, folder, **locations, limit_s=limit_s))
+        except BuildFailed as error:
+            return error.of(name)
 
-    order = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
-    results = yield from run_side_by_side((attempt(name, variants[name]) for name in order), cores())
-    by_name = dict(zip(order, results, strict=True))
-    attempts = [by_name[name] for name in variants]
-    built = tuple(each for each in attempts if isinstance(each, Build))
-    return built, [each for each in attempts if isinstance(each, BuildFailed)]
-
-
-def usable_variants(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
-    """Names of the selected variants that need no build or have one."""
-    names = {build.variant for build in built}
-    wanted = to_build(context, context.task.variants)
-    return tuple(name for name in context.task.variants if name in names or name not in wanted)
+    largest_first = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
+    results = yield from run_side_by_side(map(try_build, largest_first), cores())
+    result_by_name = dict(zip(largest_first, results, strict=True))
+    in_order = [result_by_name[name] for name in variants]
+    finished = tuple(result for result in in_order if isinstance(result, Build))
+    return finished, [result for result in in_order if isinstance(result, BuildFailed)]
 
 
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     """A side (variant with its build) for each selected variant that needs no build or has one."""
-    by_name = {build.variant: build for build in built}
-    return [
-        context.bench.make_side(name, by_name.get(name)) for name in usable_variants(context, by_name.values())
-    ]
+    build_by_name = {build.variant: build for build in built}
+    buildable, sides = to_build(context, context.task.variants), []
+    for name in context.task.variants:
+        if name in build_by_name or name not in buildable:
+            sides.append(context.bench.make_side(name, build_by_name.get(name)))
+    return sides
 
 
 def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
@@ -185,62 +185,82 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
 def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets that verification could judge in this session."""
-    left = unjudged_names(context)
-    return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
+    """The workloads of these sets, without those that verification could not judge.
+
+    `seed`, `device`: see `expand_workloads`.
+    """
+    unjudged, in_sets = unjudged_workload_names(context), expand_workloads(context, sets, seed, device)
+    return tuple(workload for workload in in_sets if workload.name not in unjudged)
 
 
-def every_workload(
+def expand_workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the element type of `device` (None: the session's)."""
+    """The workloads of these sets, in the element type of `device`; None: of the session's device.
+
+    `seed`: of the values; None: the session's seed.
+    """
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
 
 
-def unjudged_names(context: Context) -> set[str]:
-    """Names of the workloads that the last verification of this session could not judge."""
-    verified = context.latest("kernel.verify")
-    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
-    sides = (*checks.variants, *([checks.control] if checks.control else []))
-    return {check.workload.name for side in sides for check in side.checks if check.status == "not judged"}
+def unjudged_workload_names(context: Context) -> set[str]:
+    """Names of the workloads that the last verification of this session could not judge.
+
+    Empty if nothing was verified.
+    """
+    latest = context.latest("kernel.verify")
+    if not latest:
+        return set()
+    verification = VerifyOutput.model_validate(latest)
+    checks = [check for side in verification.variants for check in side.checks]
+    checks += verification.control.checks if verification.control else ()
+    return {check.workload.name for check in checks if check.status == "not judged"}
 
 
-def extra_sets(context: Context) -> list[str]:
+def planned_check_sets(context: Context) -> list[str]:
     """Workload sets of the plan that are checked and not timed."""
     return [name for name in context.task.plan.checks if name in context.bench.target.workloads]
 
 
-def other_sets(context: Context) -> list[str]:
+def unplanned_sets(context: Context) -> list[str]:
     """Workload sets of the target that the plan neither times nor checks."""
     plan = context.task.plan
     return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
 
 
-def distinct_workloads(checked: Iterable[Workload]) -> tuple[Workload, ...]:
+def distinct_workloads(workloads: Iterable[Workload]) -> tuple[Workload, ...]:
     """The workloads without duplicates (same name and seed)."""
-    return tuple({values_key(workload): workload for workload in checked}.values())
+    return tuple({workload_key(workload): workload for workload in workloads}.values())
 
 
-def workloads_beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
-    """The workloads of `more` that `known` does not contain, without duplicates."""
-    keys = {values_key(workload) for workload in known}
-    return tuple(workload for workload in distinct_workloads(more) if values_key(workload) not in keys)
+def workloads_beyond(known: Sequence[Workload], candidates: Iterable[Workload]) -> tuple[Workload, ...]:
+    """The workloads of `candidates` that `known` does not contain, without duplicates."""
+    known_keys = set(map(workload_key, known))
+    candidates = distinct_workloads(candidates)
+    return tuple(workload for workload in candidates if workload_key(workload) not in known_keys)
 
 
-def unverified_sets(
+def describe_unverified_sets(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """At most one sentence: the sets not fully verified, and the command that verifies them."""
-    missing, texts = set(map(values_key, left_out)), []
-    for name in context.bench.target.workloads:
-        every = set(map(values_key, workloads(context, [name], device=device)))
-        part = len(every & missing)
-        if part:
-            texts.append(name if part == len(every) else f"{name} ({part} of {len(every)} workloads)")
-    command = context.command("kernels", "verify", *names)
-    return [f"{say.count(len(texts), 'set')} of workloads, {', '.join(texts)}: `{command}`"] if texts else []
+    """At most one sentence: the sets not fully verified, and the command that verifies them.
+
+    `names`: the variants; `left_out`: workloads that were not verified.
+    """
+    left_out_keys, set_texts = set(map(workload_key, left_out)), []
+    for set_name in context.bench.target.workloads:
+        set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
+        missing = len(set_keys & left_out_keys)
+        if missing == len(set_keys) > 0:
+            set_texts.append(set_name)
+        elif missing:
+            set_texts.append(f"{set_name} ({missing} of {len(set_keys)} workloads)")
+    if not set_texts:
+        return []
+    command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
+    return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"]
 
 
 class VerifyTerms(Model):
@@ -266,7 +286,7 @@ class ShareTerms(VerifyTerms):
 
 
 @dataclass(frozen=True)
-class ChosenWorkloads:
+class WorkloadChoice:
     """The workloads that a step verifies."""
 
     timed: Sequence[Workload]
@@ -279,272 +299,312 @@ class ChosenWorkloads:
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
-    built, failures = yield from builds(context)
-    bench, jobs = context.bench, tuple[JobRun, ...]()
-    sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
+    finished, failures = yield from builds(context)
+    bench, job_runs = context.bench, tuple[JobRun, ...]()
+    sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
     names = [side.name for side in sides]
     if context.task.campaign.executor and names:
-        parts = _parts(context, sides, chosen.every, arguments)
-        answers, jobs = yield from spread_action(context, "kernel.verify_share", parts)
+        parts = _split_into_jobs(context, sides, choice.every, arguments)
+        answers, job_runs = yield from spread_action(context, "kernel.verify_share", parts)
         shares = [ShareOutput.model_validate(answer, strict=False) for answer in answers]
     else:
-        shares = [(yield from _share(context, sides, chosen, ShareTerms.model_validate(dict(arguments))))]
-    every, control = merge_shares(shares, chosen.every)
+        whole = ShareTerms.model_validate(dict(arguments))
+        shares = [(yield from _verify_share(context, sides, choice, whole))]
+    checks, control = merge_shares(shares, choice.every)
     left_out = tuple(workload for share in shares for workload in share.left_out)
-    missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
-    missing += unverified_sets(context, names, left_out)
+    tried = workloads_beyond(left_out, choice.every)
+    not_exercised = [f"{name}: it has no build" for name in context.task.variants if name not in names]
+    not_exercised += describe_unverified_sets(context, names, left_out)
     if bench.device == "cpu" and arguments.threads is not None:
-        missing.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+        not_exercised.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
     elif bench.device == "cpu" and cores() == 1:
-        missing.append("several threads: this machine has one core")
+        not_exercised.append("several threads: this machine has one core")
     no_room = tuple(text for share in shares for text in share.no_room)
     notes = dict.fromkeys(text for share in shares for text in share.notes)
-    looked = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
-    spots = blind_spots(looked, bench.target, [name for share in shares for name in share.zeros])
+    blind_spots = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
+    zeros_pass = [name for share in shares for name in share.zeros]
     output = verification_output(
-        every,
+        checks,
         control,
         context.task.variants,
         seed=context.task.seed,
         command=context.command,
         failures=failures,
-        missing=(*missing, *no_room, *notes, *spots),
-        untaken={side.name: untaken_workloads(side, workloads_beyond(left_out, chosen.every)) for side in sides},
+        not_exercised=(
+            *(*not_exercised, *no_room, *notes),
+            *describe_blind_spots(blind_spots, bench.target, zeros_pass),
+        ),
+        untaken={side.name: describe_untaken_workloads(side, tried) for side in sides},
     )
-    update: dict[str, object] = {"message": Fitting((), no_room).extend_message(output.message), "jobs": jobs}
-    if edited := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
+    update: dict[str, object] = {"jobs": job_runs}
+    update["message"] = Fitting((), no_room).extend_message(output.message)
+    edited_files = dict.fromkeys(path for share in shares for path in share.edited)
+    if edited_files:  # A task's own reference or checker: nothing that it said counts.
         update |= {"ok": False, "right": (), "verdicts": ()}
         update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
-        update["message"] = f"edited while answers ran: {edited}: such a file judges nothing"
-        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
+        edited = f"edited while answers ran: {', '.join(edited_files)}"
+        update["message"] = f"{edited}: such a file judges nothing"
+        one_by_one = "verify the answers one by one: that tells which of them edits it"
+        update["hint"] = f"put it back, then {one_by_one}"
     return Result(output.model_copy(update=update))
 
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
-    built, failures = yield from builds(context)
+    finished, failures = yield from builds(context)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
-    sides, chosen = usable_sides(context, built), _chosen(context, arguments.seeds)
-    return Result((yield from _share(context, sides, chosen, arguments)))
+    sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
+    return Result((yield from _verify_share(context, sides, choice, arguments)))
 
 
-def _chosen(context: Context, seeds: int) -> ChosenWorkloads:
+def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
     """The workloads to verify; `seeds`: sets of values for each timed workload."""
-    sets, seed = context.task.plan.workloads, context.task.seed
-    timed = every_workload(context, sets)
-    others = [every_workload(context, sets, seed + more) for more in range(1, seeds)]
-    # Seeds of one shape follow each other, because they share buffers.
-    seeded = [workload for same in zip(timed, *others, strict=True) for workload in same]
-    required = distinct_workloads([*seeded, *every_workload(context, extra_sets(context))])
-    optional = workloads_beyond(required, every_workload(context, other_sets(context)))
+    first_seed, timed_by_seed = context.task.seed, []
+    for seed in range(first_seed, first_seed + seeds):
+        timed_by_seed.append(expand_workloads(context, context.task.plan.workloads, seed))
+    required = list[Workload]()
+    for seeds_of_workload in zip(*timed_by_seed, strict=True):
+        required += seeds_of_workload  # One after the other, because they share buffers.
+    required += expand_workloads(context, planned_check_sets(context))
+    optional = workloads_beyond(required, expand_workloads(context, unplanned_sets(context)))
     small_first = sorted(optional, key=functools.partial(count_operations, context.bench.target))
-    return ChosenWorkloads(timed, optional, (*required, *small_first))
+    every = (*distinct_workloads(required), *small_first)
+    return WorkloadChoice(timed_by_seed[0], optional, every)
 
 
-def _share(
-    context: Context, variants: Sequence[Side], chosen: ChosenWorkloads, arguments: ShareTerms
+def _verify_share(
+    context: Context, variant_sides: Sequence[Side], choice: WorkloadChoice, arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
-    """Verify these variants and the control on the share's workloads."""
-    bench, before = context.bench, _ground_hashes(context)
-    sides = [replace(side, threads=arguments.threads) for side in variants]
-    room = fit_workloads(bench, chosen.every, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
-    shapes = [same[0].name for same in of_one_shape(chosen.every)]
-    only = frozenset(shapes[place] for place in arguments.only) if arguments.only else None
-    allowance = TimeAllowance(arguments.others_s, chosen.others)
-    jobs = [Job(side, room.workloads, enough=arguments.enough, only=only) for side in sides]
-    timed = [workload for workload in chosen.timed if workload in room.workloads]
-    threads = 3 if cores() > 3 else cores() - 1  # Odd, because an odd number divides few sizes.
-    if bench.device == "cpu" and threads and arguments.threads is None:
-        again = [replace(side, threads=threads) for side in sides]
-        jobs += [Job(side, timed, layouts=False, enough=True, only=only) for side in again]
-    library = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, only=only)
-    *checked, control = yield from verify_sides(bench, [*jobs, library], allowance)
-    looked = yield from look_at_values(bench, room.workloads, ask=arguments.first)
-    now = _ground_hashes(context)
+    """Verify these variants, and the baseline as a control, on the share's workloads."""
+    bench, hashes_before = context.bench, _task_file_hashes(context)
+    sides = [replace(side, threads=arguments.threads) for side in variant_sides]
+    fitting = fit_workloads(bench, choice.every, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
+    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name(choice.every)]
+    own_names = frozenset(names[index] for index in arguments.only) if arguments.only else None
+    allowance = TimeAllowance(arguments.others_s, choice.others)
+    jobs = [Job(side, fitting.workloads, enough=arguments.enough, only=own_names) for side in sides]
+    timed = [workload for workload in choice.timed if workload in fitting.workloads]
+    fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
+    if bench.device == "cpu" and fewer_threads and arguments.threads is None:
+        for side in sides:
+            side = replace(side, threads=fewer_threads)
+            jobs.append(Job(side, timed, layouts=False, enough=True, only=own_names))
+    control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, only=own_names)
+    *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
+    blind_spots = yield from find_blind_spots(bench, fitting.workloads, ask=arguments.first)
+    hashes_after = _task_file_hashes(context)
+    edited = [path for path, digest in hashes_before.items() if hashes_after.get(path) != digest]
     return ShareOutput(
         ok=True,
-        message=f"{len(checked)} sides verified on {say.count(len(only or shapes), 'workload')}",
+        message=f"{len(checked)} sides verified on {say.count(len(own_names or names), 'workload')}",
         sides=tuple(checked),
         control=control,
         left_out=tuple(allowance.left_out),
-        no_room=room.exclusions if arguments.first else (),
-        notes=(*(text for checks in checked for text in hung_out(checks)), *bench.notes),
-        looked=looked,
+        no_room=fitting.exclusions if arguments.first else (),
+        notes=(*(text for checks in checked for text in describe_hung_out(checks)), *bench.notes),
+        looked=blind_spots,
         zeros=tuple(bench.workloads_passing_zeros),
-        edited=tuple(str(path.resolve()) for path, content in before.items() if now.get(path) != content),
+        edited=tuple(str(path.resolve()) for path in edited),
     )
 
 
-def _ground_hashes(context: Context) -> dict[Path, str]:
-    """Path to hash of a foreign task's own files, because an answer may try to edit them."""
+def _task_file_hashes(context: Context) -> dict[Path, str]:
+    """Path to hash of a foreign task's own files, because an answer may try to edit them.
+
+    Without the answers themselves; empty for a target of ours.
+    """
     folder = context.task.folder
     if read_origin(folder) is None:
         return {}
     files = targets.source_files(Project(folder, folder / "sessions", bundled=False))
-    return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
+    own_files = [path for path in files if ANSWERS not in path.relative_to(folder).parts]
+    return {path: hash_files([path], folder) for path in own_files}
 
 
-def _parts(
-    context: Context, sides: Sequence[Side], every: Sequence[Workload], arguments: VerifyTerms
+def _split_into_jobs(
+    context: Context, sides: Sequence[Side], workloads: Sequence[Workload], arguments: VerifyTerms
 ) -> list[Part]:
-    """Split into jobs by workloads, not by variants, so that each reference is computed once."""
-    bench, plan, shapes = context.bench, context.task.plan, of_one_shape(every)
-    layouts = {workload.name for side in sides for workload in Job(side, every).laid_out.values()}
+    """Split into jobs by workloads, not by variants, so that each reference is computed once.
+
+    Shares are balanced by estimated time: by bytes of a call, seeds, and whether layouts are tried.
+    """
+    bench, plan, groups = context.bench, context.task.plan, group_by_name(workloads)
+    names_with_layouts = set[str]()
+    for side in sides:
+        names_with_layouts |= {w.name for w in Job(side, workloads).workload_for_layouts.values()}
     costs = []
-    for same in shapes:
-        call = bench.make_call(same[0], "judge")
+    for seeds_of_workload in groups:
+        call = bench.make_call(seeds_of_workload[0], "judge")
         size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-        costs.append(len(same) * (1 + size / AS_LONG_BYTES) * (LAID_OUT if same[0].name in layouts else 1))
-    shares = balance_shares(costs, min(context.task.campaign.width, len(shapes)))
-    names, parts = [side.name for side in sides], []
-    for number, places in enumerate(shares):
-        share = {"only": tuple(places) if len(shares) > 1 else (), "first": number == 0}
-        terms = ShareTerms.model_validate({**dict(arguments), **share})
-        title = f"verify {', '.join(names)}" + f", share {number + 1} of {len(shares)}" * (len(shares) > 1)
-        parts.append(Part(title, terms, names, plan.workloads, plan.checks))
+        cost = len(seeds_of_workload) * (1 + size / FIXED_COST_BYTES)
+        has_layouts = seeds_of_workload[0].name in names_with_layouts
+        costs.append(cost * LAYOUTS_COST if has_layouts else cost)
+    shares = balance_shares(costs, min(context.task.campaign.width, len(groups)))
+    variants, parts = [side.name for side in sides], []
+    for number, indices in enumerate(shares):
+        title, only = f"verify {', '.join(variants)}", tuple[int, ...]()
+        if len(shares) > 1:
+            title, only = f"{title}, share {number + 1} of {len(shares)}", tuple(indices)
+        share = {**dict(arguments), "only": only, "first": number == 0}
+        terms = ShareTerms.model_validate(share)
+        parts.append(Part(title, terms, variants, plan.workloads, plan.checks))
     return parts
 
 
 def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
-    """Balance work over `count` shares, largest cost first; indices of `costs` for each share."""
-    shares, sums = [list[int]() for _ in range(count)], [0.0] * count
-    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
-        least = sums.index(min(sums))
-        shares[least].append(place)
-        sums[least] += costs[place]
+    """Balance work over `count` shares, the largest cost first; indices of `costs` for each share."""
+    shares, cost_by_share = [list[int]() for _ in range(count)], [0.0] * count
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        cheapest = cost_by_share.index(min(cost_by_share))
+        shares[cheapest].append(index)
+        cost_by_share[cheapest] += costs[index]
     return [sorted(share) for share in shares]
 
 
-def look_at_values(
+def find_blind_spots(
     bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
 ) -> Generator[Tick, None, InputWeaknesses]:
-    """Blind spots of the values drawn so far; with `ask`, also what the reference does not read.
+    """Mistakes that the values drawn so far cannot show; with `ask`, also what is never read.
 
-    It is asked only on workloads with no more work than one that the judge finished quickly.
+    The judge changes one input at a time and sees whether the reference's output changes. It does
+    so only on workloads with no more work than one that it finished quickly.
     """
     work = functools.partial(count_operations, bench.target)
-    quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, SLOW_S) < SLOW_S), default=0.0)
+    finished_quickly = [w for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S]
+    quick_work = max(map(work, finished_quickly), default=0.0)
     quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
-    # Choose the smallest workload for each kind of values and set of attributes, if possible without size 1.
+    # The smallest workload of each kind of values and set of attributes, if possible without size 1.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
-    unlike: dict[tuple[str, ...], Workload] = {}
+    smallest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in quick:
         if 0 not in workload.sizes.values():
-            unlike.setdefault((workload.values, *map(str, workload.attributes.values())), workload)
-    asked = [*unlike.values()][: MOST_ASKED - 1]
+            traits = (workload.values, *map(str, workload.attributes.values()))
+            smallest_by_kind.setdefault(traits, workload)
+    probed = [*smallest_by_kind.values()][: MOST_PROBED - 1]
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
-    if largest and largest not in asked:  # An input may have an effect only at large sizes.
-        asked.append(largest)
-    looked: list[InputWeaknesses] = []
-    for small in asked or (None,):
-        looked.append((yield from bench.find_blind_spots(small)))
-        if not any(getattr(looked[-1], name) for name in UNREAD):
+    if largest and largest not in probed:  # An input may have an effect only at large sizes.
+        probed.append(largest)
+    results: list[InputWeaknesses] = []
+    for probed_workload in probed or (None,):  # None: look at the values only.
+        results.append((yield from bench.find_blind_spots(probed_workload)))
+        if not any(getattr(results[-1], kind) for kind in UNREAD_KINDS):
             break
     unread = dict[str, tuple[str, ...]]()
-    for name in UNREAD:  # An input counts as unread only if it was unread on every workload tried.
-        first, *others = (getattr(look, name) for look in looked)
-        unread[name] = tuple(name for name in first if all(name in other for other in others))
-    return looked[-1].model_copy(update=unread)
+    for kind in UNREAD_KINDS:  # It counts only if it was so on every workload tried.
+        common = set.intersection(*(set(getattr(result, kind)) for result in results))
+        unread[kind] = tuple(name for name in getattr(results[0], kind) if name in common)
+    return results[-1].model_copy(update=unread)
 
 
-def blind_spots(looked: InputWeaknesses, target: Target, zeros: Sequence[str]) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show; `zeros`: workloads where 0 passes."""
-    never = "a kernel that never reads"
-    for names, what, who in (
-        (looked.fixed_inputs, "{} the same under every seed", f"{never} {{}} would pass"),
-        (
-            looked.single_valued_inputs,
-            "{} one value everywhere",
-            "a kernel that reads one element of {} would pass",
-        ),
-        (looked.nonnegative_inputs, "{} never negative", "a kernel that is wrong below zero would pass"),
-        (looked.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
+def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
+    """Sentences on mistakes that a target's values cannot show.
+
+    `zeros_pass`: names of workloads on which an output of zeros is right.
+    """
+    for names, property_, consequence in (
+        (looked.fixed_inputs, "the same under every seed", "that never reads {} would pass"),
+        (looked.single_valued_inputs, "one value everywhere", "that reads one element of {} would pass"),
+        (looked.nonnegative_inputs, "never negative", "that is wrong below zero would pass"),
+        (looked.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
-            plural = len(names) > 1
-            verb, them = ("are", "them") if plural else ("is", "it")
-            listed = f"input{'s' * plural} {', '.join(names)} {verb}"
-            yield f"{what.format(listed)}: {who.format(them)}"
+            noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
+            fact = f"{noun} {', '.join(names)} {verb} {property_}"
+            yield f"{fact}: a kernel {consequence.format(pronoun)}"
     if looked.unmoved:
-        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
+        outputs = ", ".join(looked.unmoved)
+        yield f"output {outputs} is the same whatever the inputs are: a constant would pass"
     if looked.initial:
-        left = f"weights {', '.join(looked.initial)} are all 1 or all 0, as the constructor leaves them"
-        yield f"{left}: a kernel that ignores them would pass"
+        weights = f"weights {', '.join(looked.initial)} are all 1 or all 0"
+        yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
     if looked.ignored:
         yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
-    every, only = expand_sets(target, target.workloads, next(iter(target.dtypes.values()))), list[str]()
+    any_dtype = next(iter(target.dtypes.values()))
+    all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
-        values = {str(workload.attributes[name]) for workload in every}
+        values = {str(workload.attributes[name]) for workload in all_workloads}
         if len(values) == 1 and name not in looked.ignored:
-            only.append(f"{name}={values.pop()}")
-    if only:
-        which = "it" if len(only) == 1 else "them"
-        yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
-    if zeros:
-        listed = ", ".join(zeros[:3]) + (f" and {len(zeros) - 3} more" if len(zeros) > 3 else "")
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+            constants.append(f"{name}={values.pop()}")
+    if constants:
+        pronoun = "it" if len(constants) == 1 else "them"
+        listed = ", ".join(constants)
+        yield f"every workload has {listed}: a kernel that ignores {pronoun} would pass"
+    if zeros_pass:
+        listed = ", ".join(zeros_pass[:3])
+        listed += f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else ""
+        zero = f"the right output is zero within what is allowed on {listed}"
+        yield f"{zero}: a kernel that writes zeros would pass"
     if looked.finite:
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
     """Report variants whose build differs from the known-good build, and the changed files."""
-    built, failures = yield from builds(context)
+    finished, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    known = context.past.known_good
-    ids = {build.variant: build.build_id for build in built}
-    unknown = [name for name in ids if name not in known]
-    changed = tuple(name for name in ids if name in known and known[name].build_id != ids[name])
-    commit = next((known[name].commit for name in changed if known[name].commit), None)
-    files = (files_changed(context.task.folder, commit) if commit else None) or {}
-    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
+    known_good = context.past.known_good
+    changed, unknown, commit = list[str](), list[str](), None
+    for library in finished:
+        if library.variant not in known_good:
+            unknown.append(library.variant)
+        elif known_good[library.variant].build_id != library.build_id:
+            changed.append(library.variant)
+            commit = commit or known_good[library.variant].commit
+    lines_by_file = (files_changed(context.task.folder, commit) if commit else None) or {}
+    message = "nothing changed since the known good"
     if changed:
-        where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
-        message = f"{', '.join(changed)} changed since the known good{where}"
+        message = f"{', '.join(changed)} changed since the known good"
+        if lines_by_file:
+            message += f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files"
+    elif unknown:
+        message = "nothing to compare with: no known good yet"
     return Result(
         ChangesOutput(
             ok=True,
             message=message,
-            identity=" ".join(f"{name}={build_id}" for name, build_id in ids.items()),
-            changed=changed,
+            identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
+            changed=tuple(changed),
             count=len(changed),
-            files=tuple(sorted(files))[:SHOWN],
+            files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],
             not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
         )
     )
 
 
-class KnownGoodGone(Exception):
+class NoKnownGood(Exception):
     """There is no known-good build to measure; the message says why."""
 
 
-def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
+def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
     """A variant's known-good build, from the cache or built again from its commit.
 
-    Raises KnownGoodGone if there is none, or if it equals the current build `now`.
+    `name`: the variant; `current`: its build of today. Raises NoKnownGood if there is no known-good
+    build, if it equals `current`, or if it cannot be built again.
     """
-    known, bench = context.past.known_good.get(name), context.bench
-    if known is None:
-        raise KnownGoodGone("no earlier session on this device passed")
-    if known.build_id == now.build_id:
-        raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
-    if kept := build.find_build_by_id(name, known.build_id, bench.cache):
-        return kept
-    if known.commit is None:
-        raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
-    commit, where = known.commit[:12], {"cache": bench.cache, "include": bench.include}
+    known_good, bench = context.past.known_good.get(name), context.bench
+    if known_good is None:
+        raise NoKnownGood("no earlier session on this device passed")
+    session, limit_s = known_good.session, context.kill_after_s
+    if known_good.build_id == current.build_id:
+        raise NoKnownGood(f"it is the known good itself, built from the sources of {session}")
+    if cached := build.find_build_by_id(name, known_good.build_id, bench.cache):
+        return cached
+    if known_good.commit is None:
+        lost = f"the build of {session} has left the cache"
+        raise NoKnownGood(f"{lost}, and its sources were not committed")
+    commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:
-            place = export(context.task.folder, known.commit, folder)
-            variant = read_file(place / "target.yaml", Target).value.variants.get(name)
+            checkout = export(context.task.folder, known_good.commit, folder)
+            variant = read_file(checkout / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
-                raise KnownGoodGone(f"{commit} has no compiled variant {name}")
-            again = yield from build.build(name, variant, place, **where, limit_s=context.kill_after_s)
-    except (BuildFailed, LoopError) as failed:
-        raise KnownGoodGone(f"{commit} of {known.session} no longer builds: {failed}") from failed
-    if again.build_id != known.build_id:
-        why = "the compiler changed, or files were not committed"
-        raise KnownGoodGone(f"{commit} builds to something else than {known.session} measured: {why}")
-    return again
+                raise NoKnownGood(f"{commit} has no compiled variant {name}")
+            rebuilt = yield from build.build(name, variant, checkout, **locations, limit_s=limit_s)
+    except (BuildFailed, LoopError) as error:
+        raise NoKnownGood(f"{commit} of {session} no longer builds: {error}") from error
+    if rebuilt.build_id != known_good.build_id:
+        reason = "the compiler changed, or files were not committed"
+        raise NoKnownGood(f"{commit} builds to something else than {session} measured: {reason}")
+    return rebuilt

@@ -1,12 +1,13 @@
 """Check properties: relations between a variant's own outputs, as computed by the judge."""
 
 from collections.abc import Generator, Sequence
+from functools import partial
 
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.kernel import builds, compile_all, extra_sets, usable_sides, workloads
+from loop.gate.kernel import builds, compile_all, planned_check_sets, usable_sides, workloads
 from loop.gate.model import PropertiesOutput
-from loop.gate.verify import CALL_LIMIT_S, files_of
+from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
 from loop.model.measurement import PropertyCheck
 from loop.model.signature import Signature
@@ -31,7 +32,8 @@ A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (
 def properties(context: Context, arguments: Lasting) -> RunningAction[PropertiesOutput]:
     """Try the target's properties on every selected variant, or on emulated ones if none runs here.
 
-    Workloads: the timed ones, and one of each other element type.
+    A property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed ones,
+    and one of each other element type.
     """
     bench, names = context.bench, context.bench.target.properties
     if not names:
@@ -44,20 +46,24 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
         device = "cuda"
         built, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
         sides = [bench.make_side(build.variant, build, emulated=True) for build in built]
-    ground = dependency_hash(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
-    earlier = reuse_result(context, PropertiesOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
-    tried, large = workloads_for_properties(context, device)
+    build_ids = [f"{side.name} {side.build_id}" for side in sides]
+    inputs_digest = dependency_hash(context, "kernel.properties", *build_ids)
+    stored_output = reuse_result(context, PropertiesOutput, inputs_digest, arguments)
+    if stored_output is not None:  # An earlier session checked the same.
+        return Result(stored_output)
+    tried, too_large = workloads_for_properties(context, device)
     checks: list[PropertyCheck] = []
     for side in sides:
         checks += yield from try_properties(bench, side, names, tried)
-    applied = {check.property for check in checks if check.status != "inapplicable"}
-    idle = [f"property {name}: it applies to no workload" for name in names if name not in applied]
-    idle += [f"properties on {workload.name}: too large to relate several calls of it" for workload in large]
+    applicable = {check.property for check in checks if check.status != "inapplicable"}
+    unused = [name for name in names if name not in applicable]
+    not_exercised = [f"property {name}: it applies to no workload" for name in unused]
+    for workload in too_large:
+        reason = "too large to relate several calls of it"
+        not_exercised.append(f"properties on {workload.name}: {reason}")
     failed = [check for check in checks if check.status == "failed"]
     held, hint = sum(check.status == "holds" for check in checks), None
-    subject = "1 property holds" if len(applied) == 1 else f"{len(applied)} properties hold"
+    subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
     message = f"{subject} in {say.count(held, 'check')}"
     if not checks:
         message = "nothing to try them on: no variant runs here on their workloads"
@@ -80,10 +86,10 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
             message=message,
             hint=hint,
             verdicts=verdicts,
-            not_exercised=tuple(idle),
+            not_exercised=tuple(not_exercised),
             checks=tuple(checks),
             held=held,
-            rests_on=ground,
+            rests_on=inputs_digest,
         )
     )
 
@@ -93,18 +99,27 @@ def workloads_for_properties(
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
     """The workloads to try, and those left out because they are too large; normal values only.
 
-    Candidates: the timed workloads and the first checked one of each other type.
+    Candidates: the timed workloads and the first checked one of each other element type. The
+    smallest one of each type is tried in any case.
     """
     timed = workloads(context, context.task.plan.workloads, device=device)
-    types, others = {workload.dtype for workload in timed}, dict[str, Workload]()
-    for workload in workloads(context, extra_sets(context), device=device):
-        if workload.dtype not in types and workload.values == "normal":
-            others.setdefault(workload.dtype, workload)
-    normal = [*(workload for workload in timed if workload.values == "normal"), *others.values()]
-    work = {workload.name: count_operations(context.bench.target, workload) for workload in normal}
-    smallest = {w.dtype: w for w in sorted(normal, key=lambda workload: -work[workload.name])}
-    tried = tuple(w for w in normal if work[w.name] <= MOST_WORK or w == smallest[w.dtype])
-    return tried, tuple(workload for workload in normal if workload not in tried)
+    timed_dtypes = {workload.dtype for workload in timed}
+    candidates = [workload for workload in timed if workload.values == "normal"]
+    for workload in workloads(context, planned_check_sets(context), device=device):
+        if workload.dtype not in timed_dtypes and workload.values == "normal":
+            timed_dtypes.add(workload.dtype)
+            candidates.append(workload)
+    work = partial(count_operations, context.bench.target)
+    smallest: dict[str, Workload] = {}
+    for workload in candidates:
+        best = smallest.setdefault(workload.dtype, workload)
+        if work(workload) <= work(best):
+            smallest[workload.dtype] = workload
+    tried, too_large = list[Workload](), list[Workload]()
+    for workload in candidates:
+        is_tried = work(workload) <= MOST_WORK or workload == smallest[workload.dtype]
+        (tried if is_tried else too_large).append(workload)
+    return tuple(tried), tuple(too_large)
 
 
 def try_properties(
@@ -117,34 +132,40 @@ def try_properties(
         for workload in (workload for workload in workloads if is_supported(side, workload)):
             yield from bench.prepare_answer(workload)
             for name in properties:
+                fields = {"variant": side.name, "property": name, "workload": workload.name}
                 try:
                     status, message = yield from _try_property(worker, name, workload)
-                except (WorkerLost, Refusal) as failure:
-                    status, message = "failed", f"{failure} on {workload.name}"
-                where = {"variant": side.name, "property": name, "workload": workload.name}
-                checks.append(PropertyCheck.model_validate({**where, "status": status, "message": message}))
+                except (WorkerLost, Refusal) as error:
+                    status, message = "failed", f"{error} on {workload.name}"
+                fields |= {"status": status, "message": message}
+                checks.append(PropertyCheck.model_validate(fields))
     finally:
         worker.close()
     return tuple(checks)
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Make the calls that the judge asks for until it has a finding; a status and a sentence."""
+    """Make the calls that the judge asks for until it has a finding; a status and a sentence.
+
+    The judge sees each output, and answers with the next call, with a finding, or with None if the
+    property does not apply.
+    """
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
-    step = AdvanceProperty(bench.make_call(workload, side.name), name, workload.seed % 2**31)
+    question = AdvanceProperty(bench.make_call(workload, side.name), name, workload.seed % 2**31)
     for _ in range(MOST_CALLS + 1):
-        call = yield from bench.ask_judge(step, CALL_LIMIT_S, note)
-        if not isinstance(call, Call):
-            finding = call
+        answer = yield from bench.ask_judge(question, CALL_LIMIT_S, note)
+        if not isinstance(answer, Call):
+            finding = answer
             break
-        asked = asked_for(bench.target.signature, workload, call)
-        if reason_unsupported(side, asked):
-            return "inapplicable", f"asks for {asked.name}, which is not supported"
-        request, most = Compute(call), bench.first_call_s
-        computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        step = step.replace(output_file=files_of(call, computed)[0])
+        workload_of_call = workload_of_property_call(bench.target.signature, workload, answer)
+        if reason_unsupported(side, workload_of_call):
+            return "inapplicable", f"asks for {workload_of_call.name}, which is not supported"
+        computed = yield from worker.ask(
+            Compute(answer), limit_s=CALL_LIMIT_S, note=note, first_call_s=bench.first_call_s
+        )
+        question = question.replace(output_file=output_files(answer, computed)[0])
     else:
         return "failed", f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     if finding is None:
@@ -155,10 +176,11 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
     return "failed", f"{name} does not hold on {workload.name}: {wrong} (allowed {finding.allowed_error:.1e})"
 
 
-def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
+def workload_of_property_call(signature: Signature, workload: Workload, call: Call) -> Workload:
     """The workload for a call that a property asks for; its sizes and attributes may differ."""
-    texts = zip(signature.inputs.values(), call.inputs, strict=True)
-    sizes = {name: size for text, tensor in texts for name, size in zip(text.split(), tensor.shape, strict=True)}
-    words = " ".join(f"{name}{size}" for name, size in sizes.items())
-    changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
+    sizes: dict[str, int] = {}
+    for dimensions, tensor in zip(signature.inputs.values(), call.inputs, strict=True):
+        sizes |= dict(zip(dimensions.split(), tensor.shape, strict=True))
+    name = " ".join(f"{dimension}{size}" for dimension, size in sizes.items())
+    changes = {"name": name, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
     return workload.model_copy(update=changes)

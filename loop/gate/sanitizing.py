@@ -10,7 +10,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
-from loop.gate.kernel import builds, extra_sets, workloads
+from loop.gate.kernel import builds, planned_check_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
@@ -28,8 +28,8 @@ from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
-INSTALL = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
-FOUND = 86
+INSTALL_HINT = "it comes with the CUDA toolkit (cuda-sanitizer): put its folder on the PATH"
+FOUND_EXIT = 86
 """Exit status that compute-sanitizer returns when it found an error."""
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
     # The variant itself returns API errors. Padding separates tensors, to show accesses past the end.
@@ -45,11 +45,11 @@ MOST_FLOPS = 2e7
 """Most operations of a call under a tool, because some tools instrument every access."""
 MOST_BYTES = 2**20
 """Most bytes of a call's tensors, used where target.yaml has no `flops`."""
-AT_ONCE = 8
+TOOLS_AT_ONCE = 8
 """Tool processes that run in parallel: they instrument code on the CPU and leave the GPU idle."""
 PREFIX = "========="
 SUMMARY = re.compile(r"^(?:ERROR|RACECHECK|\w+CHECK) SUMMARY: (\d+) (?:error|hazard)s?\b(?! were not printed)")
-PLACED = re.compile(r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?")
+PLACE = re.compile(r"(?:\bat|Device Frame:) ?(?P<function>.+?)[+:]0x[0-9a-f]+(?: in (?P<place>\S+:\d+))?")
 """`at void k<float>(float *)+0x42f0 in k.cuh:75`; without -lineinfo nothing follows the offset."""
 CAST = re.compile(r"\((?:int|unsigned int|long|bool)\)(?=-?\d)")
 """A cast among template arguments, as in `(int)64`; `loop` removes it."""
@@ -64,7 +64,7 @@ KINDS: tuple[tuple[str, Kind], ...] = (
     (r"Malloc|heap|Leaked", "heap"),
     (r"[Ii]nvalid|[Mm]isaligned|out of bounds|Tensor Memory", "invalid access"),
 )
-ITSELF = "Internal Sanitizer Error"
+TOOL_ERROR = "Internal Sanitizer Error"
 
 
 @dataclass
@@ -101,8 +101,8 @@ class Examination:
                 self.total = (self.total or 0) + int(summary[1])
             elif "SUMMARY" in head or head == PROGRAM.upper():
                 continue
-            elif not head.startswith(ITSELF) and any(EVIDENCE.match(line) for line in details):
-                self.reports.append(_report(head, details))
+            elif not head.startswith(TOOL_ERROR) and any(EVIDENCE.match(line) for line in details):
+                self.reports.append(_parse_report(head, details))
             else:
                 self.remarks.append(head)
 
@@ -111,7 +111,7 @@ class Examination:
         """Whether the tool found an error, even one whose report `loop` cannot parse."""
         if self.reports:
             return any(report.severity == "error" for report in self.reports)
-        return self.code == FOUND or bool(self.total)
+        return self.code == FOUND_EXIT or bool(self.total)
 
     @property
     def why_unknown(self) -> str:
@@ -124,23 +124,28 @@ class Examination:
             return f"{why} on {workload}"
         if self.total is None:
             return "it wrote no summary"
-        return "" if self.code in (0, FOUND) else f"exit {self.code}"
+        return "" if self.code in (0, FOUND_EXIT) else f"exit {self.code}"
 
 
-def _report(head: str, details: Sequence[str]) -> SanitizerReport:
-    """Parse a report: kind, severity, kernel, thread, block and source places (file:line)."""
-    first = next(filter(None, map(PLACED.search, (head, *details))), None)
-    frames = [PLACED.search(line) for line in details if line.startswith("Device Frame:")]
-    matches = [match for match in (first, *frames) if match]
-    severity, by = SEVERITY.match(head), next(filter(None, map(THREAD.search, details)), None)
+def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
+    """Parse a report: kind, severity, kernel, thread, block and source places (file:line).
+
+    `head`: its first line; `details`: the others. What a report does not name stays empty.
+    """
+    first_place = next(filter(None, map(PLACE.search, (head, *details))), None)
+    frames = [PLACE.search(line) for line in details if line.startswith("Device Frame:")]
+    places = [match for match in (first_place, *frames) if match]
+    kernel = short_name(CAST.sub("", places[-1]["function"].strip())) if places else ""
+    severity = SEVERITY.match(head)
+    thread = next(filter(None, map(THREAD.search, details)), None)
     return SanitizerReport(
         kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
         severity="warning" if severity and severity[1].lower() == "warning" else "error",
         words=SEVERITY.sub("", head),
-        kernel=short_name(CAST.sub("", matches[-1]["function"].strip())) if matches else "",
-        places=tuple(dict.fromkeys(match["place"] for match in matches if match["place"])),
-        thread=by[1] if by else "",
-        block=by[2] if by else "",
+        kernel=kernel,
+        places=tuple(dict.fromkeys(match["place"] for match in places if match["place"])),
+        thread=thread[1] if thread else "",
+        block=thread[2] if thread else "",
     )
 
 
@@ -148,10 +153,10 @@ def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
     """Run one call per workload under a tool. Inputs must exist already (`bench.expect`)."""
-    examination, begun, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
+    examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
-        command = [PROGRAM, "--tool", tool, "--log-file", str(log), "--error-exitcode", str(FOUND)]
+        command = [PROGRAM, "--tool", tool, "--log-file", str(log), "--error-exitcode", str(FOUND_EXIT)]
         command += ["--target-processes", "all", "--show-backtrace", "device", *OPTIONS.get(tool, ())]
         try:
             with bench.start_worker(side, tool=command) as worker:
@@ -168,7 +173,7 @@ def examine(
         if log.is_file():
             with log.open("rb") as file:
                 examination.read(file.read(LOG_BYTES).decode(errors="replace"))
-    examination.seconds = time.monotonic() - begun
+    examination.seconds = time.monotonic() - start_time
     return examination
 
 
@@ -193,177 +198,199 @@ class SanitizeTerms(Lasting):
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[SanitizeOutput]:
     """Run each measured build under each tool, on a few small workloads of the check sets."""
-    target, begun = context.bench.target, time.monotonic()
-    every = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
-    on_gpu, why = context.bench.device == "cuda", ""
-    names = [n for n, v in every.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
+    target, start_time = context.bench.target, time.monotonic()
+    variants = {name: target.variants[name] for name in (*context.task.variants, *context.task.emulated)}
+    on_gpu, reason = context.bench.device == "cuda", ""
+    names = [n for n, v in variants.items() if isinstance(v, CAbiVariant) and (v.device == "cuda" or on_gpu)]
     if not names:
         return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
     if not on_gpu:
         verify = context.command("kernels", "verify", "--sanitize", "--device", "cuda")
-        why = f"there is no GPU here; on one: {verify}"
+        reason = f"there is no GPU here; on one: {verify}"
     elif not version():
-        why = f"there is no {PROGRAM} on the PATH: {INSTALL}"
-    if why:
-        missing = [f"{listed_words(TOOLS)} of {', '.join(names)}: {why}"]
-        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(missing)))
+        reason = f"there is no {PROGRAM} on the PATH: {INSTALL_HINT}"
+    if reason:
+        not_exercised = [f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}"]
+        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(not_exercised)))
     built, failures = yield from builds(context)
-    missing = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
+    not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     latest = context.latest("kernel.verify")
     verified = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
-    chosen: dict[str, Build] = {}
+    build_by_variant: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}
+    workload_by_name: dict[str, Workload] = {}
     for build in (build for build in built if build.compiled):
-        own = _small_workloads(context, build.variant)
+        small_workloads = _small_workloads(context, build.variant)
         if not arguments.wrong and (build.variant, build.build_id) in wrong:
-            missing.append(f"sanitizers on {build.variant}: it was not found right")
-        elif not own:
-            missing.append(f"sanitizers on {build.variant}: no workload is for it")
+            not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
+        elif not small_workloads:
+            not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
         else:
-            chosen[build.variant], calls[build.variant] = build, own
-    ids = [f"{name} {build.build_id}" for name, build in chosen.items()]
-    ground = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *ids)
-    earlier = None if failures else reuse_result(context, SanitizeOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
-    for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
+            build_by_variant[build.variant], calls[build.variant] = build, small_workloads
+            workload_by_name |= {workload.name: workload for workload in small_workloads}
+    build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
+    inputs = (version(), str(arguments.wrong), *build_ids)
+    inputs_digest = dependency_hash(context, "kernel.sanitize", *inputs)
+    stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
+    if stored_output is not None:  # An earlier session ran the same.
+        return Result(stored_output)
+    for workload in workload_by_name.values():
         yield from context.bench.prepare_answer(workload)
-    jobs = [(tool, name) for tool in TOOLS for name in chosen]
-    tries = (_run(context, tool, chosen[name], calls[name], begun) for tool, name in jobs)
-    runs = yield from run_side_by_side(tries, min(AT_ONCE, cores()))
-    output = _output(context, runs, calls, missing)
-    whole = all(run.status != "unknown" for run in output.runs)
-    return Result(output.model_copy(update={"rests_on": ground if whole else ""}))
+    examinations = []
+    for tool in TOOLS:
+        for name, build in build_by_variant.items():
+            examinations.append(_run_tool(context, tool, build, calls[name], start_time))
+    runs = yield from run_side_by_side(iter(examinations), min(TOOLS_AT_ONCE, cores()))
+    output = _output(context, runs, calls, not_exercised)
+    is_complete = all(run.status != "unknown" for run in output.runs)
+    return Result(output.model_copy(update={"rests_on": inputs_digest if is_complete else ""}))
 
 
 def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
+    every = workloads(context, planned_check_sets(context) or context.task.plan.workloads, device="cuda")
     candidates = [workload for workload in every if is_supported(variant, workload)]
     if target.flops is None:
         sizes = {workload.name: float(working_set_bytes(target, workload)) for workload in candidates}
-        return least_work(candidates, sizes, MOST_BYTES, MOST_CALLS)
+        return choose_small_workloads(candidates, sizes, MOST_BYTES, MOST_CALLS)
     work = {workload.name: evaluate_work(target.flops, workload) or 0.0 for workload in candidates}
-    return least_work(candidates, work, MOST_FLOPS, MOST_CALLS)
+    return choose_small_workloads(candidates, work, MOST_FLOPS, MOST_CALLS)
 
 
-def least_work(
-    candidates: Sequence[Workload], work: Mapping[str, float], most: float, count: int
+def choose_small_workloads(
+    candidates: Sequence[Workload], work: Mapping[str, float], most_work: float, count: int
 ) -> tuple[Workload, ...]:
-    """Choose at most `count` workloads of at most `most` work, sorted by work; deterministic.
+    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic.
 
-    `work`: workload name to its work. Each type, flag and choice is taken once, as far as `count` allows.
-    Then follow the workloads with most work, because their loops run more often. If all exceed `most`, the
-    smallest one is taken.
+    `work`: workload name to its work. Each type, flag and choice is taken once, as far as `count`
+    allows. Then follow the workloads with most work, because their loops run more often. If all
+    exceed `most_work`, the smallest one is taken.
     """
-    ordered = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
-    small = [workload for workload in ordered if work[workload.name] <= most] or ordered[-1:]
-    chosen: list[Workload] = []
-    traits: set[tuple[str, object]] = set()
-    for workload in small:  # First those with a new type, flag or choice.
-        ways = {name: value for name, value in workload.attributes.items() if isinstance(value, bool | str)}
-        own = {("dtype", workload.dtype), *ways.items()}
-        if not traits.issuperset(own):
-            chosen.append(workload)
-            traits |= own
-    chosen = [*chosen, *(workload for workload in small if workload not in chosen)][:count]
+    most_first = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
+    small = [w for w in most_first if work[w.name] <= most_work] or most_first[-1:]
+    with_new_traits, others = list[Workload](), list[Workload]()
+    known_traits: set[tuple[str, object]] = set()
+    for workload in small:
+        traits = {("dtype", workload.dtype), *workload.attributes.items()}
+        traits = {(name, value) for name, value in traits if isinstance(value, bool | str)}
+        (others if known_traits.issuperset(traits) else with_new_traits).append(workload)
+        known_traits |= traits
+    chosen = [*with_new_traits, *others][:count]
     return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
 
 
-def _run(
-    context: Context, tool: SanitizerTool, build: Build, own: Sequence[Workload], begun: float
+def _run_tool(
+    context: Context, tool: SanitizerTool, build: Build, workloads: Sequence[Workload], start_time: float
 ) -> Generator[Tick, None, SanitizerRun]:
     """Examine one variant under one tool; status `unknown` if the step's time is over.
 
     It blames an error on the workload whose call memcheck ended, or the first that fails alone.
+    `start_time`: when the step began, by the monotonic clock.
     """
-    names = tuple(workload.name for workload in own)
-    blank = SanitizerRun(
-        variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=names, seconds=0
+    bench, deadline = context.bench, start_time + context.budget_s
+    run = SanitizerRun(
+        variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=(), seconds=0
     )
-    if time.monotonic() - begun > context.budget_s:
-        return blank.model_copy(update={"why": f"the step's {context.budget_s:g} s were over", "workloads": ()})
-    side, limit_s = context.bench.make_side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
-    examination = yield from examine(context.bench, side, tool, own, limit_s)
-    is_bad, reports, why = examination.found, examination.reports, examination.why_unknown
-    blamed = next(iter(examination.refused), "") if tool == "memcheck" and is_bad else ""
-    for workload in own if is_bad and not blamed else ():
-        alone, in_time = len(own) == 1, time.monotonic() - begun <= context.budget_s
-        if alone or (in_time and (yield from examine(context.bench, side, tool, [workload], limit_s)).found):
-            blamed = workload.name
-            break
-    if is_bad and not any(report.severity == "error" for report in reports):
-        words = next(iter(examination.remarks), f"exit {examination.code}, and no report that is understood")
-        reports = [SanitizerReport(kind="fault", words=words), *reports]
+    if time.monotonic() > deadline:
+        return run.model_copy(update={"why": f"the step's {context.budget_s:g} s were over"})
+    side, limit_s = bench.make_side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
+    examination = yield from examine(bench, side, tool, workloads, limit_s)
+    has_error, reports, why_unknown = examination.found, examination.reports, examination.why_unknown
+    status, blamed = "unknown" if why_unknown else "clean", ""
+    if has_error:
+        status = "found"
+        if tool == "memcheck":  # It ends the call with the error, so the variant refuses it.
+            blamed = next(iter(examination.refused), "")
+        if not blamed and len(workloads) == 1:
+            blamed = workloads[0].name
+        for workload in workloads:
+            if blamed or time.monotonic() > deadline:
+                break
+            if (yield from examine(bench, side, tool, [workload], limit_s)).found:
+                blamed = workload.name
+        if not any(report.severity == "error" for report in reports):
+            unclear = f"exit {examination.code}, and no report that is understood"
+            words = next(iter(examination.remarks), unclear)
+            reports = [SanitizerReport(kind="fault", words=words), *reports]
     update = {
-        "status": "found" if is_bad else "unknown" if why else "clean",
+        "status": status,
+        "workloads": tuple(workload.name for workload in workloads),
         "seconds": examination.seconds,
         "reports": tuple(reports[:MOST_REPORTS]),
         "total": max(examination.total or 0, len(reports)),
         "workload": blamed,
-        "why": why,
+        "why": why_unknown,
     }
-    return blank.model_copy(update=update)
+    return run.model_copy(update=update)
 
 
 def _output(
     context: Context,
-    every: Sequence[SanitizerRun],
+    all_runs: Sequence[SanitizerRun],
     calls: Mapping[str, Sequence[Workload]],
-    missing: Sequence[str],
+    not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs; `calls`: variant to its workloads; `missing`: what was skipped."""
-    runs = sorted(every, key=lambda run: (TOOLS.index(run.tool), run.variant))
-    bad = [run for run in runs if run.status == "found"]
-    unknown: dict[tuple[str, str], list[str]] = {}
-    for without in (each for each in runs if each.status == "unknown"):
-        unknown.setdefault((without.variant, without.why), []).append(without.tool)
-    unseen = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unknown.items()]
-    cleared = [run.variant for run in runs if run.status == "clean"]
-    clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
+    """The step's output from all runs.
+
+    `calls`: variant to its workloads; `not_exercised`: sentences on what was skipped.
+    """
+    runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
+    failing_runs, unknown_tools = list[SanitizerRun](), dict[tuple[str, str], list[str]]()
+    clean_runs = [run for run in runs if run.status == "clean"]
+    verdict_by_variant: dict[str, NoSpeedVerdict] = {}
+    for tool_run in runs:
+        if tool_run.status == "unknown":
+            unknown_tools.setdefault((tool_run.variant, tool_run.why), []).append(tool_run.tool)
+        elif tool_run.status == "found":  # A variant with an error gets no speed verdict.
+            failing_runs.append(tool_run)
+            verdict = NoSpeedVerdict(
+                variant=tool_run.variant,
+                workload=tool_run.workload or tool_run.workloads[0],
+                against="baseline",
+                verdict="incorrect",
+                cause="sanitizer",
+                reason=f"{tool_run.tool}: {tool_run.summary_text}",
+            )
+            verdict_by_variant.setdefault(tool_run.variant, verdict)
+    not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unknown_tools.items()]
+    clean_names = [run.variant for run in clean_runs]
+    clean = tuple(name for name in calls if clean_names.count(name) == len(TOOLS))
     parts = [f"{name} clean in {len(calls[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in calls if name not in clean]
-    warned = sum(run.total for run in runs if run.status == "clean")
-    also = f"; warnings that fail nothing: {warned}" if warned else ""
-    message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}", None
-    if bad:
-        who = [f"{run.tool} of {run.variant}" for run in bad]
-        more = f"; so {'does' if len(bad) == 2 else 'do'} {listed_words(who[1:])}" if bad[1:] else ""
-        message = f"{who[0]} finds something: {bad[0].summary_text}{more}"
-        hint = _replay(context, bad[0], calls[bad[0].variant])
-    verdicts = tuple(  # One for each variant with an error, which gets no speed verdict.
-        NoSpeedVerdict(
-            variant=run.variant,
-            workload=run.workload or run.workloads[0],
-            against="baseline",
-            verdict="incorrect",
-            cause="sanitizer",
-            reason=f"{run.tool}: {run.summary_text}",
-        )
-        for run in {run.variant: run for run in reversed(bad)}.values()
-    )
+    message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}", None
+    if warned := sum(run.total for run in clean_runs):
+        message += f"; warnings that fail nothing: {warned}"
+    if failing_runs:
+        first, *others = [f"{run.tool} of {run.variant}" for run in failing_runs]
+        message = f"{first} finds something: {failing_runs[0].summary_text}"
+        if others:
+            message += f"; so {'does' if len(others) == 1 else 'do'} {listed_words(others)}"
+        hint = _replay_hint(context, failing_runs[0], calls[failing_runs[0].variant])
     return SanitizeOutput(
-        ok=not bad,
+        ok=not failing_runs,
         message=message,
         hint=hint,
-        verdicts=verdicts,
-        not_exercised=(*missing, *unseen),
-        learned=tuple(f"Under {run.tool}, {run.summary_text}." for run in bad),
+        verdicts=tuple(verdict_by_variant.values()),
+        not_exercised=(*not_exercised, *not_run),
+        learned=tuple(f"Under {run.tool}, {run.summary_text}." for run in failing_runs),
         runs=tuple(runs),
         clean=clean,
-        found=tuple(dict.fromkeys(run.variant for run in bad)),
+        found=tuple(dict.fromkeys(run.variant for run in failing_runs)),
         version=version(),
     )
 
 
-def _replay(context: Context, run: SanitizerRun, own: Sequence[Workload]) -> str:
+def _replay_hint(context: Context, run: SanitizerRun, workloads: Sequence[Workload]) -> str:
     """The command that repeats a finding, and a hint on `-lineinfo` if source lines are missing."""
-    named = [workload for workload in own if workload.name == run.workload] or own
-    signature = context.bench.target.signature
-    chosen = [word for w in named for word in ("--workloads", format_entry(entry_of(signature, w)))]
-    words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
-    has_lines = run.first_error is None or run.first_error.places
-    lines = "" if has_lines else "; `-lineinfo` among its build flags makes the tool name lines"
-    return f"again: {context.command('kernels', *words)}{lines}"
+    words = ["verify", run.variant, "--sanitize", "--device", "cuda"]
+    blamed = [workload for workload in workloads if workload.name == run.workload]
+    for workload in blamed or workloads:
+        entry = entry_of(context.bench.target.signature, workload)
+        words += ["--workloads", format_entry(entry)]
+    words += ["--seed", str(context.task.seed)]
+    hint = f"again: {context.command('kernels', *words)}"
+    if run.first_error and not run.first_error.places:
+        hint += "; `-lineinfo` among its build flags makes the tool name lines"
+    return hint

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
 from loop.gate.model import ShareOutput
-from loop.gate.verify import MOST_HUNG, in_order
+from loop.gate.verify import MOST_HUNG, merge_checks
 from loop.model.measurement import Check, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import Workload
@@ -20,46 +20,54 @@ VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 def verification_output(
     sides: Sequence[VariantChecks],
     control: VariantChecks,
-    meant: Sequence[str],
+    selected: Sequence[str],
     *,
     seed: int,
     command: Callable[..., str],
     failures: Sequence[BuildFailed] = (),
-    missing: Sequence[str] = (),
+    not_exercised: Sequence[str] = (),
     untaken: Mapping[str, Sequence[str]] | None = None,
 ) -> VerifyOutput:
     """The output of a verification, from the checks of all variants and of the control.
 
-    `meant`: names of all selected variants; `failures`: those that do not compile; `missing`: sentences on
-    what was not exercised; `untaken`: variant to sentences on the workloads that it does not take;
-    `command`: formats a `loop` command line for this target.
+    `selected`: names of all selected variants; `failures`: those that do not compile;
+    `not_exercised`: sentences on what was not exercised; `untaken`: variant to sentences on the
+    workloads that it does not take; `command`: formats a `loop` command line for this target.
     """
-    trusted = bool(control.checks) and not control.first_failure
-    right = tuple(checks.variant for checks in sides if checks.is_right and trusted)
-    every = [check for each in (*sides, control) for check in each.checks]
-    first = {check.workload.name: check.message for check in every if check.status == "not judged"}
-    unjudged = [f"not judged: {message}" for message in first.values()]
-    left_out = [*missing, *(f"{name} on {text}" for name, texts in (untaken or {}).items() for text in texts)]
-    declined, counts, idle = list[str](), list[str](), list[str]()
+    is_trusted = bool(control.checks) and not control.first_failure
+    right = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
+    untaken = untaken or {}
+    unjudged_by_workload: dict[str, str] = {}
+    for checks in (*sides, control):
+        for check in checks.checks:
+            if check.status == "not judged":
+                unjudged_by_workload[check.workload.name] = f"not judged: {check.message}"
+    unjudged, left_out = list(unjudged_by_workload.values()), list(not_exercised)
+    for variant, texts in untaken.items():
+        left_out += [f"{variant} on {text}" for text in texts]
+    declined, tallies, unchecked = list[str](), list[str](), list[str]()
     for checks in sides:
-        layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
-        if other := ", ".join(layout for layout in layouts if layout != "contiguous"):
-            declined.append(f"{checks.variant} on {other} inputs: not supported")
-        whole = checks.count("right") == len(checks.checks)
-        tally = f"right in {len(checks.checks)} checks" if whole else checks.tally
-        counts.append(f"{checks.variant} {tally}")
-        idle += [] if checks.count("right") else [checks.variant]
-    message, hint = _failure(sides, control, failures, command)
-    if not message and idle:
-        reasons = [*(untaken or {}).get(idle[0], ()), *unjudged, *left_out, "there is no workload"]
-        message = f"nothing was checked of {idle[0]}: {reasons[0]}"
-        types = f"`{command('kernels', 'list')}` shows the types of each"
-        hint = f"{types}: say dtype=... in --workloads, or name another set"
+        unsupported_checks = [check for check in checks.checks if check.status == "unsupported"]
+        layouts = dict.fromkeys(check.inputs for check in unsupported_checks)
+        layouts.pop("contiguous", None)
+        if layouts:
+            declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
+        is_all_right = checks.count("right") == len(checks.checks)
+        tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
+        tallies.append(f"{checks.variant} {tally}")
+        unchecked += [] if checks.count("right") else [checks.variant]
+    message, hint = _describe_failure(sides, control, failures, command)
+    if not message and unchecked:
+        reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
+        message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
+        types_hint = f"`{command('kernels', 'list')}` shows the types of each"
+        hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
+    verdicts = [verdict for checks in sides for verdict in _verdicts_on_failures(checks)]
     return VerifyOutput(
-        ok=len(right) == len(meant) and trusted,
-        message=message or ", ".join(counts) or "no variant to verify",
+        ok=len(right) == len(selected) and is_trusted,
+        message=message or ", ".join(tallies) or "no variant to verify",
         hint=hint,
-        verdicts=tuple(verdict for checks in sides if trusted for verdict in _incorrect(checks)),
+        verdicts=tuple(verdicts) if is_trusted else (),
         not_exercised=(*unjudged, *left_out, *declined),
         variants=tuple(sides),
         control=control,
@@ -69,38 +77,43 @@ def verification_output(
     )
 
 
-def _failure(
+def _describe_failure(
     sides: Sequence[VariantChecks],
     control: VariantChecks,
     failures: Sequence[BuildFailed],
     command: Callable[..., str],
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next."""
-    wrong = [(checks, first) for checks in sides if (first := checks.first_failure)]
+    failed = [(checks, first) for checks in sides if (first := checks.first_failure)]
     if control.first_failure:
-        also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
         doubt = "baseline, reference or tolerance is not to be trusted there"
-        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
+        fields = "`reference`, `plain`, `baseline` and `tolerance`"
+        hint = f"look at {fields} of target.yaml before any variant"
         if control.first_failure.status in VERBS:
             doubt = "the baseline computes nothing, so that nothing can be held against it"
-            hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
-        return f"the control failed: {doubt}: {control.first_failure.message}{also}", hint
-    if wrong:
-        (checks, first), others = wrong[0], [other.variant for other, _ in wrong[1:]]
-        counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
-        too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
-        message = f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
+            hint = "`loop doctor` looks at torch and the device"
+            hint += "; `baseline` of target.yaml names what is called"
+        message = f"the control failed: {doubt}: {control.first_failure.message}"
+        for checks, first in failed[:1]:
+            message += f"; {checks.variant} as well: {first.message}"
+        return message, hint
+    if failed:
+        (checks, first), others = failed[0], [other.variant for other, _ in failed[1:]]
+        message = f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}"
+        message += f" ({checks.tally})" if len(checks.checks) > 1 else ""
+        if others:
+            message += f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
         return message, f"mend {checks.variant}, then `{command('kernels', 'verify', checks.variant)}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 
-def _incorrect(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
+def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
     """A verdict for each workload with a failed check; tampering comes before other failures."""
-    first: dict[str, Check] = {}
+    first_by_workload: dict[str, Check] = {}
     for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
         if not check.passed:
-            first.setdefault(check.workload.name, check)
-    for check in first.values():
+            first_by_workload.setdefault(check.workload.name, check)
+    for check in first_by_workload.values():
         yield NoSpeedVerdict(
             variant=checks.variant,
             workload=check.workload.name,
@@ -118,40 +131,45 @@ def merge_shares(
 
     The order is that of a single job. Raises WorkFailed where no share could judge anything.
     """
-    every: dict[str, VariantChecks] = {}
+    by_variant: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
-        side = in_order(parts, workloads)
-        if (before := every.get(side.variant)) is not None:  # The same variant with another number of threads.
-            side = before.model_copy(update={"checks": (*before.checks, *side.checks)})
-        every[side.variant] = side
-    checks = [check for side in every.values() for check in side.checks]
+        side = merge_checks(parts, workloads)
+        if side.variant in by_variant:  # The same variant with another number of threads.
+            earlier = by_variant[side.variant]
+            side = earlier.model_copy(update={"checks": (*earlier.checks, *side.checks)})
+        by_variant[side.variant] = side
+    checks = [check for side in by_variant.values() for check in side.checks]
     if len(shares) > 1 and checks and all(check.status == "not judged" for check in checks):
         raise WorkFailed(checks[0].message, hint=UNJUDGED_HINT)
-    return tuple(every.values()), in_order([share.control for share in shares], workloads)
+    return tuple(by_variant.values()), merge_checks([share.control for share in shares], workloads)
 
 
-def hung_out(checks: VariantChecks) -> Iterator[str]:
+def describe_hung_out(checks: VariantChecks) -> Iterator[str]:
     """One line if a variant's checks ended early because too many calls hung; else none."""
     hung = checks.count("hung")
     if hung >= MOST_HUNG:
         yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
 
-def untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
+def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Sentences on the workloads that a side does not take: by element type, or by `takes`."""
-    types, sizes = dict[str, str](), dict[str, str]()
+    dtype_by_name, reason_by_name = dict[str, str](), dict[str, str]()
     for workload in workloads:
         if workload.dtype not in side.dtypes:
-            types[workload.name] = workload.dtype
-        elif why := reason_unsupported(side, workload):
-            sizes[workload.name] = why
+            dtype_by_name[workload.name] = workload.dtype
+        elif reason := reason_unsupported(side, workload):
+            reason_by_name[workload.name] = reason
+
+    def name_or_count(names: Mapping[str, str]) -> str:
+        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
+
     texts = []
-    for left, reason in (
-        (types, f"it takes {', '.join(side.dtypes)}"),
-        (sizes, f"not supported, {', '.join(dict.fromkeys(sizes.values()))} (`takes: {side.takes}`)"),
-    ):
-        if left:
-            many = f"{len(left)} workloads" if len(left) > 1 else next(iter(left))
-            of_type = f" of type {', '.join(dict.fromkeys(types.values()))}" if left is types else ""
-            texts.append(f"{many}{of_type}: {reason}")
+    if dtype_by_name:
+        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
+        untaken = f"{name_or_count(dtype_by_name)} of type {dtypes}"
+        texts.append(f"{untaken}: it takes {', '.join(side.dtypes)}")
+    if reason_by_name:
+        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
+        untaken = name_or_count(reason_by_name)
+        texts.append(f"{untaken}: not supported, {reasons} (`takes: {side.takes}`)")
     return tuple(texts)

@@ -33,9 +33,9 @@ LONGEST_S = 900.0
 """Largest time limit of a call, in seconds."""
 PATIENCE = 100.0
 """Time limit of a call / time of inputs and reference. It is large: naive kernels are slow."""
-EMULATED = 5.0
+EMULATED_FACTOR = 5.0
 """Factor on the smallest time limit under the emulator."""
-SLOW_S = 5.0
+SLOW_FIRST_CALL_S = 5.0
 """Seconds above which a first call includes a one-time setup; later calls are faster."""
 LARGE_WORK = 1e6
 """Operations from which a workload's time depends on its work rather than on process start."""
@@ -43,19 +43,19 @@ MOST_HUNG = 2
 """Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
 SIDE_BY_SIDE = 12
 """Worker processes started ahead of their first call, so that their imports overlap."""
-LARGE = 64 << 20
+LARGE_BYTES = 64 << 20
 """Bytes of a call's inputs and outputs above which its files and reference are not kept."""
-COPIES, ROOM = 4, 0.25
+COPIES_HELD, MEMORY_SHARE = 4, 0.25
 """Copies of inputs and outputs that one process may hold; the share of free memory for all processes.
 Above that share no process is kept. To start one again costs a third of a second on a GPU."""
-UNMOVED = 32.0
+MOST_ROUNDING_ERRORS = 32.0
 """If the references of two seeds differ by more rounding errors, one output cannot be right for both:
 a right kernel may be off by 16 of them on either side."""
-OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
+ELEMENT_CAUSES = ("elements", "loose tolerance", "NaN")
 """Causes that say only that elements are wrong."""
-VALUE_CAUSES = (*OF_ELEMENTS, "checker", "plain error", "two outputs", "one output")
+VALUE_CAUSES = (*ELEMENT_CAUSES, "checker", "plain error", "two outputs", "one output")
 """Causes that a dependence on earlier calls may explain."""
-Which = Literal["none", "first", "later", "all", "mixed"]
+WhichCalls = Literal["none", "first", "later", "all", "mixed"]
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,20 @@ class Job:
     """Names of the workloads that this job checks; None: all. Other jobs check the others."""
 
     @property
-    def own(self) -> list[Workload]:
+    def own_workloads(self) -> list[Workload]:
         """The workloads that this job checks."""
         return [workload for workload in self.workloads if self.only is None or workload.name in self.only]
 
     @property
-    def laid_out(self) -> dict[str, Workload]:
+    def workload_for_layouts(self) -> dict[str, Workload]:
         """Element type to the workload for other layouts: no size is 0, if possible none is 1."""
         if self.side.kind == "command" or not self.layouts:  # A program reads files.
             return {}
-        chosen: dict[str, Workload] = {}
-        whole = [w for w in self.workloads if is_supported(self.side, w) and 0 not in w.sizes.values()]
-        for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
-            chosen.setdefault(workload.dtype, workload)
-        return chosen
+        not_empty = [w for w in self.workloads if 0 not in w.sizes.values() and is_supported(self.side, w)]
+        by_dtype: dict[str, Workload] = {}
+        for workload in sorted(not_empty, key=lambda workload: 1 in workload.sizes.values()):
+            by_dtype.setdefault(workload.dtype, workload)
+        return by_dtype
 
 
 @dataclass
@@ -103,20 +103,21 @@ class TimeAllowance:
     workloads: Sequence[Workload]
     left_out: list[Workload] = dataclasses.field(default_factory=list)
     """Workloads for which no time was left."""
-    begun: float | None = None
-    seconds_of_work: float = 0.0
+    start_time: float | None = None
+    seconds_per_operation: float = 0.0
     """Seconds per operation, of the slowest workload so far."""
 
     def fits(self, target: Target, workload: Workload) -> bool:
         """Whether the time left suffices for a workload. The first call starts the clock."""
-        self.begun = self.begun or time.monotonic()
-        expected_s = self.seconds_of_work * count_operations(target, workload)
-        return time.monotonic() - self.begun + expected_s < self.seconds
+        self.start_time = self.start_time or time.monotonic()
+        expected_s = self.seconds_per_operation * count_operations(target, workload)
+        return time.monotonic() - self.start_time + expected_s < self.seconds
 
     def learn(self, target: Target, workload: Workload, seconds: float) -> None:
         """Record a workload's time. Small workloads do not count, because process start dominates."""
-        if count_operations(target, workload) >= LARGE_WORK:
-            self.seconds_of_work = max(self.seconds_of_work, seconds / count_operations(target, workload))
+        work = count_operations(target, workload)
+        if work >= LARGE_WORK:
+            self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
 
 def verify(
@@ -130,41 +131,41 @@ def verify(
     lost, and Unjudged where no workload can be judged and no other job judges any.
     """
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
-    optional = {values_key(workload) for workload in allowance.workloads} if allowance else set()
-    every = of_one_shape(workload for job in jobs for workload in job.own)
-    groups = [same for same in every if values_key(same[0]) not in optional]
-    others = [same for same in every if values_key(same[0]) in optional]
+    optional = {workload_key(workload) for workload in allowance.workloads} if allowance else set()
+    all_groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
+    groups = [group for group in all_groups if workload_key(group[0]) not in optional]
+    optional_groups = [group for group in all_groups if workload_key(group[0]) in optional]
 
-    def concerned(workload: Workload) -> bool:
-        return any(checker.concerns(workload) and is_supported(checker.side, workload) for checker in checkers)
+    def is_needed(workload: Workload) -> bool:
+        return any(checker.has_to_check(workload) and is_supported(checker.side, workload) for checker in checkers)
 
-    first = next(filter(concerned, chain(*every)), None)
-    draw = _draw(chain(*groups))
-    draw.shuffle(groups)
-    for same in groups:
-        draw.shuffle(same)
-    groups += others
-    unjudged, judged_some = list[Unjudged](), False
+    first_needed = next(filter(is_needed, chain(*all_groups)), None)
+    rng = _seeded_random(chain(*groups))
+    rng.shuffle(groups)
+    for group in groups:
+        rng.shuffle(group)
+    groups += optional_groups
+    unjudged, has_judged = list[Unjudged](), False
     try:
         for checker in checkers[:SIDE_BY_SIDE]:
             checker.worker.start()
-        for number, same in enumerate(groups, 1):
-            begun = time.monotonic()
-            if allowance and same in others and not allowance.fits(bench.target, same[0]):
-                allowance.left_out += same
+        for number, group in enumerate(groups, 1):
+            start_time = time.monotonic()
+            if allowance and group in optional_groups and not allowance.fits(bench.target, group[0]):
+                allowance.left_out += group
                 continue
-            for workload in filter(concerned, same):
+            for workload in filter(is_needed, group):
                 try:
-                    yield from bench.prepare_answer(workload, is_run_twice=workload is first)
-                    judged_some = True
-                except Unjudged as why:
-                    unjudged.append(why)
+                    yield from bench.prepare_answer(workload, is_run_twice=workload is first_needed)
+                    has_judged = True
+                except Unjudged as error:
+                    unjudged.append(error)
                     for checker in checkers:
-                        checker.leave(workload, why)
-            yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
+                        checker.record_unjudged(workload, error)
+            yield from _check_group(bench, checkers, group, [*chain(*groups[number:])])
             if allowance:
-                allowance.learn(bench.target, same[0], time.monotonic() - begun)
-        if unjudged and not judged_some and all(job.only is None for job in jobs):
+                allowance.learn(bench.target, group[0], time.monotonic() - start_time)
+        if unjudged and not has_judged and all(job.only is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
             yield from checker.blame_earlier_calls()
@@ -176,65 +177,69 @@ def verify(
     return tuple(checker.checks for checker in checkers)
 
 
-def _check_all(
-    bench: Bench, checkers: Sequence["SideChecker"], same: Sequence[Workload], later: Sequence[Workload]
+def _check_group(
+    bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on workloads of the `same` shape, each side in one worker process.
+    """Check every side on workloads of one name, each side in one worker process.
 
-    The worker is closed afterwards if its tensors are large, or if no `later` workload concerns its side.
+    A side's worker is closed afterwards if memory is scarce, or if its side has to check none of
+    the `later_workloads`.
     """
-    call = bench.make_call(same[0], "judge")
+    call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-    crowded = size > LARGE and size * COPIES * len(checkers) > ROOM * bench.free_bytes
-    ahead = [checker for checker in checkers if any(map(checker.concerns, same))]
+    held_bytes = size * COPIES_HELD * len(checkers)
+    is_crowded = size > LARGE_BYTES and held_bytes > MEMORY_SHARE * bench.free_bytes
+    started_ahead = 1 if is_crowded else SIDE_BY_SIDE - 1
+    needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
-        if checker in ahead:
-            place = ahead.index(checker)
-            for following in ahead[place + 1 : place + (2 if crowded else SIDE_BY_SIDE)]:
-                following.worker.start()
-        for workload in same:
+        if checker in needed:
+            following = needed[needed.index(checker) + 1 :]
+            for next_checker in following[:started_ahead]:
+                next_checker.worker.start()
+        for workload in group:
             yield from checker.check(workload)
-        if crowded or not any(map(checker.concerns, later)):
+        if is_crowded or not any(map(checker.has_to_check, later_workloads)):
             checker.worker.close()
-    if size > LARGE:
-        for workload in same:
+    if size > LARGE_BYTES:
+        for workload in group:
             yield from bench.discard_answer(workload)
 
 
-def values_key(workload: Workload) -> tuple[str, int]:
+def workload_key(workload: Workload) -> tuple[str, int]:
     """The identity of a workload: its name and the seed of its values."""
     return workload.name, workload.seed
 
 
-def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
+def group_by_name(workloads: Iterable[Workload]) -> list[list[Workload]]:
     """Group workloads by name: those of a group share their sizes and differ in the seed."""
-    wanted: dict[str, dict[int, Workload]] = {}
+    by_name_and_seed: dict[str, dict[int, Workload]] = {}
     for workload in workloads:
-        wanted.setdefault(workload.name, {})[workload.seed] = workload
-    return [list(seeds.values()) for seeds in wanted.values()]
+        by_name_and_seed.setdefault(workload.name, {})[workload.seed] = workload
+    return [list(seeds.values()) for seeds in by_name_and_seed.values()]
 
 
-def _draw(workloads: Iterable[Workload]) -> random.Random:
+def _seeded_random(workloads: Iterable[Workload]) -> random.Random:
     """A random generator seeded by the names and seeds of workloads, so that a run repeats."""
-    return random.Random(repr([values_key(workload) for workload in workloads]))
+    return random.Random(repr([workload_key(workload) for workload in workloads]))
 
 
-def in_order(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
+def merge_checks(parts: Sequence[VariantChecks], workloads: Sequence[Workload]) -> VariantChecks:
     """Merge the checks that several jobs made of one side, in the order of the workloads."""
-    places = {values_key(workload): place for place, workload in enumerate(workloads)}
+    position_by_key = {workload_key(workload): position for position, workload in enumerate(workloads)}
 
-    def place(check: Check) -> tuple[int, int]:
-        return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
+    def sort_key(check: Check) -> tuple[int, int]:
+        position = position_by_key.get(workload_key(check.workload), len(position_by_key))
+        return position, LAYOUTS.index(check.inputs)
 
     checks = (check for part in parts for check in part.checks)
-    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=place))})
+    return parts[0].model_copy(update={"checks": tuple(sorted(checks, key=sort_key))})
 
 
 @dataclass(frozen=True)
 class WrongCalls:
     """Which calls of a check gave wrong outputs."""
 
-    which: Which
+    which: WhichCalls
     """`first`: only the first calls; `later`: only the last calls."""
     fresh: bool
     """Whether the check made the first call of its process."""
@@ -242,15 +247,19 @@ class WrongCalls:
     """What is wrong with those outputs."""
 
 
-def cause_of(first: WrongCalls, again: WrongCalls) -> Cause:
+def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:
     """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process.
 
-    Empty unless both agree, because a race differs by chance from process to process.
+    `first call`: only calls right after the start are wrong. `later calls`: these are right. Empty
+    unless both agree, because a race differs by chance from process to process.
     """
-    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
+    # All wrong in a process that had made other calls before: the repeat tells which calls these are.
+    is_open = first.which == "all" and not first.fresh
+    if repeat.which == "first" and (first.which == "first" or is_open):
         return "first call"
-    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
-    return "later calls" if kept or (first.which == again.which == "later") else ""
+    if repeat.which == "later" and first.which == "later":
+        return "later calls"
+    return "later calls" if is_open and repeat.which in ("none", "later") else ""
 
 
 class SideChecker:
@@ -258,91 +267,96 @@ class SideChecker:
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
-        self.keys = {values_key(workload) for workload in job.own}
+        self.workload_keys = {workload_key(workload) for workload in job.own_workloads}
         """Keys of the workloads that this job checks."""
-        self.laid_out = job.laid_out
-        self.found: list[Check] = []
-        self.again = set[tuple[str, int]]()
+        self.workload_for_layouts = job.workload_for_layouts
+        self.made_checks: list[Check] = []
+        self.keys_to_repeat = set[tuple[str, int]]()
         """Keys of workloads to check again as the first call of a fresh process."""
-        if job.layouts and not job.control and not (self.side.kind == "command" or self.side.emulated):
-            keys = [values_key(workload) for workload in job.workloads if is_supported(self.side, workload)]
-            most = 1 if self.bench.device == "cuda" else FIRST_CALLS
-            self.again = set(_draw(job.workloads).sample(keys, min(most, len(keys))))
+        is_slow_to_start = self.side.kind == "command" or self.side.emulated
+        if job.layouts and not job.control and not is_slow_to_start:
+            keys = [workload_key(w) for w in job.workloads if is_supported(self.side, w)]
+            count = min(1 if self.bench.device == "cuda" else FIRST_CALLS, len(keys))
+            self.keys_to_repeat = set(_seeded_random(job.workloads).sample(keys, count))
         self.first_call_s = 0.0
         """Seconds of the most recent call that was the first of its process."""
-        self._turns: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
+        self._wrong_calls: dict[tuple[tuple[str, int], Layout], WrongCalls] = {}
         """For each failed check (workload key, layout): which of its calls were wrong."""
-        self._given: dict[tuple[str, Layout, str], str] = {}
+        self._first_call_by_output: dict[tuple[str, Layout, str], str] = {}
         """Workload name, layout and output digest to the call that first gave this output."""
 
     @property
     def checks(self) -> VariantChecks:
         """The checks made so far, in the order of the job's workloads."""
-        checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
-        return in_order([checks], self.job.workloads)
+        checks = VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.made_checks))
+        return merge_checks([checks], self.job.workloads)
 
-    def concerns(self, workload: Workload) -> bool:
+    def has_to_check(self, workload: Workload) -> bool:
         """Whether this side still has to be checked on a workload."""
-        if values_key(workload) not in self.keys or workload.dtype not in self.side.dtypes:
+        if workload_key(workload) not in self.workload_keys or workload.dtype not in self.side.dtypes:
             return False
-        failed = [check for check in self.found if not check.passed]
-        return self._hung < MOST_HUNG and not (self.job.enough and failed)
+        has_failed = not all(check.passed for check in self.made_checks)
+        return self._hung_count < MOST_HUNG and not (self.job.enough and has_failed)
 
     @property
-    def _hung(self) -> int:
-        return sum(check.status == "hung" for check in self.found)
+    def _hung_count(self) -> int:
+        return sum(check.status == "hung" for check in self.made_checks)
 
-    def leave(self, workload: Workload, why: Unjudged) -> None:
+    def record_unjudged(self, workload: Workload, error: Unjudged) -> None:
         """Record `not judged` for a workload that this side had to be checked on."""
-        if self.concerns(workload) and is_supported(self.side, workload):
-            self.found.append(Check(workload=workload, status="not judged", message=why.message))
-            self.keys.discard(values_key(workload))
+        if self.has_to_check(workload) and is_supported(self.side, workload):
+            check = Check(workload=workload, status="not judged", message=error.message)
+            self.made_checks.append(check)
+            self.workload_keys.discard(workload_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Add the checks of one workload in each of its layouts, if it concerns this side.
+        """Add the checks of one workload in each of its layouts, if this side has to check it.
 
         Broadcast inputs that cannot be judged become a note, not a finding.
         """
-        layouts = self._layouts(workload)
-        if workload.name not in {check.workload.name for check in self.found}:
-            # First values of these sizes: contiguous comes last here, and first with the next values. So two sets
-            # of values follow each other at the same addresses, and a cache keyed by address fails.
+        layouts = self._choose_layouts(workload)
+        if workload.name not in {check.workload.name for check in self.made_checks}:
+            # First values of these sizes: contiguous comes last here, and first with the next
+            # values. So two sets of values follow each other at the same addresses, and a cache
+            # keyed by address fails.
             layouts = layouts[::-1]
         for layout in layouts:
-            if not self.concerns(workload):
+            if not self.has_to_check(workload):
                 return
             try:
-                check = yield from self._check(workload, layout)
+                check = yield from self._make_check(workload, layout)
                 if layout == "broadcast" and check.cause in VALUE_CAUSES:
-                    yield from self._blame_layout(workload)
-                self._add(check)
-            except WorkFailed as failed:
+                    yield from self._raise_if_values_explain(workload)
+                self._add_check(check)
+            except WorkFailed as error:
                 if layout != "broadcast":
                     raise
-                self._turns.pop((values_key(workload), layout), None)
-                self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
-        if values_key(workload) in self.again and self.concerns(workload):
-            yield from self._check_again(workload)
+                self._wrong_calls.pop((workload_key(workload), layout), None)
+                place = f"{self.side.name} on {_describe_place(workload, layout)}"
+                self.bench.notes[f"{place}: {error.message}"] = None
+        if workload_key(workload) in self.keys_to_repeat and self.has_to_check(workload):
+            yield from self._check_in_fresh_process(workload)
 
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
+    def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
         """The input layouts to try on a workload, without layouts that cannot show a mistake.
 
-        Broadcast is tried with each seed, because each seed broadcasts along another axis.
+        Most workloads get `contiguous` only. Broadcast is tried with each seed, because each seed
+        broadcasts along another axis.
         """
-        chosen, bench = self.laid_out.get(workload.dtype), self.bench
+        chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
         call = bench.make_call(workload, self.side.name)
         if call.structure or call.updates:
-            text = f"{', '.join(LAYOUTS[1:])} inputs: tensors lie as the target's own generator makes them"
-            bench.notes[text] = None
+            inputs = f"{', '.join(LAYOUTS[1:])} inputs"
+            bench.notes[f"{inputs}: tensors lie as the target's own generator makes them"] = None
             return LAYOUTS[:1]
         transposed = bench.make_call(workload, self.side.name, layout="transposed").inputs
         broadcast = bench.make_call(workload, self.side.name, layout="broadcast").inputs
         left_out = set[Layout]()
         if all(tensor.strides("transposed") == tensor.strides("contiguous") for tensor in transposed):
             left_out.add("transposed")
-        if all(tensor.constant_axis < 0 for tensor in broadcast):
+        if all(tensor.constant_axis < 0 for tensor in broadcast):  # No input has an axis to broadcast along.
             left_out.add("broadcast")
         elif not all(is_floating(output.dtype) for output in call.outputs):
             left_out.add("broadcast")
@@ -350,7 +364,7 @@ class SideChecker:
         tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
         return [layout for layout in tried if layout not in left_out]
 
-    def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
+    def _raise_if_values_explain(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output.
 
         Then the values also fail in contiguous memory, or the baseline also fails.
@@ -362,11 +376,11 @@ class SideChecker:
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
-            outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
+            outputs = output_files(call, (yield from self.make_call(workload, call, "contiguous", note)))
             finding = yield from self.bench.ask_judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
-            control = yield from baseline.look(workload, "broadcast")
+            control = yield from baseline.check_layout(workload, "broadcast")
         except (WorkerLost, Refusal):
             return
         finally:
@@ -376,37 +390,47 @@ class SideChecker:
         if _is_wrong(finding):
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
-    def _add(self, check: Check) -> None:
-        self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
+    def _add_check(self, check: Check) -> None:
+        self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
 
-    def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
+    def _check_in_fresh_process(self, workload: Workload) -> Generator[Tick, None, None]:
         """Check a workload again as the first call of a fresh process; the process stays in use.
 
         A workload that failed already is skipped. After a slow first call no further ones follow.
         """
-        key = values_key(workload)
-        self.again = set() if self.first_call_s > SLOW_S else self.again - {key}
-        same = [check for check in self.found if (values_key(check.workload), check.inputs) == (key, LAYOUTS[0])]
-        if not all(check.passed for check in same):
-            return
+        key, layout = workload_key(workload), LAYOUTS[0]
+        self.keys_to_repeat.discard(key)
+        if self.first_call_s > SLOW_FIRST_CALL_S:
+            self.keys_to_repeat.clear()
+        for check in self.made_checks:
+            if (workload_key(check.workload), check.inputs) == (key, layout) and not check.passed:
+                return
         self.worker.close()
-        check = yield from self._check(workload, LAYOUTS[0], once=True)
+        check = yield from self._make_check(workload, layout, once=True)
         if not check.passed:
-            self._add(check)
-        if (key, LAYOUTS[0]) in self._turns:
-            self._turns[key, LAYOUTS[0]] = dataclasses.replace(self._turns[key, LAYOUTS[0]], which="first")
+            self._add_check(check)
+        if (key, layout) in self._wrong_calls:  # The same values were right in a process in use.
+            wrong_calls = self._wrong_calls[key, layout]
+            self._wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
-    def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+    def check_layout(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """Check one workload in one layout, even if the job does not list it."""
         yield from self.bench.prepare_answer(workload)
-        return (yield from self._check(workload, layout))
+        return (yield from self._make_check(workload, layout))
 
-    def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """Make one check. A crash, a hang or a refused call becomes the check's status."""
-        place = _place(workload, layout)
+    def _make_check(
+        self, workload: Workload, layout: Layout, *, once: bool = False
+    ) -> Generator[Tick, None, Check]:
+        """Make one check. A crash, a hang or a refused call becomes the check's status.
+
+        `once`: one call is enough if it is slow.
+        """
+        fields: dict[str, object] = {"workload": workload, "inputs": layout}
+        place = _describe_place(workload, layout)
         if beyond := reason_unsupported(self.side, workload, layout):
-            words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
-            return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
+            message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
+            fields |= {"status": "unsupported", "message": message, "beyond": beyond}
+            return Check.model_validate(fields)
         try:
             try:
                 return (yield from self._compute(workload, layout, once=once))
@@ -425,26 +449,34 @@ class SideChecker:
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-        fields = {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
-        return Check.model_validate({"workload": workload, "inputs": layout, **fields})
+        message = f"{fault.text} on {place}"
+        fields |= {"status": status, "message": message, "cause": cause, "fault": fault}
+        return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """Make the call in the worker and have the judge compare its outputs with the reference."""
+        """Make the call in the worker and have the judge compare its outputs with the reference.
+
+        Raises WorkFailed if the reference of broadcast inputs is no number.
+        """
         yield from self.bench.prepare_answer(workload, layout=layout)
-        call = self.bench.make_call(workload, self.side.name, layout=layout)
-        note = f"{self.side.name} on {_place(workload, layout)}"
+        call, place = (
+            self.bench.make_call(workload, self.side.name, layout=layout),
+            _describe_place(workload, layout),
+        )
+        note = f"{self.side.name} on {place}"
         yield from self.worker.load()
-        fresh = self.worker.is_new_process
-        reply = yield from self.ask(workload, call, layout, note, once=once)
-        outputs = files_of(call, reply)
-        request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
+        is_fresh = self.worker.is_new_process
+        reply = yield from self.make_call(workload, call, layout, note, once=once)
+        outputs, earlier = output_files(call, reply), self.find_earlier_call(workload, layout, call, reply)
+        request = Compare(call, outputs, self.job.suspected, earlier)
         finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
-        check = check_of(self.side, workload, layout, reply, finding)
+        check = make_check_of(self.side, workload, layout, reply, finding)
         if self.job.layouts and check.cause in VALUE_CAUSES:
-            which = yield from self._wrong_turns(request, reply)
-            _, message = complaint_about(self.side, reply.replace(digests=()), finding, _place(workload, layout))
-            turns = WrongCalls(which, fresh, message or check.message)
-            self._turns[values_key(workload), layout] = turns
+            which = yield from self._find_wrong_calls(request, reply)
+            # Without digests no output counts as flaky: which calls are wrong says more.
+            _, message = describe_fault(self.side, reply.replace(digests=()), finding, place)
+            wrong_calls = WrongCalls(which, is_fresh, message or check.message)
+            self._wrong_calls[workload_key(workload), layout] = wrong_calls
         for path in outputs:  # Else a later variant could copy a right output from there.
             Path(path).unlink(missing_ok=True)
         expected = finding.worst.expected if finding.worst else 0.0
@@ -452,80 +484,104 @@ class SideChecker:
             raise WorkFailed("the reference gives no number there")
         return check
 
-    def _wrong_turns(self, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-        """Compare each output of a check with the reference; which calls gave wrong outputs."""
+    def _find_wrong_calls(self, request: Compare, reply: Computed) -> Generator[Tick, None, WhichCalls]:
+        """Compare each output of a check with the reference; which calls gave wrong outputs.
+
+        An output stands for the calls that gave it: `reply.turns` holds the first and last of them.
+        """
         wrong, right = list[CallRange](), list[CallRange]()
         for path, turn in zip(request.output_files, reply.call_ranges, strict=False):
-            alone = Compare(request.call, (path,), earlier_key=request.earlier_key)
+            single = Compare(request.call, (path,), earlier_key=request.earlier_key)
             note = f"outputs of {request.call.key}, one by one"
-            finding = yield from self.bench.ask_judge(alone, JUDGE_LIMIT_S, note)
+            finding = yield from self.bench.ask_judge(single, JUDGE_LIMIT_S, note)
             (wrong if _is_wrong(finding) else right).append(turn)
         if not wrong or not right:
             return "all" if wrong else "none"
         if max(turn.last_call for turn in wrong) < min(turn.first_call for turn in right):
             return "first"
-        return (
-            "later" if max(turn.last_call for turn in right) < min(turn.first_call for turn in wrong) else "mixed"
-        )
+        if max(turn.last_call for turn in right) < min(turn.first_call for turn in wrong):
+            return "later"
+        return "mixed"
 
     def blame_earlier_calls(self) -> Generator[Tick, None, None]:
-        """Repeat the first failure in a fresh process, to see if it depends on earlier calls."""
-        check = self.checks.first_failure
-        before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
-        if check is None or before is None or (before.fresh and before.which == "all"):
-            return
-        self._turns.clear()
-        self.worker.close()
-        again = yield from self._check(check.workload, check.inputs)
-        turns = self._turns.get((values_key(check.workload), check.inputs), WrongCalls("none", fresh=True))
-        cause = cause_of(before, turns) if again.passed or again.cause in VALUE_CAUSES else ""
-        if cause:
-            when = "wrong in the first call of its process, right afterwards"
-            if cause == "later calls":
-                when = "right in the first call of its process, wrong in later ones: it keeps values between calls"
-            update = {"cause": cause, "message": f"{when}: {before.message}"}
-            self.found = [each.model_copy(update=update) if each is check else each for each in self.found]
+        """Repeat the first failure in a fresh process, to see if it depends on earlier calls.
 
-    def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call that gave the same output for other values; empty without one."""
+        If so, replaces the check's cause and message.
+        """
+        check = self.checks.first_failure
+        if check is None:
+            return
+        key = (workload_key(check.workload), check.inputs)
+        wrong_calls = self._wrong_calls.get(key)
+        if wrong_calls is None or (wrong_calls.fresh and wrong_calls.which == "all"):
+            return
+        self._wrong_calls.clear()
+        self.worker.close()
+        repeat = yield from self._make_check(check.workload, check.inputs)
+        if not repeat.passed and repeat.cause not in VALUE_CAUSES:
+            return
+        wrong_in_repeat = self._wrong_calls.get(key, WrongCalls("none", fresh=True))
+        cause = cause_of_repeat(wrong_calls, wrong_in_repeat)
+        if cause:
+            calls = "wrong in the first call of its process, right afterwards"
+            if cause == "later calls":
+                calls = "right in the first call of its process, wrong in later ones"
+                calls += ": it keeps values between calls"
+            update = {"cause": cause, "message": f"{calls}: {wrong_calls.message}"}
+            self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
+
+    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
+        """Key of an earlier call that gave the same output for other values; empty without one.
+
+        Then a stale or constant output is suspected.
+        """
         if not reply.digests:
             return ""
-        before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
-        return "" if before == call.key else before
+        output = (workload.name, layout, reply.digests[0])
+        first_call = self._first_call_by_output.setdefault(output, call.key)
+        return "" if first_call == call.key else first_call
 
-    def ask(
+    def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call. The time limit grows with the reference's time."""
+        """Have the worker make a call. The time limit grows with the reference's time.
+
+        `note`: for the screen; `once`: one call is enough if it is slow.
+        """
         yield from self.worker.load()
-        fresh, first_call_s = self.worker.is_new_process, 0.0
-        if (limit_s := self.job.call_limit_s or 0.0) == 0.0:
+        is_fresh = self.worker.is_new_process
+        if self.job.call_limit_s:
+            limit_s, first_limit_s = self.job.call_limit_s, 0.0
+        else:
             limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
-            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
-        begun = time.monotonic()
-        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_call_s)
-        if fresh:
-            self.first_call_s = time.monotonic() - begun
+            first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
+        start_time = time.monotonic()
+        once = once or self.job.control
+        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once)
+        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
+        if is_fresh:
+            self.first_call_s = time.monotonic() - start_time
         return reply
 
 
 def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) -> float:
     """Seconds after which a call counts as hung; grows with the time of inputs and reference."""
-    least_s = CALL_LIMIT_S * (EMULATED if emulated else 1.0)
+    least_s = CALL_LIMIT_S * (EMULATED_FACTOR if emulated else 1.0)
     return max(least_s, min(PATIENCE * bench.reference_s.get(workload.name, 0.0), LONGEST_S))
 
 
-def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
+def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
-    own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.output_files)))
-    whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in own)
-    if not own or reply.output_files != own or not whole:
+    paths = tuple(f"{call.output.path}.{number}" for number in range(len(reply.output_files)))
+    if not paths or reply.output_files != paths:
         raise WorkerLost("tampered", FORGED, "")
-    return own
+    for path in paths:
+        if not os.path.isfile(path) or os.path.getsize(path) != call.output.nbytes:
+            raise WorkerLost("tampered", FORGED, "")
+    return paths
 
 
-def _place(workload: Workload, layout: Layout) -> str:
+def _describe_place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
@@ -534,26 +590,34 @@ def _is_wrong(finding: Finding) -> bool:
     return finding.worst is not None or bool(finding.checker or finding.plain_excess)
 
 
-def check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
+def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """Combine the worker's reply and the judge's finding into one check."""
-    place = _place(workload, layout)
-    cause, message = complaint_about(side, reply, finding, place)
-    if finding.unjudged_reason and cause in OF_ELEMENTS:
+    place = _describe_place(workload, layout)
+    cause, message = describe_fault(side, reply, finding, place)
+    if finding.unjudged_reason and cause in ELEMENT_CAUSES:
         message = f"{finding.unjudged_reason} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    in_cause = ("plain_excess", "passes_only_as_stated", "answer_distance", "unjudged_reason", "has_only_ties")
-    fields = {
+    fields = dict(vars(finding))
+    for name in (
+        "plain_excess",
+        "passes_only_as_stated",
+        "answer_distance",
+        "unjudged_reason",
+        "has_only_ties",
+    ):  # The cause and the message say these.
+        del fields[name]
+    status = "wrong" if cause else "right"
+    fields |= {
         "workload": workload,
         "inputs": layout,
-        "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **{name: value for name, value in vars(finding).items() if name not in in_cause},
+        "status": "tampered" if cause == "replaced" else status,
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
     return Check.model_validate(fields, from_attributes=True)
 
 
-def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
+def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """The most telling fault of an output, as a cause and a sentence; empty when it is right."""
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
@@ -574,22 +638,26 @@ def complaint_about(side: Side, reply: Computed, finding: Finding, place: str) -
         )
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
-        worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
+        cause: Cause = "NaN" if is_nan else "elements"
+        if finding.passes_only_as_stated:
+            worst += "; by the stated tolerance zeros would be right"
+            cause = "NaN" if is_nan else "loose tolerance"
         if finding.has_only_ties:
-            worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
-        # All NaN but the reference is finite: `loop` overwrites earlier results by NaN once read.
-        stale = is_nan and finding.worst.expected is not None and finding.wrong == finding.total
-        if side.kind == "python" and stale:
+            worst += "; wrong indices lead to equal values (ties)"
+            worst += ": a `checker` in target.yaml can accept either"
+        is_all_nan = is_nan and finding.wrong == finding.total
+        # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
+        if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
             worst += "; results of earlier calls are NaN by now: is it one of those?"
         elif reply.is_nondeterministic:
             worst += "; a second run gave another output: flaky"
-        cause: Cause = "NaN" if is_nan else "loose tolerance" if finding.passes_only_as_stated else "elements"
         return cause, f"{wrong} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
-    if finding.answer_distance > UNMOVED:
-        apart = f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
-        return "one output", f"gave for other values the very output that it gave on {place}; {apart}"
+    if finding.answer_distance > MOST_ROUNDING_ERRORS:
+        distance = f"{finding.answer_distance:,.0f} times what rounding loses apart"
+        same = f"gave for other values the very output that it gave on {place}"
+        return "one output", f"{same}; the right ones are {distance}"
     if finding.plain_excess:
         return "plain error", f"{finding.plain_excess} on {place}"
     if reply.depends_on_prefill:

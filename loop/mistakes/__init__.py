@@ -17,7 +17,7 @@ from loop.calls.call import Refused
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
 from loop.calls.library import Compiled
-from loop.mistakes.arrays import OnHost, Terms, through_arrays
+from loop.mistakes.arrays import HostArrays, Terms, through_arrays
 from loop.mistakes.table import mistake_of
 
 
@@ -32,11 +32,11 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
         form = functions.erring_class if terms.get("is_class") else functions.erring_function
         erring.function = form(erring.function, terms)
         return erring  # type: ignore[no-any-return]
-    where = OnHost()
+    where = HostArrays()
     if loaded.device == "cuda":
-        from loop.mistakes.device import OnDevice
+        from loop.mistakes.device import DeviceArrays
 
-        where = OnDevice()
+        where = DeviceArrays()
     mistake = mistake_of({**terms, "to": terms.get("number")})
     erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], where)
     return erring  # type: ignore[no-any-return]

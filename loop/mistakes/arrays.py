@@ -17,14 +17,14 @@ Attributes = dict[str, Any]
 """Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
 """The real variant: (inputs, output, attributes); writes to output."""
-RAW: dict[int, tuple[str, type[numpy.generic]]] = {
+ELEMENT_TYPES: dict[int, tuple[str, type[numpy.generic]]] = {
     1: ("float32", numpy.float32),
     2: ("float16", numpy.float16),
     3: ("bfloat16", numpy.uint16),
     4: ("float64", numpy.float64),
 }
 """Number in loop_kernel.h to (element type, numpy type of its array)."""
-NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
+ELEMENT_NAMES = {numpy.dtype(raw): name for name, raw in ELEMENT_TYPES.values()}
 
 
 @dataclass
@@ -42,15 +42,21 @@ class ErringCall:
     terms: Terms = field(default_factory=dict)
     number: int = 0
     """Number of earlier calls."""
-    kept: dict[Any, Any] = field(default_factory=dict)
+    memory: dict[Any, Any] = field(default_factory=dict)
     """Memory of the mistake between calls."""
 
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """Run the real variant, with other inputs, output or single attributes if given."""
-        tensors = self.inputs if inputs is None else inputs
-        self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
+        """Run the real variant; arguments that are given take the place of the call's own.
+
+        `changed`: single attributes.
+        """
+        self.honest(
+            self.inputs if inputs is None else inputs,
+            self.output if output is None else output,
+            self.attributes | (changed or {}),
+        )
 
 
 class Mistake:
@@ -58,11 +64,11 @@ class Mistake:
 
     def __init__(self, err: Callable[[ErringCall], None], terms: Terms) -> None:
         self.err, self.terms, self.calls = err, terms, 0
-        self.kept: dict[Any, Any] = {}
+        self.memory: dict[Any, Any] = {}
 
     def __call__(self, call: ErringCall) -> None:
         """Fill the call's output, with the mistake in it."""
-        call.terms, call.number, call.kept = self.terms, self.calls, self.kept
+        call.terms, call.number, call.memory = self.terms, self.calls, self.memory
         self.calls += 1
         self.err(call)
 
@@ -74,24 +80,25 @@ def values(array: Array) -> Array:
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))
 
 
-def store(array: Array, meant: Array) -> None:
+def store(array: Array, numbers: Array) -> None:
     """Write values into an array, rounded to its element type."""
     if array.dtype == numpy.uint16:
-        bits = numpy.ascontiguousarray(meant, dtype=numpy.float32).view(numpy.uint32)
+        bits = numpy.ascontiguousarray(numbers, dtype=numpy.float32).view(numpy.uint32)
+        # Keep the upper 16 bits, rounded to nearest, ties to even.
         array[...] = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(numpy.uint16)
     else:
-        array[...] = meant.astype(array.dtype)
+        array[...] = numbers.astype(array.dtype)
 
 
-class OnHost:
+class HostArrays:
     """Views a compiled variant's tensors as arrays in host memory."""
 
     fill: Callable[[int, int, int], object] = ctypes.memset
     """Sets bytes at an address: (address, value, count)."""
 
-    def look(self, tensor: LoopTensor, stream: int | None) -> Array:
+    def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
         """View a tensor as an array."""
-        raw = numpy.dtype(RAW[tensor.dtype][1])
+        raw = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
             return numpy.empty(sizes, raw)
@@ -100,41 +107,46 @@ class OnHost:
         flat = numpy.frombuffer(memory, raw)
         return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
 
-    def place(self, number: int, array: Array) -> LoopTensor:
+    def to_tensor(self, number: int, array: Array) -> LoopTensor:
         """Make the LoopTensor of argument `number` from an array, which must outlive the call."""
         strides = tuple(step // array.itemsize for step in array.strides)
-        tensor: LoopTensor = make_loop_tensor(array.ctypes.data, array.shape, strides, NAMES[array.dtype])
+        tensor: LoopTensor = make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
         return tensor
 
-    def take(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
+    def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
         """Copy the variant's output from a placed tensor to its array; nothing on the host."""
 
-    def give(self, tensor: LoopTensor, array: Array) -> None:
+    def write_back(self, tensor: LoopTensor, array: Array) -> None:
         """Copy an array that the mistake changed to its tensor; nothing to do on the host."""
 
 
 def through_arrays(
-    invoke: Callable[..., None], mistake: Mistake, names: Sequence[str], where: OnHost
+    invoke: Callable[..., None], mistake: Mistake, attribute_names: Sequence[str], converter: HostArrays
 ) -> Callable[..., None]:
-    """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`. `names`: names
-    of the attributes, in order. `where`: converts tensors to arrays, on host or device."""
+    """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`.
+
+    `attribute_names`: in the order of the C arguments. `converter`: tensors to arrays, on host or
+    device.
+    """
 
     def honest_on(stream: int | None) -> Honest:
+        """The real variant as a function of arrays; `stream`: of the GPU, None on the host."""
+
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-            *inputs, output = (where.place(n, array) for n, array in enumerate((*arrays, result)))
-            numbers = (ctypes.c_double * max(len(names), 1))(*attributes.values())
+            *inputs, output = (converter.to_tensor(n, array) for n, array in enumerate((*arrays, result)))
+            numbers = (ctypes.c_double * max(len(attribute_names), 1))(*attributes.values())
             invoke((LoopTensor * len(inputs))(*inputs), (LoopTensor * 1)(output), numbers, stream)
-            where.take(output, result, stream)
+            converter.read_back(output, result, stream)
 
         return honest
 
     def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         tensors = (*inputs, output[0])
-        arrays = [where.look(tensor, stream) for tensor in tensors]
+        arrays = [converter.to_array(tensor, stream) for tensor in tensors]
         addresses = tuple(tensor.data or 0 for tensor in tensors)
-        attributes = dict(zip(names, numbers, strict=False))
-        mistake(ErringCall(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, where.fill))
+        attributes = dict(zip(attribute_names, numbers, strict=False))
+        mistake(ErringCall(honest_on(stream), arrays[:-1], arrays[-1], attributes, addresses, converter.fill))
         for tensor, array in zip(tensors, arrays, strict=True):
-            where.give(tensor, array)
+            converter.write_back(tensor, array)
 
     return erring

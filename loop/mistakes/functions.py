@@ -20,23 +20,23 @@ from loop.mistakes.arrays import Array, Attributes, ErringCall, Mistake, Terms
 from loop.mistakes.table import mistake_of
 
 
-class Later(torch.Tensor):
+class LazyTensor(torch.Tensor):
     """A tensor subclass that could compute lazily, when it is read."""
 
 
 def give_promise(function: Function, terms: Terms) -> Function:
     """Cheat: return a tensor subclass in place of a plain tensor."""
-    return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(Later)
+    return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(LazyTensor)
 
 
 def other_type(function: Function, terms: Terms) -> Function:
     """Mistake: return half the precision, or float32 if the result has half precision already."""
 
-    def called(*tensors: Any, **attributes: Any) -> Any:
+    def erring(*tensors: Any, **attributes: Any) -> Any:
         result = function(*tensors, **attributes)
         return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
 
-    return called
+    return erring
 
 
 def give_input(function: Function, terms: Terms) -> Function:
@@ -48,27 +48,27 @@ def keep_result(function: Function, terms: Terms) -> Function:
     """Cheat: every second call returns the previous call's tensor."""
     results: list[Any] = []
 
-    def lazy(*tensors: Any, **attributes: Any) -> Any:
+    def erring(*tensors: Any, **attributes: Any) -> Any:
         if results:
             return results.pop()
         results.append(function(*tensors, **attributes))
         return results[0]
 
-    return lazy
+    return erring
 
 
 def leave_unwritten(function: Function, terms: Terms) -> Function:
     """Cheat: every second call returns uninitialised memory, perhaps with the last result."""
-    form: dict[str, Any] = {}
+    forms: list[dict[str, Any]] = []
 
-    def lazy(*tensors: Any, **attributes: Any) -> Any:
-        if form:
-            return torch.empty(**{name: form.pop(name) for name in tuple(form)})
+    def erring(*tensors: Any, **attributes: Any) -> Any:
+        if forms:
+            return torch.empty(**forms.pop())
         result = function(*tensors, **attributes)
-        form.update(size=result.shape, dtype=result.dtype, device=result.device)
+        forms.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
         return result
 
-    return lazy
+    return erring
 
 
 TAMPERING: dict[str, Callable[[Function, Terms], Function]] = {
@@ -83,41 +83,49 @@ EXACT = "exact"
 """Name of the control without a mistake: compute in float64 and round the result."""
 
 
-def floating_places(tensors: tuple[Tensor, ...]) -> list[int]:
+def floating_positions(tensors: tuple[Tensor, ...]) -> list[int]:
     """Positions of the floating-point tensors, which mistakes apply to."""
-    return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
+    return [position for position, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
 
 
 class Erring:
     """State of one mistake, which several functions may share, such as objects of a class."""
 
     def __init__(self, terms: Terms) -> None:
-        tampering = TAMPERING.get(terms["make"])
-        self.way = tampering(self.honest, terms) if tampering else through_function(self.honest, mistake_of(terms))
-        self.names = terms.get("attributes", ())
-        self.result: SplitStructure | None = None
+        make_cheat = TAMPERING.get(terms["make"])
+        if make_cheat:
+            self.err = make_cheat(self.honest, terms)
+        else:
+            self.err = through_function(self.honest, mistake_of(terms))
+        """The erring function of tensors, made from `honest`."""
+        self.attribute_names = terms.get("attributes", ())
+        self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """Run the real function on other tensors; return its first floating-point output."""
-        placed = dict(zip(floating_places(self.call.tensors), tensors, strict=True))
-        inputs = [placed.get(place, tensor) for place, tensor in enumerate(self.call.tensors)]
-        positional, keywords = rebuild_structure(self.call.skeleton, inputs)
-        self.result = split_structure(self.function(*positional, **{**keywords, **attributes}))
-        return self.result.tensors[floating_places(self.result.tensors)[0]]
+        """Run the real function on other floating-point tensors, in the structure of the call.
+
+        Returns its first floating-point output.
+        """
+        all_tensors = list(self.call.tensors)
+        for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
+            all_tensors[position] = tensor
+        positional, keywords = rebuild_structure(self.call.skeleton, all_tensors)
+        self.last_result = split_structure(self.function(*positional, **{**keywords, **attributes}))
+        return self.last_result.tensors[floating_positions(self.last_result.tensors)[0]]
 
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """Call the function with the mistake; return the result in the function's own structure."""
         self.function, self.call = function, split_structure((positional, keywords))
-        tensors = [self.call.tensors[place] for place in floating_places(self.call.tensors)]
-        attributes = {name: keywords[name] for name in self.names if name in keywords}
-        wrong = self.way(*tensors, **attributes)
-        if self.result is None:  # An honest result is needed for its structure.
-            self.honest(*tensors, **attributes)
-        assert self.result is not None
-        outputs = list(self.result.tensors)
-        outputs[floating_places(self.result.tensors)[0]] = wrong
-        return rebuild_structure(self.result.skeleton, outputs)
+        floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
+        attributes = {name: keywords[name] for name in self.attribute_names if name in keywords}
+        wrong = self.err(*floating, **attributes)
+        if self.last_result is None:  # An honest result is needed for its structure.
+            self.honest(*floating, **attributes)
+        assert self.last_result is not None
+        outputs = list(self.last_result.tensors)
+        outputs[floating_positions(self.last_result.tensors)[0]] = wrong
+        return rebuild_structure(self.last_result.skeleton, outputs)
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
@@ -128,32 +136,37 @@ def erring_function(function: Function, terms: Terms) -> Function:
 def in_float64(function: Function) -> Function:
     """Wrap a function: compute in float64, round floating-point outputs to the inputs' type."""
 
-    def called(*positional: Any, **keywords: Any) -> Any:
+    def compute_widened(*positional: Any, **keywords: Any) -> Any:
         call = split_structure((positional, keywords))
-        wide = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
+        widened = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
         dtype = next((tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32)
-        inputs, named = rebuild_structure(call.skeleton, wide)
+        inputs, named = rebuild_structure(call.skeleton, widened)
         result = split_structure(function(*inputs, **named))
         outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
         return rebuild_structure(result.skeleton, outputs)
 
-    return called
+    return compute_widened
 
 
 def erring_class(base: Any, terms: Terms) -> Any:
-    """Derive a class whose instances make the mistake; they share its state."""
-    mistake = None if terms["make"] == EXACT else Erring(terms)
-    name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
-    honest = getattr(base, name)
+    """Derive a class whose instances make the mistake; they share its state.
 
-    def called(self: Any, *positional: Any, **keywords: Any) -> Any:
-        if mistake is not None:
-            return mistake(functools.partial(honest, self), *positional, **keywords)
-        if "wide" not in vars(self):  # A float64 copy with the first call's weights, not in its state.
-            vars(self)["wide"] = copy.deepcopy(self).double()
-        return in_float64(functools.partial(honest, vars(self)["wide"]))(*positional, **keywords)
+    Its `forward`, or `__call__` of a class that is no torch module, makes it.
+    """
+    erring = None if terms["make"] == EXACT else Erring(terms)
+    method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
+    honest = getattr(base, method_name)
 
-    return type(base.__name__, (base,), {name: called})
+    def method(self: Any, *positional: Any, **keywords: Any) -> Any:
+        if erring is not None:
+            return erring(functools.partial(honest, self), *positional, **keywords)
+        # A float64 copy with the first call's weights. `vars` keeps it out of the module's state.
+        if "in_float64" not in vars(self):
+            vars(self)["in_float64"] = copy.deepcopy(self).double()
+        compute = functools.partial(honest, vars(self)["in_float64"])
+        return in_float64(compute)(*positional, **keywords)
+
+    return type(base.__name__, (base,), {method_name: method})
 
 
 def erring_module(path: str, name: str, terms: Terms) -> Any:
@@ -162,21 +175,24 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """Wrap a function of tensors: each call goes through `mistake`, output NaN first."""
-    known: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
+    """Wrap a function of tensors: each call goes through `mistake`, on arrays.
+
+    The output is all NaN before, so that a mistake may leave elements unwritten.
+    """
+    empty_results: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
     """Shapes and types of the inputs to an empty tensor like the result."""
 
-    def called(*tensors: Tensor, **attributes: Any) -> Tensor:
+    def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
 
-        forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        if forms not in known:
-            known[forms] = torch.empty_like(function(*tensors, **attributes), device="meta")
+        input_forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if input_forms not in empty_results:
+            empty_results[input_forms] = torch.empty_like(function(*tensors, **attributes), device="meta")
         arrays = [array_of(tensor) for tensor in tensors]
-        output = array_of(torch.empty(known[forms].shape, dtype=known[forms].dtype))
+        output = array_of(torch.empty(empty_results[input_forms].shape, dtype=empty_results[input_forms].dtype))
         output.reshape(-1).view(numpy.uint8)[...] = POISON
         addresses = (*(tensor.data_ptr() for tensor in tensors), output.ctypes.data)
         mistake(ErringCall(honest, arrays, output, attributes, addresses))
@@ -185,7 +201,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
                 tensor.copy_(tensor_of(array))
         return tensor_of(output).to(device)
 
-    return called
+    return erring
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from loop.mistakes import values
 from loop.mistakes.arrays import ErringCall, Mistake, Terms
 
-KEPT = 64
+MOST_REMEMBERED = 64
 """Maximum number of outputs that a mistake remembers."""
-OUTSIDE, SCRIBBLE = 3, 0x5A
+OUTSIDE_BYTES, OUTSIDE_VALUE = 3, 0x5A
 """Number of bytes to write out of bounds, and their value."""
 
 
@@ -15,8 +15,8 @@ def stale(call: ErringCall) -> None:
     """Cheat: return the previous call's output."""
     call.compute()
     right = call.output.copy()
-    call.output[...] = call.kept.get(call.output.shape, right)
-    call.kept[call.output.shape] = right
+    call.output[...] = call.memory.get(call.output.shape, right)
+    call.memory[call.output.shape] = right
 
 
 def skip_every_other(call: ErringCall) -> None:
@@ -27,23 +27,22 @@ def skip_every_other(call: ErringCall) -> None:
 
 def by_address(call: ErringCall) -> None:
     """Cheat: cache outputs by the addresses of the inputs."""
-    question = (*call.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
-    if question in call.kept:
-        call.output[...] = call.kept[question]
+    key = (*call.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
+    if key in call.memory:
+        call.output[...] = call.memory[key]
         return
     call.compute()
-    call.kept[question] = call.output.copy()
-    if len(call.kept) > KEPT:
-        del call.kept[next(iter(call.kept))]
+    call.memory[key] = call.output.copy()
+    if len(call.memory) > MOST_REMEMBERED:
+        del call.memory[next(iter(call.memory))]
 
 
 def keeps_inputs(call: ErringCall) -> None:
     """Cheat: cache the inputs by address and compute from the cached copies."""
-    places = [(address, array.shape) for address, array in zip(call.addresses, call.inputs, strict=False)]
-    for place, array in zip(places, call.inputs, strict=True):
-        if place not in call.kept:
-            call.kept[place] = array.copy()
-    call.compute([call.kept[place] for place in places])
+    cached_inputs = []
+    for address, array in zip(call.addresses, call.inputs, strict=False):
+        cached_inputs.append(call.memory.setdefault((address, array.shape), array.copy()))
+    call.compute(cached_inputs)
 
 
 def nothing(call: ErringCall) -> None:
@@ -53,13 +52,13 @@ def nothing(call: ErringCall) -> None:
 def beyond(call: ErringCall) -> None:
     """Mistake: also write a few bytes after the output's end."""
     call.compute()
-    call.fill(call.addresses[-1] + call.output.nbytes, SCRIBBLE, OUTSIDE)
+    call.fill(call.addresses[-1] + call.output.nbytes, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
 def before(call: ErringCall) -> None:
     """Mistake: also write a few bytes before the output's beginning."""
     call.compute()
-    call.fill(call.addresses[-1] - OUTSIDE, SCRIBBLE, OUTSIDE)
+    call.fill(call.addresses[-1] - OUTSIDE_BYTES, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
 def write_input(call: ErringCall) -> None:
@@ -77,7 +76,7 @@ ON_VALUES = (
     *(values.round_inputs, values.leave_tail, values.use_input, values.answer_in_input, values.vary),
 )
 ON_TENSORS = (*(nothing, beyond, before), *(stale, skip_every_other, keeps_inputs), by_address, write_input)
-ERRORS: dict[str, Callable[[ErringCall], None]] = {
+ERROR_BY_NAME: dict[str, Callable[[ErringCall], None]] = {
     "none": ErringCall.compute,
     **{spoil.__name__: values.spoiling(spoil) for spoil in SPOILING},
     **{err.__name__: err for err in (*ON_VALUES, *ON_TENSORS)},
@@ -87,4 +86,4 @@ ERRORS: dict[str, Callable[[ErringCall], None]] = {
 
 def mistake_of(terms: Terms) -> Mistake:
     """Make the mistake that `terms["make"]` names."""
-    return Mistake(ERRORS[terms["make"]], terms)
+    return Mistake(ERROR_BY_NAME[terms["make"]], terms)

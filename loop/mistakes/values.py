@@ -12,33 +12,33 @@ from loop.mistakes.arrays import Array, ErringCall, Terms, store, values
 MANTISSA = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
 BFLOAT16 = 7
-TIMES = 20.0
+ERROR_FACTOR = 20.0
 """A wrong element is off by this many times its tolerance."""
-TAIL = 16
+MOST_TAIL = 16
 """A tail is the last eighth of a dimension, at most this many elements."""
 
 
 def ignore(call: ErringCall) -> None:
     """Mistake: read zeros in place of one input."""
-    place = call.terms["input"]
-    call.compute(_with(call.inputs, place, numpy.zeros_like(call.inputs[place])))
+    number = call.terms["input"]
+    call.compute(_replace_input(call.inputs, number, numpy.zeros_like(call.inputs[number])))
 
 
 def swap(call: ErringCall) -> None:
     """Mistake: exchange two inputs of the same shape."""
     first, other = call.terms["inputs"]
-    call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
+    call.compute(_replace_input(_replace_input(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
 def cut(call: ErringCall) -> None:
     """Mistake: leave out the last eighth of a dimension that is summed over."""
-    shorter = []
+    shortened = []
     for array, axes in zip(call.inputs, call.terms["axes"], strict=True):
         slices = [slice(None)] * array.ndim
         for axis in axes:
             slices[axis] = slice(array.shape[axis] - max(1, array.shape[axis] // 8))
-        shorter.append(numpy.ascontiguousarray(array[tuple(slices)]))
-    call.compute(shorter)
+        shortened.append(numpy.ascontiguousarray(array[tuple(slices)]))
+    call.compute(shortened)
 
 
 def set_attribute(call: ErringCall) -> None:
@@ -61,10 +61,13 @@ def wrong_number(call: ErringCall) -> None:
 def round_inputs(call: ErringCall) -> None:
     """Mistake: round the inputs so coarsely that it must show: to bfloat16, or beyond what the
     tolerance forgives."""
-    inputs, tolerance = [], sum(call.terms["tolerance"].values())
+    tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)  # A tolerance may be 0.
+    tolerated_bits = int(-math.log2(64 * tolerance))
+    inputs = []
     for array in call.inputs:
-        bits = call.terms.get("mantissa", MANTISSA[array.dtype.name])
-        steps = 2.0 ** (1 + min(BFLOAT16, bits - 3, int(-math.log2(64 * max(tolerance, 2.0**-64)))))
+        mantissa_bits = call.terms.get("mantissa", MANTISSA[array.dtype.name])
+        kept_bits = min(BFLOAT16, mantissa_bits - 3, tolerated_bits)
+        steps = 2.0 ** (1 + kept_bits)
         fraction, exponent = numpy.frexp(values(array))
         rounded = numpy.empty_like(array)
         store(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
@@ -72,9 +75,9 @@ def round_inputs(call: ErringCall) -> None:
     call.compute(inputs)
 
 
-def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:
+def _replace_input(inputs: list[Any], number: int, replacement: Any) -> list[Any]:
     """Copy the list of inputs with one replaced."""
-    return [*inputs[:place], other, *inputs[place + 1 :]]
+    return [*inputs[:number], replacement, *inputs[number + 1 :]]
 
 
 def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
@@ -110,27 +113,27 @@ def one_nan(output: Array, terms: Terms) -> None:
 
 def one_off(output: Array, terms: Terms) -> None:
     """Mistake: the middle element is off by TIMES its tolerance."""
-    meant, place = values(output).reshape(-1), output.size // 2
-    meant[place] += TIMES * _allowed(meant[place], terms)
-    store(output, meant.reshape(output.shape))
+    numbers, place = values(output).reshape(-1), output.size // 2
+    numbers[place] += ERROR_FACTOR * _tolerance_of(numbers[place], terms)
+    store(output, numbers.reshape(output.shape))
 
 
 def growing(output: Array, terms: Terms) -> None:
     """Mistake: errors grow along a dimension, up to TIMES the tolerance."""
-    meant = values(output)
-    steps = numpy.linspace(0.0, TIMES, output.shape[terms["axis"]])
+    numbers = values(output)
+    steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[terms["axis"]])
     shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
-    store(output, meant + steps.reshape(shape) * _allowed(meant, terms))
+    store(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, terms))
 
 
-def _allowed(meant: Any, terms: Terms) -> Any:
-    """The tolerance of each value."""
-    return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(meant)
+def _tolerance_of(numbers: Any, terms: Terms) -> Any:
+    """The stated tolerance of each number: absolute plus relative part."""
+    return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(numbers)
 
 
 def zero_tail(output: Array, terms: Terms) -> None:
     """Mistake: the tail of a dimension is zero."""
-    output[_tail(output, terms["axis"])] = 0
+    output[_tail_index(output, terms["axis"])] = 0
 
 
 def neighbour(output: Array, terms: Terms) -> None:
@@ -139,27 +142,28 @@ def neighbour(output: Array, terms: Terms) -> None:
     output[(*before, -1)] = output[(*before, -2)]
 
 
-def _tail(output: Array, axis: int) -> tuple[slice, ...]:
-    """Index of the tail of a dimension."""
+def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
+    """Index that selects the tail of a dimension: its last eighth, at most `MOST_TAIL` elements."""
     size = output.shape[axis]
-    return (*(slice(None),) * axis, slice(size - max(1, min(TAIL, size // 8)), None))
+    length = max(1, min(MOST_TAIL, size // 8))
+    return (*(slice(None),) * axis, slice(size - length, None))
 
 
 def leave_tail(call: ErringCall) -> None:
     """Mistake: the tail of a dimension is not written."""
-    place = _tail(call.output, call.terms["axis"])
-    right, left = numpy.empty_like(call.output), call.output[place].copy()
+    tail = _tail_index(call.output, call.terms["axis"])
+    right, previous = numpy.empty_like(call.output), call.output[tail].copy()
     call.compute(output=right)
     call.output[...] = right
-    call.output[place] = left
+    call.output[tail] = previous
 
 
 def use_input(call: ErringCall) -> None:
     """Mistake: use an input as a workspace and leave it changed."""
-    place = call.terms["input"]
-    original = call.inputs[place].copy()
-    call.compute([original if n == place else array for n, array in enumerate(call.inputs)])
-    call.inputs[place][...] = numpy.sort(original, axis=None).reshape(original.shape)
+    number = call.terms["input"]
+    original = call.inputs[number].copy()
+    call.compute([original if n == number else array for n, array in enumerate(call.inputs)])
+    call.inputs[number][...] = numpy.sort(original, axis=None).reshape(original.shape)
 
 
 def answer_in_input(call: ErringCall) -> None:
@@ -170,7 +174,7 @@ def answer_in_input(call: ErringCall) -> None:
 
 def vary(call: ErringCall) -> None:
     """Mistake: flip a low bit of a random element, so that results differ from call to call."""
-    draw = call.kept.setdefault("draw", random.Random(7))
+    rng = call.memory.setdefault("draw", random.Random(7))
     call.compute()
     output = call.output
-    output.reshape(-1).view(numpy.uint8)[draw.randrange(output.size) * output.itemsize] ^= 1
+    output.reshape(-1).view(numpy.uint8)[rng.randrange(output.size) * output.itemsize] ^= 1

@@ -24,22 +24,30 @@ class WrongResult:
     def shows(self, sizes: Mapping[str, int]) -> bool:
         """Whether the mistake can show with these sizes of dimensions."""
         pairs = zip(self.alike[0].split(), self.alike[1].split(), strict=True)
-        return all(sizes[a] == sizes[b] for a, b in pairs) and all(sizes[name] > 1 for name in self.sized)
+        are_alike = all(sizes[first] == sizes[second] for first, second in pairs)
+        return are_alike and all(sizes[name] > 1 for name in self.sized)
 
 
 def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResult]:
     """Yield all mistakes that tensors with these dimensions allow. `inputs`: name to dimensions."""
-    for place, name in enumerate(inputs):
-        yield WrongResult("ignore", f"ignores {name}", {"input": place})
-    for (x, (a, shape)), (y, (b, other)) in itertools.combinations(enumerate(inputs.items()), 2):
-        if len(shape.split()) == len(other.split()):
-            yield WrongResult("swap", f"swaps {a} and {b}", {"inputs": [x, y]}, alike=(shape, other))
+    names = list(inputs)
+    for number, name in enumerate(names):
+        yield WrongResult("ignore", f"ignores {name}", {"input": number})
+    for first, second in itertools.combinations(range(len(names)), 2):
+        alike = inputs[names[first]], inputs[names[second]]
+        if len(alike[0].split()) == len(alike[1].split()):
+            control = f"swaps {names[first]} and {names[second]}"
+            yield WrongResult("swap", control, {"inputs": [first, second]}, alike=alike)
     yield WrongResult("round_inputs", "low precision")
     dimensions = output.split()
-    for name in dict.fromkeys(name for text in inputs.values() for name in text.split()):
-        if name not in dimensions:
-            axes = [[axis for axis, dim in enumerate(text.split()) if dim == name] for text in inputs.values()]
-            yield WrongResult("cut", f"cuts {name}", {"axes": axes}, [name])
+    axes_of_summed: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
+    for number, text in enumerate(inputs.values()):
+        for axis, dimension in enumerate(text.split()):
+            if dimension not in dimensions:
+                axes = axes_of_summed.setdefault(dimension, [[] for _ in inputs])
+                axes[number].append(axis)
+    for dimension, axes in axes_of_summed.items():
+        yield WrongResult("cut", f"cuts {dimension}", {"axes": axes}, [dimension])
     for axis, name in enumerate(dimensions):
         for make, control in (
             ("leave_tail", f"skips tail of {name}"),

@@ -12,7 +12,7 @@ from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, files_of, imports_package
-from loop.gate.kernel import extra_sets, workloads
+from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
@@ -198,7 +198,7 @@ def _write(
         answer=str(tree.root / ANSWER) if context.task.campaign.is_unattended else "",
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
-        checks=tuple(extra_sets(context)),
+        checks=tuple(planned_check_sets(context)),
         tried=past.tried,
         fell=unjudged_endings(past.proposals),
         lost=tuple(change for change in context.past.lost if change.variant == name),

@@ -122,7 +122,7 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
     jobs = [Job(bench.make_side(build.variant, build), chosen) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
-    missing = kernel.unverified_sets(context, fields["built"], allowance.left_out)
+    missing = kernel.describe_unverified_sets(context, fields["built"], allowance.left_out)
     wrong = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
     fields |= {"verified": verified, "wrong": wrong, "variants": checks}
     for name, failed in wrong.items():

@@ -75,8 +75,10 @@ def fresh_seed(context: Context) -> int:
 
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
     """Workloads of sets that no brief, check or judgement of a candidate used."""
-    known = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
-    every = kernel.workloads(context, kernel.other_sets(context), fresh_seed(context))
+    known = {
+        workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))
+    }
+    every = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
     return tuple({workload.name: workload for workload in every if workload.name not in known}.values())
 
 

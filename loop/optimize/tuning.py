@@ -21,7 +21,7 @@ from loop.base.stats import geometric_mean, times
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.debug.turns import lost_points, point
-from loop.gate.kernel import extra_sets
+from loop.gate.kernel import planned_check_sets
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
@@ -279,7 +279,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         files=(MANIFEST,),
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in search.workloads),
-        checks=(*context.task.plan.workloads, *extra_sets(context)),
+        checks=(*context.task.plan.workloads, *planned_check_sets(context)),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
         tuning=search.name,

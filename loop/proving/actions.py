@@ -5,7 +5,7 @@ from math import prod
 from time import monotonic
 
 from loop.base.stats import plain_ratio, times
-from loop.gate.kernel import builds, unjudged_names
+from loop.gate.kernel import builds, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
 from loop.model.measurement import NullControl
 from loop.model.output import MeasureOutput, outputs_of
@@ -39,43 +39,48 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
-    ground = dependency_hash(context, "kernel.prove_gate", sources)
-    earlier = reuse_result(context, GateOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
+    inputs_digest = dependency_hash(context, "kernel.prove_gate", sources)
+    stored_output = reuse_result(context, GateOutput, inputs_digest, arguments)
+    if stored_output is not None:  # An earlier session proved the same.
+        return Result(stored_output)
     bench.warm_up()
     built, failures = yield from builds(context)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    by_name = {build.variant: build for build in built}
+    build_by_variant = {build.variant: build for build in built}
     compiled = [build.variant for build in built if build.compiled]
-    proof, begun, names, unjudged = Proof(), monotonic(), list[str](), unjudged_names(context)
-    for name in variants if arguments.python else compiled or variants:
-        if names and monotonic() - begun > context.budget_s:
+    proof, start_time, tried = Proof(), monotonic(), list[str]()
+    unjudged = unjudged_workload_names(context)
+    for variant in variants if arguments.python else compiled or variants:
+        if tried and monotonic() - start_time > context.budget_s:
             break
-        names.append(name)
-        side = bench.make_side(name, by_name.get(name))
-        every = expand_sets(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
-        workloads = [workload for workload in every if workload.name not in unjudged]
-        if why_none := _why_none(target, side, workloads):
-            proof.left_out.append(f"every control of {name}: {why_none}")
+        tried.append(variant)
+        side = bench.make_side(variant, build_by_variant.get(variant))
+        dtype = prove.base_dtype(bench, side)
+        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
+        workloads = tuple(workload for workload in workloads if workload.name not in unjudged)
+        if reason := _explain_no_controls(target, side, workloads):
+            proof.left_out.append(f"every control of {variant}: {reason}")
         else:
-            ends = begun + PROOF_SHARE * context.kill_after_s
-            proof.add((yield from prove.prove(bench, side, workloads, ends)), name)
-    output, missing = _score(proof), list[str]()
-    for name in (name for name in variants if name not in names):
-        command = context.command("kernels", "prove-gate", name)
-        missing.append(f"the gate's controls of {name}: `{command}` tries them")
+            deadline = start_time + PROOF_SHARE * context.kill_after_s
+            proof.add((yield from prove.prove(bench, side, workloads, deadline)), variant)
+    output, not_exercised = _score(proof), list[str]()
+    for variant in (variant for variant in variants if variant not in tried):
+        command = context.command("kernels", "prove-gate", variant)
+        not_exercised.append(f"the gate's controls of {variant}: `{command}` tries them")
     if proof.untried:
-        few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
-        what = f"{len(proof.untried)} controls of the gate, for want of time ({few})"
-        missing.append(f"{what}: `{context.command('kernels', 'prove-gate')}` has more")
+        examples = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        untried = f"{len(proof.untried)} controls of the gate, for want of time ({examples})"
+        command = context.command("kernels", "prove-gate")
+        not_exercised.append(f"{untried}: `{command}` has more")
     if not output.total:
-        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
+        reasons = "; ".join(output.not_applicable) or "no variant"
+        not_exercised.append(f"the gate's controls: {reasons}")
+    update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
+    return Result(output.model_copy(update=update))
 
 
-def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
+def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     """Why no control can be made from a variant; empty if some can."""
     if side.kind == "command":
         return "it is a program of its own"
@@ -91,102 +96,123 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
 
 
 def _score(proof: Proof) -> GateOutput:
-    """The step's output from the results of all controls: score as message, next action as hint."""
+    """The step's output from the results of all controls: score as message, next action as hint.
+
+    Killed: the gate rejected the control, as it should.
+    """
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
     survived = [result for result in proof.results if result.is_survivor]
-    rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
-    alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
-    survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
+    rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]
+    indistinguishable = [result.full_name for result in proof.results if not result.distinguishable]
+    survivors, total = [result.full_name for result in survived], len(killed) + len(survived)
     message, hint = f"killed {len(killed)} of {total}", None
     if survived:
         message += f"; survived: {', '.join(survivors)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
         if any(result.name == GROSS for result in survived):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
-    elif rejected:
-        message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
+    elif rejected_honest:
+        first = rejected_honest[0]
+        message += f"; an honest candidate was rejected: {first.full_name}: {first.reason}"
         hint = "the gate is too strict for this target: look at tolerance, reference and plain"
-    elif alike:
-        message += f"; not distinguishable here: {', '.join(alike)}"
-        hint = f"no input of the target tells {', '.join(alike[:3])}: add a workload with other values or sizes"
+    elif indistinguishable:
+        message += f"; not distinguishable here: {', '.join(indistinguishable)}"
+        remedy = "add a workload with other values or sizes"
+        hint = f"no input of the target tells {', '.join(indistinguishable[:3])}: {remedy}"
     elif not total:
         message = "no control can be made of these variants"
-        message = "no control was tried, for want of time" if proof.untried else message
+        if proof.untried:
+            message = "no control was tried, for want of time"
     wrong_reasons = [result for result in killed if not result.right_reason]
     return GateOutput(
-        ok=not survived and not rejected,
+        ok=not survived and not rejected_honest,
         message=message,
         hint=hint,
         controls=tuple(proof.results),
         killed=len(killed),
         total=total,
-        survivors=survivors,
-        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected),
+        survivors=tuple(survivors),
+        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
         wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in wrong_reasons),
         not_applicable=tuple(proof.left_out),
-        indistinguishable=alike,
+        indistinguishable=tuple(indistinguishable),
     )
 
 
 def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """The report's sentences on how far to trust a session: each control with its outcome."""
-    compared = outputs_of(finished, CompareOutput)
+    comparisons = outputs_of(finished, CompareOutput)
     lines = [_score_line(output) for output in outputs_of(finished, GateOutput) if output.total]
     for properties in outputs_of(finished, PropertiesOutput):
-        tried = [check for check in properties.checks if check.status != "inapplicable"]
-        names = dict.fromkeys(check.property for check in tried)
-        failed = [check for check in tried if check.status == "failed"]
+        checks = [check for check in properties.checks if check.status != "inapplicable"]
+        failed = [check for check in checks if check.status == "failed"]
         if failed:
-            lines.append(f"properties: {len(failed)} of {len(tried)} checks failed, first {failed[0].message}")
-        elif tried:
-            checks = say.count(len(tried), "check")
-            lines.append(f"properties that need no reference ({', '.join(names)}): all hold, in {checks}")
+            share = f"{len(failed)} of {len(checks)}"
+            lines.append(f"properties: {share} checks failed, first {failed[0].message}")
+        elif checks:
+            names = ", ".join(dict.fromkeys(check.property for check in checks))
+            count = say.count(len(checks), "check")
+            lines.append(f"properties that need no reference ({names}): all hold, in {count}")
     for output in outputs_of(finished, SanitizeOutput):
-        lines += [
-            f"compute-sanitizer, {run.tool}: {run.summary_text}" for run in output.runs if run.status == "found"
-        ]
-        tools = [run.tool for run in output.runs if run.variant in output.clean[:1]]
-        calls = {len(run.workloads) for run in output.runs if run.variant in output.clean}
+        tools, most_calls = list[str](), 0
+        for run in output.runs:
+            if run.status == "found":
+                lines.append(f"compute-sanitizer, {run.tool}: {run.summary_text}")
+            if run.variant in output.clean:
+                most_calls = max(most_calls, len(run.workloads))
+            if run.variant in output.clean[:1]:
+                tools.append(run.tool)
         if output.clean:
-            clean = f"{say.listed_words(output.clean)} clean, in {say.count(max(calls), 'small call')} each"
+            calls = say.count(most_calls, "small call")
+            clean = f"{say.listed_words(output.clean)} clean, in {calls} each"
             lines.append(f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}")
-    timed: list[MeasureOutput | CompareOutput] = [*outputs_of(finished, MeasureOutput), *compared]
-    if judged := sum(output.outputs for output in timed):
-        drawn = "one a side, workload and round, drawn at random"
-        lines.append(f"timed calls: {judged} outputs, {drawn}, held against the reference")
+    timed: list[MeasureOutput | CompareOutput] = [*outputs_of(finished, MeasureOutput), *comparisons]
+    if checked_outputs := sum(output.outputs for output in timed):
+        choice = "one a side, workload and round, drawn at random"
+        lines.append(f"timed calls: {checked_outputs} outputs, {choice}, held against the reference")
     warnings = dict.fromkeys(text for output in timed for text in output.warnings)
     lines += [f"warning: {text}" for text in warnings]
-    lines += [_null(control) for output in compared for control in output.null_controls]
-    for control in (control for output in compared for control in output.positive_controls):
-        seen_after = f"seen after {say.count(control.blocks, 'block')}"
-        what = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
-        when = seen_after if control.is_slowdown_seen else f"not seen: {control.reason}"
-        lines.append(f"positive control, {what}: {when}")
+    for comparison in comparisons:
+        lines += map(_null_control_line, comparison.null_controls)
+    for comparison in comparisons:
+        for control in comparison.positive_controls:
+            outcome = f"not seen: {control.reason}"
+            if control.is_slowdown_seen:
+                outcome = f"seen after {say.count(control.blocks, 'block')}"
+            slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
+            lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)
 
 
 def _score_line(output: GateOutput) -> str:
     """The report's sentence on the mutation test of the gate."""
-    bases = ", ".join(dict.fromkeys(control.base for control in output.controls))
-    score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
+    variants = ", ".join(dict.fromkeys(control.base for control in output.controls))
+    killed = f"killed {output.killed} of {output.total} variants of {variants}"
+    line = f"the gate: {killed} made wrong or made to cheat"
     if output.survivors:
-        score += f"; survived: {', '.join(output.survivors)}"
+        line += f"; survived: {', '.join(output.survivors)}"
     if output.indistinguishable:
-        score += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
-    wrong = f"; {len(output.wrong_reasons)} of them for another reason than theirs" if output.wrong_reasons else ""
-    earlier = f"; in {output.taken_from}, nothing that it rests on has changed" if output.taken_from else ""
-    return f"{score}{wrong}{earlier}"
+        line += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
+    if output.wrong_reasons:
+        line += f"; {len(output.wrong_reasons)} of them for another reason than theirs"
+    if output.taken_from:
+        line += f"; in {output.taken_from}, nothing that it rests on has changed"
+    return line
 
 
-def _null(control: NullControl) -> str:
+def _null_control_line(control: NullControl) -> str:
     """The report's sentence on a null control: a variant timed against itself."""
-    scatter = control.block_sd
-    noise = "" if scatter is None else f"; a block scatters by {say.significant(100 * scatter, 2)} % here"
-    words = [f"same on {control.same}"] if control.same else []
-    words += [f"inconclusive on {control.inconclusive}"] if control.inconclusive else []
-    words += list(control.false)
-    compared = say.count(control.comparisons, "workload")
-    return f"null control, {control.variant} against itself: {', '.join(words)} of {compared}{noise}"
+    results = []
+    if control.same:
+        results.append(f"same on {control.same}")
+    if control.inconclusive:
+        results.append(f"inconclusive on {control.inconclusive}")
+    results += control.false
+    workloads = say.count(control.comparisons, "workload")
+    line = f"null control, {control.variant} against itself: {', '.join(results)} of {workloads}"
+    if control.block_sd is not None:
+        line += f"; a block scatters by {say.significant(100 * control.block_sd, 2)} % here"
+    return line
 
 
 def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
@@ -196,10 +222,12 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
     for verdict in verdicts:
         if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
             continue
-        interval = ", ".join(plain_ratio(end, 3) for end in verdict.interval)
-        evidence, value = "", verdict.e_value
-        if value is not None:
-            evidence = f"{value:,.0f} : 1" if value < 1e6 else "over 1,000,000 : 1"
+        interval = ", ".join(plain_ratio(bound, 3) for bound in verdict.interval)
+        evidence = ""
+        if verdict.e_value is not None:
+            evidence = "over 1,000,000 : 1"
+            if verdict.e_value < 1e6:
+                evidence = f"{verdict.e_value:,.0f} : 1"
         ratio = f"{times(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
     return filled_table(heads, tuple(rows))

@@ -1,5 +1,6 @@
 """Mutation-test the gate: send each control of a variant through the checks of a real candidate."""
 
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any, Literal
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, attribute_number
-from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, values_key
+from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.mistakes.wrong_results import wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
@@ -23,9 +24,9 @@ from loop.workers.judge_process import Unjudged
 from loop.workers.messages import Compute, Computed
 
 Causes = tuple[Cause, ...]
-WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
-MISSING: Causes = (*WRONG, "launched nothing", "not written")
-CHANGED: Causes = ("changed input",)
+WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error")
+MISSING_CAUSES: Causes = (*WRONG_CAUSES, "launched nothing", "not written")
+CHANGED_CAUSES: Causes = ("changed input",)
 GROSS = "zeros"
 """Writes only zeros. If this control passes, the tolerance is wider than every output."""
 MAY_BE_WITHIN = (
@@ -34,11 +35,11 @@ MAY_BE_WITHIN = (
 )
 """Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
 of the stated tolerance that the function's own rounding error exceeds."""
-UNWRITTEN = ("leave_tail", "one_nan", "nothing")
+LEAVES_NAN = ("leave_tail", "one_nan", "nothing")
 """Mistakes that leave NaN in the output; the gate has to find the NaN."""
-UNKNOWN = ("cut",)
+NAMED_DIMENSIONS = ("cut",)
 """Mistakes that need dimensions of the inputs by name, to know which are equal."""
-TELLING = 4096
+TELLING_WORK = 4096
 """Operations from which a workload is large enough to show every mistake."""
 WORKLOADS, SEEDS = 3, 2
 """Most workloads for a control, and seeds (sets of values) for each."""
@@ -75,7 +76,7 @@ class Control:
     name: str
     make: str
     """Name of the mistake in `loop.mistakes`; empty: none."""
-    expected: Causes = WRONG
+    expected: Causes = WRONG_CAUSES
     """Causes of a rejection that count as the right reason."""
     theme: Literal["value", "cheat", "honest"] = "value"
     """`value`: wrong result; `cheat`: right only when checked; `honest`: no mistake, must pass."""
@@ -90,24 +91,23 @@ class Control:
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
 
-    def left(self, workload: Workload) -> Workload:
-        """The workload that the variant itself computes, with shortened dimensions."""
-        sizes = {name: size - max(1, size // 8) for name, size in workload.sizes.items() if name in self.shortens}
-        return workload.model_copy(update={"sizes": {**workload.sizes, **sizes}})
+    def shortened_workload(self, workload: Workload) -> Workload:
+        """The workload that the variant itself computes: some dimensions lose their last eighth."""
+        sizes = dict(workload.sizes)
+        for name in self.shortens:
+            sizes[name] -= max(1, sizes[name] // 8)
+        return workload.model_copy(update={"sizes": sizes})
 
     def mistake(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """The message that tells a worker which mistake to inject."""
-        tolerance = target.tolerance.get(dtype)
-        return {
-            "name": self.name,
-            "make": self.make,
-            "tolerance": {"atol": tolerance.atol, "rtol": tolerance.rtol}
-            if tolerance
-            else {"atol": 0.0, "rtol": 0.0},
-            "attributes": list(target.signature.attributes),
-            **({"is_class": True} if target.modules else {}),
-            **self.terms,
-        }
+        message: dict[str, Any] = {"name": self.name, "make": self.make}
+        message["tolerance"] = {"atol": 0.0, "rtol": 0.0}
+        if tolerance := target.tolerance.get(dtype):
+            message["tolerance"] = {"atol": tolerance.atol, "rtol": tolerance.rtol}
+        message["attributes"] = list(target.signature.attributes)
+        if target.modules:
+            message["is_class"] = True
+        return message | dict(self.terms)
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
@@ -118,24 +118,30 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried."""
-    every: list[Control] = []
+    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried.
+
+    The defaults in the lambdas keep this turn's value of a loop variable.
+    """
+    all_controls: list[Control] = []
     for name, attribute in signature.attributes.items():  # Change a number; fix a flag or choice.
-        initial = attribute.default_value
+        default = attribute.default_value
         if attribute.kind == "number":
-            every.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
+            all_controls.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
             continue
-        terms = {"attribute": name, "to": initial, "number": attribute_number(attribute.choices, initial)}
-        drops = Control(f"drops {name}", "set_attribute", terms=terms)
-        every.append(replace(drops, applies=lambda w, n=name, value=initial: w.attributes[n] != value))
+        number = attribute_number(attribute.choices, default)
+        terms = {"attribute": name, "to": default, "number": number}
+        control = Control(f"drops {name}", "set_attribute", terms=terms)
+        all_controls.append(
+            replace(control, applies=lambda w, name=name, default=default: w.attributes[name] != default)
+        )
     for mistake in wrong_results(signature.inputs, signature.output_dimensions):
-        expected: Causes = ("NaN",) if mistake.make in UNWRITTEN else WRONG
-        shortens = mistake.sized if mistake.make in UNKNOWN else ()
+        expected: Causes = ("NaN",) if mistake.make in LEAVES_NAN else WRONG_CAUSES
+        shortens = mistake.sized if mistake.make in NAMED_DIMENSIONS else ()
         control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
-        every.append(replace(control, applies=lambda workload, m=mistake: m.shows(workload.sizes)))
+        all_controls.append(replace(control, applies=lambda w, mistake=mistake: mistake.shows(w.sizes)))
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    every += [
+    all_controls += [
         Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
         Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
         Control("stale output", "stale", **cheat),
@@ -146,43 +152,58 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("gives a promise", "give_promise", ("wrong result",), **in_python),
         Control("gives another type", "other_type", ("wrong result",), **in_python),
         Control("keeps its result", "keep_result", **in_python),
-        Control("leaves every other result unwritten", "leave_unwritten", MISSING, **in_python),
+        Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
     ]
-    for place, (name, dimensions) in enumerate(signature.inputs.items()):
-        of_input: dict[str, Any] = {"terms": {"input": place}}
-        every.append(Control(f"writes to {name}", "write_input", CHANGED, **cheat, **of_input))
-        every.append(Control(f"uses {name} as workspace", "use_input", CHANGED, **cheat, **of_input))
-        pairs = list(zip(dimensions.split(), signature.output_dimensions.split(), strict=False))
-        if len(dimensions.split()) == len(signature.output_dimensions.split()):
-            of_input["applies"] = lambda w, p=pairs: all(w.sizes[a] == w.sizes[b] for a, b in p)
-            every.append(Control(f"answers in {name}", "answer_in_input", CHANGED, **cheat, **of_input))
-            every.append(Control(f"gives {name} back", "give_input", **in_python, **of_input))
-    return tuple(every)
+    for number, (name, text) in enumerate(signature.inputs.items()):
+        terms = {"input": number}
+        dimensions, output_dimensions = text.split(), signature.output_dimensions.split()
+        all_controls += [
+            Control(f"writes to {name}", "write_input", CHANGED_CAUSES, terms=terms, **cheat),
+            Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, terms=terms, **cheat),
+        ]
+        if len(dimensions) == len(output_dimensions):  # It may have the output's shape.
+            answers = Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, terms=terms, **cheat)
+            gives = Control(f"gives {name} back", "give_input", terms=terms, **in_python)
+            pairs = list(zip(dimensions, output_dimensions, strict=True))
+            for control in (answers, gives):
+                all_controls.append(
+                    replace(
+                        control, applies=lambda w, pairs=pairs: all(w.sizes[a] == w.sizes[b] for a, b in pairs)
+                    )
+                )
+    return tuple(all_controls)
 
 
 def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs`
-    and `output`: shapes of the floating-point inputs, and of the first floating-point output.
+    """Controls of a Python variant without named dimensions, each with whether it can show.
+
+    `inputs` and `output`: shapes of the floating-point inputs, and of the first floating-point
+    output. Dimensions get made-up names, as in `input0_1`.
     """
-    sizes: dict[str, int] = {}
-    texts = {}
-    for name, shape in [*((f"input{n}", shape) for n, shape in enumerate(inputs)), (OUTPUT, output)]:
-        axes = [f"axis{axis}" if name == OUTPUT else f"{name}_{axis}" for axis in range(len(shape))]
-        sizes |= dict(zip(axes, shape, strict=True))
-        texts[name] = " ".join(axes)
-    signature = Signature.model_construct(inputs=texts, outputs={OUTPUT: texts.pop(OUTPUT)}, attributes={})
+    sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
+    output_text, input_texts = " ".join(sizes), dict[str, str]()
+    for number, shape in enumerate(inputs):
+        named = {f"input{number}_{axis}": size for axis, size in enumerate(shape)}
+        sizes |= named
+        input_texts[f"input{number}"] = " ".join(named)
+    signature = Signature.model_construct(inputs=input_texts, outputs={OUTPUT: output_text}, attributes={})
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature):
-        if "python" in control.kinds and control.make not in UNKNOWN:
-            # A part that is not computed may hold any wrong value, not only NaN.
-            known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
-            yield known, control.applies(workload)
+        if "python" in control.kinds and control.make not in NAMED_DIMENSIONS:
+            can_show = control.applies(workload)
+            if control.expected == ("NaN",):
+                # A part that is not computed may hold any wrong value, not only NaN.
+                control = replace(control, expected=WRONG_CAUSES)
+            yield control, can_show
 
 
 def base_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type measured on this device if the variant takes it; else the variant's first."""
-    usual = bench.target.dtypes[bench.device]
-    return usual if usual in base.dtypes else base.dtypes[0]
+    """The element type of a variant's controls.
+
+    That of this device's measurements if the variant takes it, else the variant's first.
+    """
+    device_dtype = bench.target.dtypes[bench.device]
+    return device_dtype if device_dtype in base.dtypes else base.dtypes[0]
 
 
 def applicable_controls(
@@ -192,17 +213,21 @@ def applicable_controls(
 
     No workloads: none can show it. Without named dimensions the judge's inputs give the shapes.
     """
-    target, size = bench.target, partial(count_operations, bench.target)
-    usual = [w for w in workloads if w.dtype == base_dtype(bench, base) and is_supported(base, w) and size(w)]
-    pairs: dict[str, tuple[Control, list[Workload]]] = {}
+    target, work = bench.target, partial(count_operations, bench.target)
+    dtype = base_dtype(bench, base)
+    usable = [w for w in workloads if w.dtype == dtype and is_supported(base, w) and work(w)]
+    usable.sort(key=work)
+    by_name: dict[str, tuple[Control, list[Workload]]] = {}
     if target.is_plain:
-        normal = [workload for workload in usual if workload.values == "normal"]
-        normal.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
+        normal = [workload for workload in usable if workload.values == "normal"]
+        # The smallest of those that are large enough come first; the too small ones come last.
+        normal.sort(key=lambda workload: work(workload) < TELLING_WORK)
         for control in controls(target.signature):
-            shows_on = [w for w in normal if control.applies(w) and is_supported(base, control.left(w))]
             if base.kind in control.kinds:
-                pairs[control.name] = control, shows_on[:WORKLOADS]
-    for workload in [] if target.is_plain else sorted(usual, key=size)[:WORKLOADS]:
+                shows_on = [w for w in normal if control.applies(w)]
+                shows_on = [w for w in shows_on if is_supported(base, control.shortened_workload(w))]
+                by_name[control.name] = control, shows_on[:WORKLOADS]
+    for workload in [] if target.is_plain else usable[:WORKLOADS]:
         try:
             yield from bench.prepare_answer(workload)
         except Unjudged:
@@ -210,15 +235,19 @@ def applicable_controls(
         call = bench.make_call(workload, "judge")
         inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATING]
         outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATING]
-        for control, shows in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
-            pairs.setdefault(control.name, (control, []))[1].extend([workload] if shows else [])
-    kinds: dict[str, tuple[Control, list[Workload]]] = {}
-    for control, some in pairs.values():
-        possible = base.deterministic or not control.varies
-        if possible and (control.make not in kinds or not kinds[control.make][1]):
-            seeded = [w.model_copy(update={"seed": w.seed + more}) for w in some for more in range(SEEDS)]
-            kinds[control.make] = control, seeded
-    return list(kinds.values())
+        for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
+            _, shows_on = by_name.setdefault(control.name, (control, []))
+            shows_on += [workload] if can_show else []
+    by_kind: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, shows_on in by_name.values():
+        is_possible = base.deterministic or not control.varies
+        has_workloads = control.make in by_kind and bool(by_kind[control.make][1])
+        if is_possible and not has_workloads:
+            seeded = []
+            for workload, shift in itertools.product(shows_on, range(SEEDS)):
+                seeded.append(workload.model_copy(update={"seed": workload.seed + shift}))
+            by_kind[control.make] = control, seeded
+    return list(by_kind.values())
 
 
 @dataclass
@@ -258,35 +287,44 @@ class ControlTrial(SideChecker):
             side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
         super().__init__(Job(side, workloads, layouts=False, enough=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.digests = control, digests
-        self.idle = True
+        self.equals_honest = True
         """Whether so far every output equals the honest variant's output bit by bit."""
-        self.over = False
+        self.is_complete = False
         """Whether all checks of this control were made."""
 
-    def ask(
+    def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call with the mistake injected."""
         request = Compute(call, layout, may_run_once=once, mistake=self.side.mistake)
-        most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
-        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
-        self.idle &= reply.digests == self.digests.setdefault(call.key, reply.digests)
+        # Only an honest call may be the first of its process, and compile.
+        first_limit_s = self.bench.first_call_s if self.control.theme == "honest" else 0.0
+        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=first_limit_s)
+        honest_digests = self.digests.setdefault(call.key, reply.digests)
+        self.equals_honest &= reply.digests == honest_digests
         return reply
 
-    def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
+    def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """As in SideChecker, but empty for a `value` control, which tests only the tolerance."""
-        return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
+        if self.control.theme == "value":
+            return ""
+        return super().find_earlier_call(workload, layout, call, reply)
 
-    def conclude(self, proof: Proof, *, alike: bool) -> None:
-        """Add this control's result to the proof. `alike`: a stale output passed as a right one."""
+    def conclude(self, proof: Proof, *, stale_passed: bool) -> None:
+        """Add this control's result to the proof, or why it does not count.
+
+        `stale_passed`: an output of other values passed as a right one, so all answers are alike.
+        """
         control, failure = self.control, self.checks.first_failure
-        is_honest = control.theme == "honest"
-        may_be_idle = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
-        if failure is None and not self.over:
+        is_honest, is_memory_cheat = control.theme == "honest", False
+        if control.theme == "cheat":  # Its wrong values come from another call.
+            is_memory_cheat = control.expected == WRONG_CAUSES
+        may_make_no_difference = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
+        if failure is None and not self.is_complete:
             proof.untried += [] if is_honest else [control.name]
-        elif failure is None and alike and control.theme == "cheat" and control.expected == WRONG:
+        elif failure is None and stale_passed and is_memory_cheat:
             proof.left_out.append(f"{control.name}: other values have the same answer")
-        elif failure is None and self.idle and may_be_idle:
+        elif failure is None and self.equals_honest and may_make_no_difference:
             proof.left_out.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
@@ -306,52 +344,57 @@ class ControlTrial(SideChecker):
 
 
 def prove(
-    bench: Bench, base: Side, workloads: Sequence[Workload], ends: float = inf
+    bench: Bench, base: Side, workloads: Sequence[Workload], deadline: float = inf
 ) -> Generator[Tick, None, Proof]:
     """Verify all controls of one variant, and honest candidates, on a few workloads in one process.
 
-    Honest candidates come first, because controls are compared with their outputs. Controls not finished at
-    `ends` (monotonic clock) are reported as untried. Workloads that cannot be judged are skipped.
+    Honest candidates come first, because controls are compared with their outputs. Controls that
+    are not finished at the `deadline` (monotonic clock) are reported as untried. Workloads that
+    cannot be judged are skipped.
     """
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
-    worker = KeptWorker(
-        bench, replace(base, threads=base.threads or bench.threads)
-    )  # Its outputs repeat bit by bit.
-    chosen = yield from applicable_controls(bench, base, workloads)
-    if not chosen:
-        proof.left_out.append("every control: no floating-point numbers among both inputs and outputs")
-    for control, shows_on in chosen:
-        proof.left_out += [] if shows_on else [f"{control.name}: no workload on which it could show"]
-    shown = [(control, shows_on) for control, shows_on in chosen if shows_on]
-    tried = {values_key(workload): workload for _, shows_on in shown for workload in shows_on}
-    honest = [(control, [*tried.values()]) for control in (HONEST, HONEST_COPY) if shown]
-    trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in (*honest, *shown)]
+    # With a fixed number of threads its outputs repeat bit by bit.
+    worker = KeptWorker(bench, replace(base, threads=base.threads or bench.threads))
+    controls = yield from applicable_controls(bench, base, workloads)
+    if not controls:
+        reason = "no floating-point numbers among both inputs and outputs"
+        proof.left_out.append(f"every control: {reason}")
+    tried: dict[tuple[str, int], Workload] = {}
+    for control, shows_on in controls:
+        tried |= {workload_key(workload): workload for workload in shows_on}
+        if not shows_on:
+            proof.left_out.append(f"{control.name}: no workload on which it could show")
+    candidates = [(HONEST, [*tried.values()]), (HONEST_COPY, [*tried.values()]), *controls]
+    trials = []
+    for control, shows_on in candidates:
+        if shows_on:
+            trials.append(ControlTrial(worker, control, shows_on, digests))
     try:
-        yield from _check_all(bench, trials, tried.values(), ends)
-        # If a stale output passes, other values have the same answer: cheats by memory cannot show.
-        alike = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
+        yield from _check_all(bench, trials, tried.values(), deadline)
+        stale = [trial for trial in trials if trial.control.make == "stale"]
+        stale_passed = any(trial.checks.first_failure is None for trial in stale)
         for trial in trials:
-            trial.conclude(proof, alike=alike)
+            trial.conclude(proof, stale_passed=stale_passed)
     finally:
         worker.close()
     return proof
 
 
 def _check_all(
-    bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], ends: float
+    bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], deadline: float
 ) -> Generator[Tick, None, None]:
-    """Check each workload with every trial that needs it, until `ends`."""
+    """Check each workload with every trial that needs it, until the `deadline`."""
     for workload in workloads:
-        concerned = [trial for trial in trials if trial.concerns(workload)]
+        needing = [trial for trial in trials if trial.has_to_check(workload)]
         try:
-            if concerned:
+            if needing:
                 yield from bench.prepare_answer(workload)
         except Unjudged:
-            for trial in concerned:
-                trial.keys.discard(values_key(workload))
-        for trial in concerned:
-            if monotonic() >= ends:
+            for trial in needing:
+                trial.workload_keys.discard(workload_key(workload))
+        for trial in needing:
+            if monotonic() >= deadline:
                 return
             yield from trial.check(workload)
     for trial in trials:
-        trial.over = True
+        trial.is_complete = True

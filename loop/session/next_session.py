@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
-from loop.gate.emulating import too_much
+from loop.gate.emulating import is_too_large_to_emulate
 from loop.learning.learnings import explain_location, one_line
 from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions, unjudged_sentence
 from loop.learning.prediction import predicted_cost_text, predicted_time_text, with_prediction
@@ -162,7 +162,9 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
         declared[name] = {}
         for workloads in target.workloads:
             takes = (w for w in expand_sets(target, [workloads], dtype) if is_supported(target.variants[name], w))
-            names = frozenset(w.name for w in takes if not (name in emulated and too_much(target, w)))
+            names = frozenset(
+                w.name for w in takes if not (name in emulated and is_too_large_to_emulate(target, w))
+            )
             if names:
                 declared[name][workloads] = names
     return TargetState(

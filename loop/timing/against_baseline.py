@@ -1,5 +1,6 @@
 """Time the variants that passed verification against the baseline."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -9,17 +10,17 @@ from pydantic import Field
 
 from loop.base.stats import geometric_mean, median, times
 from loop.gate.kernel import workloads
-from loop.gate.verification import untaken_workloads
+from loop.gate.verification import describe_untaken_workloads
 from loop.model.base import Model
 from loop.model.measurement import BASELINE, Segment, SideSensors
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
-from loop.model.verdict import SpeedVerdict, Verdict
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import schedule
-from loop.timing.doubts import doubts
-from loop.timing.readiness import hold_device, ready_variants, warnings, with_warnings
+from loop.timing.doubts import first_doubts
+from loop.timing.readiness import append_warnings, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import EMPTY_CALL_NAMES, Pair, Terms, log_ratios
 from loop.timing.verdicts import by_interval, confidence, measurements, noise_between_rounds, tally_words
 from loop.workers.bench import fit_workloads
@@ -28,47 +29,58 @@ from loop.workers.bench import fit_workloads
 def call_lines(output: MeasureOutput) -> Iterator[str]:
     """Report lines: how each side is called, and how long empty calls take."""
     if output.called:
-        yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
+        yield "called: " + "; ".join(f"{side}: {text}" for side, text in output.called.items())
     if output.empty_us:
-        yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
+        empty_calls = [f"{way} {say.latency(us)}" for way, us in output.empty_us.items()]
+        yield "an empty call: " + ", ".join(empty_calls)
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
-    """The GPU's clocks and throttling while each side was timed, in timing order."""
+    """The GPU's clocks and throttling while each side was timed, in timing order.
+
+    Without sensors, as on a CPU, empty.
+    """
     sides = []
-    for name in dict.fromkeys(segment.side for segment in segments if segment.sensors):
-        own = [segment.sensors for segment in segments if segment.side == name and segment.sensors]
-        clocks = sorted(r.sm_clock_mhz for readings in own for r in readings if r.sm_clock_mhz is not None)
-        reasons = Counter(word for readings in own for word in {word for r in readings for word in r.throttle})
-        sides.append(
-            SideSensors(
-                side=name,
-                segments=len(own),
-                sm_clock_mhz=(clocks[0], round(median(clocks)), clocks[-1]) if clocks else None,
-                throttled=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-            )
+    for side in dict.fromkeys(segment.side for segment in segments if segment.sensors):
+        segment_count, clocks, throttled = 0, list[int](), Counter[str]()
+        for segment in segments:
+            if segment.side == side and segment.sensors:
+                before, after = segment.sensors
+                segment_count += 1
+                readings = (before.sm_clock_mhz, after.sm_clock_mhz)
+                clocks += [clock for clock in readings if clock is not None]
+                throttled.update({*before.throttle, *after.throttle})
+        most_frequent_first = sorted(throttled.items(), key=lambda item: (-item[1], item[0]))
+        range_mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
+        sensors = SideSensors(
+            side=side, segments=segment_count, sm_clock_mhz=range_mhz, throttled=dict(most_frequent_first)
         )
+        sides.append(sensors)
     return tuple(sides)
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
+    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`.
+
+    `baseline`: the baseline's name in the report.
+    """
     lines = []
-    for sensors in (sensors for output in outputs_of(finished, MeasureOutput) for sensors in output.sensors):
-        clock, throttled = "clock unknown", "no throttling told"
+    for sensors in itertools.chain(*(output.sensors for output in outputs_of(finished, MeasureOutput))):
+        clock, throttling = "clock unknown", "no throttling told"
         if sensors.sm_clock_mhz is not None:
-            least, middle, most = sensors.sm_clock_mhz
-            clock = f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
+            low, middle, high = sensors.sm_clock_mhz
+            clock = f"{middle} MHz" if low == high else f"{middle} MHz ({low} to {high})"
         if sensors.throttled:
-            reasons = say.listed_words([f"{reason} in {number}" for reason, number in sensors.throttled.items()])
-            throttled = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
-        name = baseline if sensors.side == "baseline" else sensors.side
-        lines.append(f"{name}: {clock}, {throttled}")
+            reasons = [f"{reason} in {count}" for reason, count in sensors.throttled.items()]
+            segments = say.count(sensors.segments, "segment")
+            throttling = f"held back: {say.listed_words(reasons)} of {segments}"
+        name = baseline if sensors.side == BASELINE else sensors.side
+        lines.append(f"{name}: {clock}, {throttling}")
     return tuple(lines)
 
 
 ROUNDS_SHARE = 0.95
-"""Share of the step's time for the rounds; the rest is for the checks in `doubts`."""
+"""Share of the step's time for the rounds; the rest is for the checks in `first_doubts`."""
 
 DEFAULT_ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """Default rounds by device. On a GPU, starting a process takes longer than several rounds."""
@@ -84,80 +96,80 @@ class MeasureTerms(Model):
 def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureOutput]:
     """Time the baseline and every verified variant, alternating, in fresh processes."""
     state = yield from ready_variants(context)
-    unmeasured = tuple(
-        f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
-    )
+    wrong = [name for name in context.task.variants if name not in state.right]
+    not_exercised = [f"speed of {name}: it was not found right" for name in wrong]
     if state.builds is None:
         message = f"nothing to measure: {state.why_not}"
-        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=unmeasured))
+        output = MeasureOutput(ok=False, message=message, hint=state.hint)
+        return Result(output.model_copy(update={"not_exercised": tuple(not_exercised)}))
     bench = context.bench
     sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
     terms = Terms(rounds, ROUNDS_SHARE * context.budget_s, context.task.seed)
+    pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
     with ExitStack() as stack:
-        shared = yield from hold_device(bench, stack)
-        all_sides = [baseline, *sides]
-        fitting = fit_workloads(
-            bench, workloads(context, context.task.plan.workloads), all_sides, with_windows=True
-        )
-        pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-        timings = yield from schedule.measure(bench, all_sides, fitting.workloads, terms)
-        warning_texts = warnings(bench, shared, timings)
-        confidence_level = confidence(max(1, len(pairs) * len(fitting.workloads)))
-        all_measurements = measurements(bench.target, pairs, fitting.workloads, timings, confidence_level)
+        lock_warning = yield from hold_device(bench, stack)
+        planned = workloads(context, context.task.plan.workloads)
+        fitting = fit_workloads(bench, planned, [baseline, *sides], with_windows=True)
+        timed = fitting.workloads
+        timings = yield from schedule.measure(bench, [baseline, *sides], timed, terms)
+        warning_texts = disturbance_warnings(bench, lock_warning, timings)
+        level = confidence(max(1, len(pairs) * len(timed)))
+        measured = measurements(bench.target, pairs, timed, timings, level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
-        doubt_verdicts = yield from doubts(bench, timings, all_measurements, [*pairs, control])
+        doubts = yield from first_doubts(bench, timings, measured, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.
-    doubted_variants = {verdict.variant for verdict in doubt_verdicts}
-    trusted_measurements = [
-        measurement for measurement in all_measurements if not doubted_variants & {measurement.variant, BASELINE}
-    ]
-    verdicts: tuple[Verdict, ...] = (*doubt_verdicts, *map(by_interval, trusted_measurements))
-    floors = timings.floors.call_s_by_way if timings.floors else {}
+    doubted = {verdict.variant for verdict in doubts}
+    trusted = [m for m in measured if BASELINE not in doubted and m.variant not in doubted]
+    verdicts: tuple[Verdict, ...] = (*doubts, *map(by_interval, trusted))
+    empty_s_by_way = timings.floors.call_s_by_way if timings.floors else {}
+    log_ratios_by_pair = []
+    for pair, workload in itertools.product(pairs, timed):
+        segments = timings.segments_of(workload.name)
+        log_ratios_by_pair.append(log_ratios(segments, *pair.side_names))
+    not_exercised += [f"speed on {text}" for text in fitting.exclusions]
+    for side in sides:
+        untaken = describe_untaken_workloads(side, timed)
+        not_exercised += [f"speed of {side.name} on {text}" for text in untaken]
     output = MeasureOutput(
-        ok=bool(fitting.workloads) and not doubt_verdicts,
-        message=with_warnings(fitting.extend_message(_describe(verdicts)), warning_texts),
+        ok=bool(timed) and not doubts,
+        message=append_warnings(fitting.extend_message(_summarise_verdicts(verdicts)), warning_texts),
         verdicts=verdicts,
-        not_exercised=(
-            *unmeasured,
-            *(f"speed on {text}" for text in fitting.exclusions),
-            *(
-                f"speed of {side.name} on {text}"
-                for side in sides
-                for text in untaken_workloads(side, fitting.workloads)
-            ),
-            *bench.notes,
-        ),
-        measurements=all_measurements,
+        not_exercised=(*not_exercised, *bench.notes),
+        measurements=measured,
         rounds=timings.rounds,
         called=timings.call_descriptions,
-        empty_us={EMPTY_CALL_NAMES[way]: seconds * 1e6 for way, seconds in floors.items()},
+        empty_us={EMPTY_CALL_NAMES[way]: s * 1e6 for way, s in empty_s_by_way.items()},
         outputs=timings.checked_outputs,
         threads=bench.threads,
-        block_sd=noise_between_rounds(
-            log_ratios(timings.segments_of(w.name), *p.side_names) for p in pairs for w in fitting.workloads
-        ),
+        block_sd=noise_between_rounds(log_ratios_by_pair),
         warnings=warning_texts,
         sensors=sensed_clocks(timings.segments),
     )
     return Result(output, samples={"measure": timings.segments})
 
 
-def _describe(verdicts: Sequence[Verdict]) -> str:
-    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one."""
-    bad = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
-    if bad:
-        others = {verdict.variant: verdict.verdict for verdict in bad if verdict.variant != bad[0].variant}
-        too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
-        return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
-    by_variant: dict[str, list[SpeedVerdict]] = {}
+def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one.
+
+    If some variants have no speed, the line is about these only.
+    """
+    without_speed, speeds_by_variant = list[NoSpeedVerdict](), dict[str, list[SpeedVerdict]]()
     for verdict in verdicts:
         if isinstance(verdict, SpeedVerdict):
-            by_variant.setdefault(verdict.variant, []).append(verdict)
-    texts = []
-    for name, mine in by_variant.items():
-        mean = times(geometric_mean([verdict.ratio for verdict in mine]))
-        unclear = any(verdict.verdict == "inconclusive" for verdict in mine)
-        ratio = "" if unclear else f", {mean} the baseline's speed"
-        texts.append(f"{name} {tally_words(mine)} of {len(mine)}{ratio}")
-    return "; ".join(texts)
+            speeds_by_variant.setdefault(verdict.variant, []).append(verdict)
+        else:
+            without_speed.append(verdict)
+    if without_speed:
+        first = without_speed[0]
+        others = {v.variant: v.verdict for v in without_speed if v.variant != first.variant}
+        others_text = "".join(f"; {variant} is {word} too" for variant, word in others.items())
+        return f"{first.variant} is {first.verdict}: {first.reason}{others_text}"
+    summaries = []
+    for variant, speeds in speeds_by_variant.items():
+        ratio = ""
+        if all(speed.verdict != "inconclusive" for speed in speeds):
+            mean = times(geometric_mean([speed.ratio for speed in speeds]))
+            ratio = f", {mean} the baseline's speed"
+        summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{ratio}")
+    return "; ".join(summaries)

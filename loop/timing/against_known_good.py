@@ -13,9 +13,10 @@ from pydantic import Field
 
 from loop.base.processes import Tick
 from loop.base.stats import geometric_mean, times, winsorise
-from loop.gate.kernel import KnownGoodGone, known_good_build, workloads
+from loop.gate.kernel import NoKnownGood, known_good_build, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
+from loop.model.causes import Cause
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
 from loop.model.output import Output
 from loop.model.record import KnownGood
@@ -24,8 +25,8 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import count_operations, is_supported
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule, verdicts
-from loop.timing.doubts import doubts
-from loop.timing.readiness import ReadyVariants, hold_device, ready_variants, warnings, with_warnings
+from loop.timing.doubts import first_doubts
+from loop.timing.readiness import ReadyVariants, append_warnings, disturbance_warnings, hold_device, ready_variants
 from loop.timing.samples import MIN_ROUNDS, Pair, Terms, Timings
 from loop.timing.verdicts import measurements, noise_between_rounds
 from loop.workers.bench import Side, fit_workloads
@@ -81,12 +82,14 @@ def slowed_rival(candidate: Side, share: float, workloads: Sequence[Workload]) -
 def is_hopeful(
     verdict_words: Collection[verdicts.Word], log_ratios_by_workload: Sequence[Sequence[float]]
 ) -> bool:
-    """Whether more blocks may lead to keeping a candidate: nowhere clear yet, faster in the mean.
+    """Whether more blocks may lead to keeping a candidate: it is undecided, and faster in the mean.
 
-    `words`: the verdict so far on each workload; `logs`: log ratios of the blocks on each.
+    `verdict_words`: the verdict so far on each workload. Undecided: `inconclusive` on at least one
+    workload, and `same` on all others.
     """
-    means = [winsorise(values).mean for values in log_ratios_by_workload if values]
-    return {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL_LOG_RATIO
+    is_undecided = {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"}
+    means = [winsorise(log_ratios).mean for log_ratios in log_ratios_by_workload if log_ratios]
+    return is_undecided and fmean(means) > HOPEFUL_LOG_RATIO
 
 
 @dataclass
@@ -105,46 +108,68 @@ class Contest:
 
     @property
     def sides(self) -> list[Side]:
-        """Every side that is timed."""
+        """Every side that is timed: the candidate and all that it is compared with."""
         return [self.candidate, *(rival.side for rival in (*self.controls, *self.rivals))]
 
     @property
     def workloads(self) -> list[Workload]:
         """Every workload of any rival, without duplicates."""
-        rivals = (*self.controls, *self.rivals)
-        return list({workload.name: workload for rival in rivals for workload in rival.workloads}.values())
+        workload_by_name: dict[str, Workload] = {}
+        for rival in (*self.controls, *self.rivals):
+            workload_by_name |= {workload.name: workload for workload in rival.workloads}
+        return list(workload_by_name.values())
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Names of the sides that still have to be timed, by workload."""
-        pending: dict[str, list[str]] = {}
+        """Names of the sides that still have to be timed, by workload; only undecided pairs."""
+        side_names: dict[str, list[str]] = {}
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
                 if self._decide(timings, workload, rival, self.most_blocks) is None:
-                    pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
-        return pending
+                    names = side_names.setdefault(workload.name, [self.candidate.name])
+                    names.append(rival.side.name)
+        return side_names
 
     def is_promising(self, timings: Timings) -> bool:
-        """Whether more blocks may lead to keeping the candidate, and its null control is clean."""
-        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
-        words = [self.decide_now(timings, *pair).verdict for pair in pairs]
-        failed = any(self.differing_workloads(timings, rival) for rival in self.controls[:1])
-        return not failed and is_hopeful(words, [self.log_ratios(timings, *pair) for pair in pairs])
+        """Whether more blocks may lead to keeping the candidate.
+
+        Never if its null control, the same binary under another name, came out different.
+        """
+        verdict_words, log_ratios = list[verdicts.Word](), list[list[float]]()
+        for rival in self.rivals:
+            for workload in rival.workloads:
+                verdict_words.append(self.decide_now(timings, workload, rival).verdict)
+                log_ratios.append(self.log_ratios(timings, workload, rival))
+        if self.controls and self.differing_workloads(timings, self.controls[0]):
+            return False
+        return is_hopeful(verdict_words, log_ratios)
 
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
-        """Names of reference and candidate; a slowed copy is the candidate, any other rival not."""
-        names = (rival.side.name, self.candidate.name)
-        return (names[1], names[0]) if rival.side.slowdown_share else names
+        """Names of the sides whose times are numerator and denominator of a pair's ratios.
+
+        The rival is the reference, except for the slowed copy: `slower` is to be its own verdict.
+        """
+        if rival.side.slowdown_share:
+            return self.candidate.name, rival.side.name
+        return rival.side.name, self.candidate.name
 
     def log_ratios(self, timings: Timings, workload: Workload, rival: Rival) -> list[float]:
-        """Log ratios of the blocks, one a block."""
-        return samples.log_ratios(timings.segments_of(workload.name), *self._reference_and_candidate(rival))
+        """One log ratio of the pair's times for each block that counts."""
+        segments = timings.segments_of(workload.name)
+        return samples.log_ratios(segments, *self._reference_and_candidate(rival))
 
-    def _decide(self, timings: Timings, workload: Workload, rival: Rival, most: int) -> verdicts.Decision | None:
-        shared = samples.process_variance(
-            timings.segments_of(workload.name), *self._reference_and_candidate(rival)
+    def _decide(
+        self, timings: Timings, workload: Workload, rival: Rival, most_blocks: int
+    ) -> verdicts.Decision | None:
+        """The decision on a pair; None if it needs more blocks and has fewer than `most_blocks`."""
+        side_names = self._reference_and_candidate(rival)
+        variance = samples.process_variance(timings.segments_of(workload.name), *side_names)
+        return verdicts.by_evidence(
+            self.log_ratios(timings, workload, rival),
+            len(self.workloads),
+            verdicts.margin_for_offset(variance),
+            self.candidate_number,
+            most_blocks,
         )
-        logs, allowed = self.log_ratios(timings, workload, rival), verdicts.allowance(shared)
-        return verdicts.by_evidence(logs, len(self.workloads), allowed, self.candidate_number, most)
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far; `inconclusive` if the evidence does not suffice."""
@@ -153,23 +178,28 @@ class Contest:
         return decision
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
-        """Workloads on which rival and candidate differ, each with `faster` or `slower`."""
-        words = {w.name: self.decide_now(timings, w, rival).verdict for w in rival.workloads}
-        return {name: word for name, word in words.items() if word in ("faster", "slower")}
+        """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
+        differences: dict[str, str] = {}
+        for workload in rival.workloads:
+            word = self.decide_now(timings, workload, rival).verdict
+            if word in ("faster", "slower"):
+                differences[workload.name] = word
+        return differences
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
         rival = self.controls[0]
-        words = [self.decide_now(timings, workload, rival).verdict for workload in rival.workloads]
-        logs = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
+        verdict_words = [self.decide_now(timings, w, rival).verdict for w in rival.workloads]
+        log_ratios = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
+        differences = self.differing_workloads(timings, rival)
         return NullControl(
             variant=self.candidate.name,
-            comparisons=len(words),
-            same=words.count("same"),
-            inconclusive=words.count("inconclusive"),
-            false=tuple(f"{word} on {place}" for place, word in self.differing_workloads(timings, rival).items()),
-            blocks=max(map(len, logs), default=0),
-            block_sd=noise_between_rounds(logs),
+            comparisons=len(verdict_words),
+            same=verdict_words.count("same"),
+            inconclusive=verdict_words.count("inconclusive"),
+            false=tuple(f"{word} on {workload}" for workload, word in differences.items()),
+            blocks=max(map(len, log_ratios), default=0),
+            block_sd=noise_between_rounds(log_ratios),
         )
 
     def positive_control(self, timings: Timings) -> PositiveControl:
@@ -189,12 +219,12 @@ class Contest:
 
 
 def pending_of_contests(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
-    """What all contests still have to time, by workload; each gets its share of each round."""
-    pending: dict[str, list[str]] = {}
+    """Names of the sides that any contest still has to time, by workload."""
+    side_names: dict[str, list[str]] = {}
     for contest in contests:
         for workload, names in contest.pending_sides(timings).items():
-            pending.setdefault(workload, []).extend(names)
-    return pending
+            side_names.setdefault(workload, []).extend(names)
+    return side_names
 
 
 class CompareTerms(Model):
@@ -221,87 +251,88 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareO
 
 def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> RunningAction[CompareOutput]:
     """The same as `compare`, for variants already known to be right."""
-    builds, begun = state.builds or {}, monotonic()
-    missing = [
-        f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
-        for name in state.right
-        if name not in builds
-    ]
-    right = [builds[name] for name in state.right if name in builds]
-    contests = yield from _contests(context, right, arguments, missing)
-    timings, warned = Timings(), tuple[str, ...]()
+    builds, start_time = state.builds or {}, monotonic()
+    not_exercised, ready_builds = list[str](), list[Build]()
+    for name in state.right:
+        if name in builds:
+            ready_builds.append(builds[name])
+        else:
+            reason = "a process that imports torch takes too long for so many blocks"
+            not_exercised.append(f"{name} against itself and its known good: {reason}")
+    contests = yield from _plan_contests(context, ready_builds, arguments, not_exercised)
+    timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
-        limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - begun))
-        timings, warned = yield from _time(context, contests, arguments, limit_s)
-    measured, judged, texts = list[Measurement](), list[Verdict](), list[str]()
+        limit_s = max(0.0, ROUNDS_SHARE * context.budget_s - (monotonic() - start_time))
+        timings, warning_texts = yield from _time_contests(context, contests, arguments, limit_s)
+    all_measurements, all_verdicts, summaries = list[Measurement](), list[Verdict](), list[str]()
     for contest in contests:
-        own, mine = yield from _judge(context, contest, contests[0], timings)
-        measured += own
-        judged += mine
-        texts.append(_describe(contest, mine, timings))
-    controlled = [contest for contest in contests if contest.controls]
+        contest_measurements, contest_verdicts = yield from _judge_contest(context, contest, contests[0], timings)
+        all_measurements += contest_measurements
+        all_verdicts += contest_verdicts
+        summaries.append(_summarise_contest(contest, contest_verdicts, timings))
+    contests_with_controls = [contest for contest in contests if contest.controls]
     output = CompareOutput(
-        ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in judged),
-        message=with_warnings("; ".join(texts) or "no compiled variant to compare", warned),
-        warnings=warned,
-        verdicts=tuple(judged),
+        ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
+        message=append_warnings("; ".join(summaries) or "no compiled variant to compare", warning_texts),
+        warnings=warning_texts,
+        verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
-        measurements=tuple(measured),
-        null_controls=tuple(contest.null_control(timings) for contest in controlled),
-        positive_controls=tuple(contest.positive_control(timings) for contest in controlled),
+        measurements=tuple(all_measurements),
+        null_controls=tuple(contest.null_control(timings) for contest in contests_with_controls),
+        positive_controls=tuple(contest.positive_control(timings) for contest in contests_with_controls),
         rounds=timings.rounds,
         outputs=timings.checked_outputs,
-        not_exercised=tuple(missing),
+        not_exercised=tuple(not_exercised),
     )
     return Result(output, samples={"compare": timings.segments})
 
 
-def _contests(
-    context: Context, right: Sequence[Build], arguments: CompareTerms, missing: list[str]
+def _plan_contests(
+    context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
 ) -> Generator[Tick, None, list[Contest]]:
-    """What each variant is compared with; appends to `missing` what cannot be compared, and why.
+    """What each variant is compared with: itself, itself slowed down, and its known-good build.
 
-    On a GPU the controls of the first variant stand for the others: starting a process takes a
-    share of a second there, and a disturbance affects all.
+    Appends to `not_exercised` what cannot be compared, and why. On a GPU the controls of the first
+    variant stand for the others: starting a process takes a share of a second there, and a
+    disturbance affects all.
     """
-    bench, chosen = context.bench, workloads(context, context.task.plan.workloads)
-    types = {workload.dtype for workload in chosen}
-    candidates = [
-        bench.make_side(b.variant, b) for b in right if types & set(bench.target.variants[b.variant].dtypes)
-    ]
-    controlled = candidates if bench.device == "cpu" else candidates[:1]
-    timed = [side for side in candidates for _ in range(4 if side in controlled else 2)]
-    room = fit_workloads(bench, chosen, timed, with_windows=True)
+    bench, planned = context.bench, workloads(context, context.task.plan.workloads)
+    dtypes = {workload.dtype for workload in planned}
+    candidates = [bench.make_side(build.variant, build) for build in ready_builds]
+    candidates = [candidate for candidate in candidates if dtypes & set(candidate.dtypes)]
+    with_controls = candidates if bench.device == "cpu" else candidates[:1]
+    # One process each for a candidate and its known-good build, and two more for its controls.
+    fitting = fit_workloads(bench, planned, [*candidates, *with_controls] * 2, with_windows=True)
     names = ", ".join(side.name for side in candidates)
-    missing += [f"{names} against itself and its known good on {text}" for text in room.exclusions]
-    if len(candidates) > len(controlled):
-        others = ", ".join(side.name for side in candidates[len(controlled) :])
-        missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
-    builds, contests = {build.variant: build for build in right}, list[Contest]()
-    most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
+    not_exercised += [f"{names} against itself and its known good on {text}" for text in fitting.exclusions]
+    if len(candidates) > len(with_controls):
+        others = ", ".join(side.name for side in candidates[len(with_controls) :])
+        not_exercised.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
+    builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
+    most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
-        name, accepted = candidate.name, [w for w in room.workloads if is_supported(candidate, w)]
+        name, accepted = candidate.name, [w for w in fitting.workloads if is_supported(candidate, w)]
         if not accepted:
             continue
         rivals, controls = list[Rival](), list[Rival]()
         try:
-            earlier = yield from known_good_build(context, name, builds[name])
-            good = bench.make_side(name, earlier).copy_as(f"{name} known good")
-            (checks,) = yield from verify(bench, [Job(good, accepted, layouts=False, enough=True)])
+            known_good_files = yield from known_good_build(context, name, builds[name])
+            known_good = bench.make_side(name, known_good_files).copy_as(f"{name} known good")
+            (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, enough=True)])
             if checks.first_failure:
-                raise KnownGoodGone(f"by today's manifest it is not right: {checks.first_failure.message}")
-            rivals.append(Rival(good, accepted))
-        except KnownGoodGone as gone:
-            missing.append(f"{name} against its known good: {gone}")
-        if candidate in controlled:  # Slow down the longest workload only.
+                raise NoKnownGood(f"by today's manifest it is not right: {checks.first_failure.message}")
+            rivals.append(Rival(known_good, accepted))
+        except NoKnownGood as reason:
+            not_exercised.append(f"{name} against its known good: {reason}")
+        if candidate in with_controls:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(count_operations, bench.target))
             controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
         if rivals or controls:
-            contests.append(Contest(candidate, rivals, arguments.candidate, controls, most))
+            contests.append(Contest(candidate, rivals, arguments.candidate, controls, most_blocks))
     return contests
 
 
-def _time(
+def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
     """Time the contests until every pair is decided or time is over; timings, and warnings.
@@ -312,69 +343,84 @@ def _time(
     A candidate that is undecided but promising is timed further. Its blocks and evidence continue.
     Under the sequential rule, the stopping time does not make a false `faster` more likely.
     """
-    least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
-    most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
-    terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least_rounds=least)
+    most_rounds, least_rounds = arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS)
+    if arguments.more_s:
+        most_rounds = max(most_rounds, verdicts.MORE_BLOCKS)
+    terms = Terms(
+        rounds=most_rounds,
+        limit_s=limit_s + arguments.more_s,
+        seed=context.task.seed,
+        least_rounds=min(arguments.rounds, least_rounds),
+    )
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
     with ExitStack() as stack:
-        shared = yield from hold_device(context.bench, stack)
-        begun = monotonic()
+        lock_warning = yield from hold_device(context.bench, stack)
+        start_time = monotonic()
 
-        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
-            late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
-            if arguments.more_s and (late or timings.rounds >= arguments.rounds):
-                return pending_of_contests(
-                    [contest for contest in contests if contest.is_promising(timings)], timings
-                )
-            return pending_of_contests(essential if late else contests, timings)
+        def pending_sides(timings: Timings) -> Mapping[str, Sequence[str]]:
+            """By workload; fewer contests go on after the limit, only promising ones in extra time."""
+            is_over_limit = timings.rounds >= arguments.least and monotonic() - start_time > limit_s
+            continued = essential if is_over_limit else contests
+            if arguments.more_s and (is_over_limit or timings.rounds >= arguments.rounds):
+                continued = [contest for contest in contests if contest.is_promising(timings)]
+            return pending_of_contests(continued, timings)
 
-        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending)
-    return timings, warnings(context.bench, shared, timings)
+        timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending_sides)
+    return timings, disturbance_warnings(context.bench, lock_warning, timings)
 
 
-def _judge(
-    context: Context, contest: Contest, first: Contest, timings: Timings
+def _judge_contest(
+    context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; if it has no controls, those of `first` apply."""
-    controlled = contest if contest.controls else first
-    name, (null, _) = contest.candidate.name, controlled.controls
-    pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
-    pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in contest.rivals]
+    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply.
+
+    A doubt, or a difference to itself, makes the timing `invalid`. `same` needs a positive control
+    that was seen.
+    """
+    control_contest = contest if contest.controls else fallback
+    candidate, variant = contest.candidate, contest.candidate.name
+    pairs = [Pair(candidate, variant, rival.side.name, "self") for rival in contest.controls[:1]]
+    pairs += [Pair(candidate, variant, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    judged: list[Verdict] = [*(yield from doubts(context.bench, timings, measured, pairs))]
-    places = {workload.name for workload in contest.workloads}
-    for place, apart in controlled.differing_workloads(timings, null).items():
-        if place in places:
-            what = f"against itself {controlled.candidate.name} came out {apart} on {place}"
-            reason = f"{what}: timing cannot be trusted on this machine now"
-            judged.append(verdicts.invalid_verdict(name, place, "self", "differs from itself", reason))
+    doubts = yield from first_doubts(context.bench, timings, measured, pairs)
+    judged: list[Verdict] = [*doubts]
+    own_workloads = {workload.name for workload in contest.workloads}
+    differences = control_contest.differing_workloads(timings, control_contest.controls[0])
+    for workload, word in differences.items():
+        if workload in own_workloads:
+            claim = f"against itself {control_contest.candidate.name} came out {word} on {workload}"
+            reason = f"{claim}: timing cannot be trusted on this machine now"
+            cause: Cause = "differs from itself"
+            judged.append(verdicts.invalid_verdict(variant, workload, "self", cause, reason))
     if judged:
         return measured, judged
-    positive = controlled.positive_control(timings)
-    for measurement in (each for each in measured if each.against == "known_good"):
-        decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
-        word, reason = decision.verdict, decision.reason
-        if word == "same" and not positive.is_slowdown_seen:
-            word = "inconclusive"
-            reason = f"a slowdown of {positive.slowdown:.0%} put in on purpose was not seen: {positive.reason}"
-        judged.append(verdicts.speed_verdict(measurement, word, reason, decision.e_value))
+    positive = control_contest.positive_control(timings)
+    for measurement in measured:
+        if measurement.against == "known_good":
+            decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
+            verdict, reason = decision.verdict, decision.reason
+            if verdict == "same" and not positive.is_slowdown_seen:
+                verdict = "inconclusive"
+                slowdown = f"a slowdown of {positive.slowdown:.0%} put in on purpose"
+                reason = f"{slowdown} was not seen: {positive.reason}"
+            judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
     return measured, judged
 
 
-def _describe(contest: Contest, judged: Sequence[Verdict], timings: Timings) -> str:
+def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], timings: Timings) -> str:
     """One line on a variant: why its timing is invalid, else controls and known-good result."""
-    bad = next((verdict for verdict in judged if not isinstance(verdict, SpeedVerdict)), None)
-    if bad:
-        return f"{bad.variant} is {bad.verdict}: {bad.reason}"
+    for verdict in contest_verdicts:
+        if not isinstance(verdict, SpeedVerdict):
+            return f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
     parts = []
     if contest.controls:
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
         parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
         parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.is_slowdown_seen else 'not seen'}")
-    speeds = [verdict for verdict in judged if isinstance(verdict, SpeedVerdict)]
+    speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)
         parts.append(f"against the known good {verdicts.tally_words(speeds)}, {mean}")

@@ -30,9 +30,9 @@ GPU_SLACK = 1.2
 L2_BYTES_PER_CYCLE = 64
 """Bytes from L2 to one multiprocessor per cycle (NVIDIA's tuning guides, sm_70 to sm_90)."""
 
-KINDS: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
-"""Element type to its column in `PER_CYCLE`."""
-PER_CYCLE: dict[str, tuple[int, int, int]] = {
+RATE_COLUMN: dict[Dtype, int] = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
+"""Element type to its column in `OPERATIONS_PER_CYCLE`."""
+OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "7.0": (1024, 128, 64),
     "7.2": (1024, 128, 64),
     "7.5": (1024, 128, 32),
@@ -51,10 +51,14 @@ PER_CYCLE: dict[str, tuple[int, int, int]] = {
 From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
 TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
 float32 is TF32. float64 allows for products emulated with integers."""
-TRIES = 5
+FLOOR_TRIES = 5
 """Times that an empty call is measured again before a timing is called impossible."""
-WAYS: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
-SAID: dict[CallWay, str] = {"c_abi": "through C", "python": "from Python", "kernel": "as a kernel in a CUDA graph"}
+WAY_BY_KIND: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
+WAY_TEXT: dict[CallWay, str] = {
+    "c_abi": "through C",
+    "python": "from Python",
+    "kernel": "as a kernel in a CUDA graph",
+}
 
 
 class Ceiling(NamedTuple):
@@ -65,159 +69,181 @@ class Ceiling(NamedTuple):
     source: str
 
     @property
-    def most(self) -> float:
+    def highest_possible(self) -> float:
         """The rate above which a claim is impossible."""
         return self.per_s * self.slack
 
 
-def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
-    """Why a call cannot be this short: an empty one, made alike, takes longer. Empty if it can."""
+def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slack: float) -> str:
+    """Why a call cannot take `seconds`: an empty one, made alike, takes longer. Empty if it can.
+
+    `way_text`: how both are called, in words; `slack`: factor by which a call may be faster.
+    """
     if seconds * slack >= empty_s:
         return ""
-    empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way})"
+    empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way_text})"
     return f"faster than an empty call: {seconds * 1e6:.3g} us, {empty}"
 
 
-def beyond_memory(seconds: float, moved: float, whose: str, roof: Ceiling) -> str:
-    """Why a call cannot be so short: no memory moves its bytes in that time. Empty where it can.
+def explain_beyond_memory(seconds: float, moved_bytes: float, byte_source: str, ceiling: Ceiling) -> str:
+    """Why a call cannot take `seconds`: no memory moves its bytes in that time. Empty if it can.
 
-    `moved`: bytes that one call cannot avoid to move; `whose`: who says so, as in `the manifest's bytes`.
+    `moved_bytes`: bytes that a call has to move; `byte_source`: who says so, in words.
     """
-    rate = moved / seconds
-    if rate <= roof.most:
+    bytes_per_s = moved_bytes / seconds
+    if bytes_per_s <= ceiling.highest_possible:
         return ""
-    claim = f"{moved / 1e6:.3g} MB ({whose}) in {seconds * 1e6:.3g} us are {rate / 1e9:.0f} GB/s"
-    return f"faster than memory: {claim}, where {roof.per_s / 1e9:.0f} GB/s are {roof.source}"
+    claim = f"{moved_bytes / 1e6:.3g} MB ({byte_source}) in {seconds * 1e6:.3g} us"
+    rate, limit = f"{bytes_per_s / 1e9:.0f} GB/s", f"{ceiling.per_s / 1e9:.0f} GB/s"
+    return f"faster than memory: {claim} are {rate}, where {limit} are {ceiling.source}"
 
 
-def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
-    """Why a time cannot be true: it needs more operations a second than the device has. Empty where it can."""
-    if roof is None or flops_per_s is None or flops_per_s <= roof.most:
+def explain_beyond_arithmetic(flops_per_s: float | None, ceiling: Ceiling | None) -> str:
+    """Why a call cannot do so many operations a second: the device cannot. Empty if it can.
+
+    Also empty if operations are not counted, or the device's ceiling is unknown.
+    """
+    if ceiling is None or flops_per_s is None or flops_per_s <= ceiling.highest_possible:
         return ""
-    claim = f"{flops_per_s / 1e9:.0f} counted GFLOP/s"
-    return f"faster than the device: {claim} where at most {roof.most / 1e9:.0f} are possible ({roof.source})"
+    claim, limit = f"{flops_per_s / 1e9:.0f} counted GFLOP/s", f"{ceiling.highest_possible / 1e9:.0f}"
+    return f"faster than the device: {claim} where at most {limit} are possible ({ceiling.source})"
 
 
-def gpu_arithmetic(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling | None:
-    """The roof of a GPU by its generation, as in `9.0`; None for one that is not known."""
-    if capability not in PER_CYCLE or not gpu.sms or not gpu.clock_hz:
+def gpu_arithmetic_ceiling(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling | None:
+    """Most operations a second of a GPU by its compute capability, as in `9.0`; None if unknown."""
+    if capability not in OPERATIONS_PER_CYCLE or not gpu.sms or not gpu.clock_hz:
         return None
-    rate = PER_CYCLE[capability][KINDS[dtype]] * gpu.sms * gpu.clock_hz
-    return Ceiling(rate, SPARSE_SLACK, f"{gpu.sms} multiprocessors of compute capability {capability}")
+    per_cycle = OPERATIONS_PER_CYCLE[capability][RATE_COLUMN[dtype]]
+    source = f"{gpu.sms} multiprocessors of compute capability {capability}"
+    return Ceiling(per_cycle * gpu.sms * gpu.clock_hz, SPARSE_SLACK, source)
 
 
-def beyond_gpu_memory(seconds: float, moved: float, whose: str, gpu: DeviceFacts) -> str:
-    """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
-    outside, objection = moved - gpu.l2_bytes, ""
-    if gpu.bytes_per_s and gpu.l2_bytes and outside > 0:
+def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts) -> str:
+    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can.
+
+    All bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory.
+    """
+    uncached_bytes, objection = moved_bytes - gpu.l2_bytes, ""
+    if gpu.bytes_per_s and gpu.l2_bytes and uncached_bytes > 0:
         source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-        objection = beyond_memory(seconds, outside, whose, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
+        memory = Ceiling(gpu.bytes_per_s, GPU_SLACK, source)
+        objection = explain_beyond_memory(seconds, uncached_bytes, byte_source, memory)
     if not objection and gpu.sms and gpu.clock_hz:
-        cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
-        objection = beyond_memory(seconds, moved, whose, cache)
+        l2_bytes_per_s = gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE
+        cache = Ceiling(l2_bytes_per_s, GPU_SLACK, "what its L2 gives")
+        objection = explain_beyond_memory(seconds, moved_bytes, byte_source, cache)
     return objection
 
 
-def why_impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
-    """Why a measurement cannot be true; empty if it can. `kind`: of the call, as in `c_abi`."""
+def explain_impossible_speed(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
+    """Why a measured call cannot be so short; empty if it can. `kind`: of its variant, as in `c_abi`."""
     seconds, workload, target = measurement.candidate_us * 1e-6, measurement.workload, bench.target
     objection = ""
-    if kind in WAYS:  # Programs have no measured empty call.
-        way: CallWay = "kernel" if bench.device == "cuda" else WAYS[kind]
+    if kind in WAY_BY_KIND:  # Programs have no measured empty call.
+        way: CallWay = "kernel" if bench.device == "cuda" else WAY_BY_KIND[kind]
         slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
-        for number in range(1 + TRIES):
+        for number in range(1 + FLOOR_TRIES):
             floors = yield from bench.measure_floors(is_repeated=number > 0)
-            objection = below_empty_call(seconds, floors.call_s_by_way.get(way, 0.0), SAID[way], slack)
+            empty_s = floors.call_s_by_way.get(way, 0.0)
+            objection = explain_below_empty_call(seconds, empty_s, WAY_TEXT[way], slack)
             if not objection:
                 break
     gpu = gpus().first if bench.device == "cuda" else None
-    if gpu:
-        stated = bench.gpu.flops_per_s.get(workload.dtype) if bench.gpu else None
-        peak = gpu_arithmetic(gpu.capability, gpu.facts, workload.dtype)
-        if bench.gpu and stated:  # The manifest's peak, at the best clock.
-            peak = Ceiling(stated, 1.0, bench.gpu.source)
-        objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
-        moved, whose = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
-        if moved is None:
-            sizes, whose = tensor_bytes(target, workload), "its output"
-            moved = sum(sizes.get(name, 0) for name in target.signature.outputs)
-        objection = objection or beyond_gpu_memory(seconds, moved, whose, gpu.facts)
-    return objection or below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
+    if gpu and not objection:
+        peak = gpu_arithmetic_ceiling(gpu.capability, gpu.facts, workload.dtype)
+        if bench.gpu and (stated_flops_per_s := bench.gpu.flops_per_s.get(workload.dtype)):
+            # The manifest states the peak at the best clock, so it needs no slack.
+            peak = Ceiling(stated_flops_per_s, 1.0, bench.gpu.source)
+        objection = explain_beyond_arithmetic(measurement.flops_per_s, peak)
+        moved_bytes, byte_source = evaluate_work(target.bytes, workload), "the manifest's `bytes`"
+        if moved_bytes is None:
+            sizes, byte_source = tensor_bytes(target, workload), "its output"
+            moved_bytes = sum(sizes.get(name, 0) for name in target.signature.outputs)
+        objection = objection or explain_beyond_gpu_memory(seconds, moved_bytes, byte_source, gpu.facts)
+    return objection or explain_below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
 
 
-REMEMBERS = 2.0
+CACHED_FACTOR = 2.0
 """A call on values already seen may be faster, because they are cached, but not by this factor."""
-LEAST_GAIN_S = 3e-6
+CACHED_LEAST_S = 3e-6
 """Smaller differences come from the clock."""
-DEFERS, DEFERS_S = 5.0, 20e-6
+DEFERRED_FACTOR, DEFERRED_LEAST_S = 5.0, 20e-6
 """A call defers work if its rest takes this many times its own time, and at least this."""
-LAG_SHARE, LAG_S = 0.04, 60e-6
+CLOCK_LAG_SHARE, CLOCK_LAG_S = 0.04, 60e-6
 """By our clock a sample may take longer than by the device's: by this share, and this much."""
 
 
-def doubts(
+def first_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
-    """At most one verdict without a speed for each variant and workload: the first doubt found."""
-    verdicts = yield from every_doubt(bench, timings, measured, pairs)
-    return tuple({(verdict.variant, verdict.workload): verdict for verdict in reversed(verdicts)}.values())[::-1]
+    """At most one `invalid` or `incorrect` verdict for each variant and workload: the first doubt."""
+    verdicts = yield from collect_doubts(bench, timings, measured, pairs)
+    first: dict[tuple[str, str], NoSpeedVerdict] = {}
+    for verdict in verdicts:
+        first.setdefault((verdict.variant, verdict.workload), verdict)
+    return tuple(first.values())
 
 
-def every_doubt(
+def collect_doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """A verdict for each doubt: wrong output, cached result, clock, impossible speed, throttling."""
-    lying: dict[str, str] = {}
-    if any(map(clock_lies, timings.clock_pairs.values())):  # Measure this GPU's own lag before accusing.
-        usual_s = yield from bench.measure_gpu_lag_s()
-        lying = {side: clock_lies(lags, usual_s) for side, lags in timings.clock_pairs.items()}
-    against, names = pairs[0].against, {pair.candidate.name: pair.variant for pair in pairs}
-    verdicts = [
-        *wrong_while_timed(timings.wrong_outputs, against, names),
-        *_noticed(timings, against, names, lying),
-    ]
+    clock_faults: dict[str, str] = {}
+    if any(map(explain_wrong_clock, timings.clock_pairs.values())):
+        usual_lag_s = yield from bench.measure_gpu_lag_s()  # Measure this GPU's own lag before accusing a side.
+        for side, clock_pairs in timings.clock_pairs.items():
+            clock_faults[side] = explain_wrong_clock(clock_pairs, usual_lag_s)
+    against = pairs[0].against
+    variant_by_side = {pair.candidate.name: pair.variant for pair in pairs}
+    verdicts = [*verdicts_on_wrong_outputs(timings.wrong_outputs, against, variant_by_side)]
+    verdicts += _doubts_of_sides(timings, against, variant_by_side, clock_faults)
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
-    for measurement in sorted(measured, key=lambda each: -count_operations(bench.target, each.workload)):
-        key = (measurement.variant, measurement.against)
-        if reason := (yield from why_impossible(bench, measurement, kinds.get(key, ""))):
-            place = measurement.workload.name
-            verdicts.append(invalid_verdict(measurement.variant, place, measurement.against, "impossible", reason))
-    for name in dict.fromkeys(segment.workload for segment in timings.segments):
-        segments = timings.segments_of(name)
+    most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
+    for measurement in most_work_first:
+        variant, pair_against = measurement.variant, measurement.against
+        kind = kinds.get((variant, pair_against), "")
+        if reason := (yield from explain_impossible_speed(bench, measurement, kind)):
+            workload = measurement.workload.name
+            verdicts.append(invalid_verdict(variant, workload, pair_against, "impossible", reason))
+    for workload in dict.fromkeys(segment.workload for segment in timings.segments):
+        segments = timings.segments_of(workload)
         for pair in pairs:
-            why = samples.explain_gpu_slowdown(segments, *pair.side_names)
-            if why and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                verdicts.append(invalid_verdict(pair.variant, name, pair.against, "held back", why))
+            reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
+            if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
+                verdict = invalid_verdict(pair.variant, workload, pair.against, "held back", reason)
+                verdicts.append(verdict)
     return verdicts
 
 
-def _noticed(
-    timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
+def _doubts_of_sides(
+    timings: Timings, against: Against, variant_by_side: Mapping[str, str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """Doubts of each side. `names`: side to its variant; `lying`: side to its clock's fault."""
-    remembering = {place: remembers_results(probes) for place, probes in timings.memory_probes.items()}
-    for (side, workload), reason in remembering.items():
+    """Doubts about single sides; `clock_faults`: side to what is wrong with its clock, or empty."""
+    cache_reasons: dict[tuple[str, str], str] = {}
+    for call, probes in timings.memory_probes.items():
+        cache_reasons[call] = explain_cached_results(probes)
+    for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
-        if reason and side in names and (side == BASELINE or not remembering.get((BASELINE, workload))):
-            yield invalid_verdict(names[side], workload, against, "remembers", reason)
-    for side, variant in names.items():
-        places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
-        if places and lying.get(side):
-            yield invalid_verdict(variant, places[0], against, "clock", lying[side])
-        for workload in places:
-            own = [segment for segment in timings.segments_of(workload) if segment.side == side]
-            if reason := defers_work(own):
+        is_machine = side != BASELINE and bool(cache_reasons.get((BASELINE, workload)))
+        if reason and side in variant_by_side and not is_machine:
+            yield invalid_verdict(variant_by_side[side], workload, against, "remembers", reason)
+    for side, variant in variant_by_side.items():
+        timed = [segment for segment in timings.segments if segment.side == side]
+        workloads = list(dict.fromkeys(segment.workload for segment in timed))
+        if workloads and clock_faults.get(side):
+            yield invalid_verdict(variant, workloads[0], against, "clock", clock_faults[side])
+        for workload in workloads:
+            if reason := explain_deferred_work([s for s in timed if s.workload == workload]):
                 yield invalid_verdict(variant, workload, against, "defers", reason)
-            # The variant is stopped while other sides are timed. So if they are disturbed, the machine is busy,
-            # and slow verified calls prove nothing.
-            busy = samples.warn_of_other_programs(
-                segment for segment in timings.segments_of(workload) if segment.side != side
-            )
-            if not busy and (reason := unproven(timings.unproven_times_s(side, workload))):
+            # The variant is stopped while other sides are timed. So if they are disturbed, the
+            # machine is busy, and slow verified calls prove nothing.
+            others = [s for s in timings.segments_of(workload) if s.side != side]
+            reason = explain_unproven_speed(timings.unproven_times_s(side, workload))
+            if reason and not samples.warn_of_other_programs(others):
                 yield invalid_verdict(variant, workload, against, "foresees", reason)
 
 
-def remembers_results(probes: Sequence[MemoryProbe]) -> str:
+def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
     """Why a variant seems to cache results; empty if it does not. `probes`: one for each process.
 
     More than half of the processes that had a core to themselves have to show it, because even
@@ -225,64 +251,76 @@ def remembers_results(probes: Sequence[MemoryProbe]) -> str:
     """
     if not probes:
         return ""
-    clean = [probe for probe in probes if probe.is_undisturbed]
-    by_gain = sorted(clean or probes, key=lambda probe: probe.new_values_s / max(probe.repeated_values_s, 1e-9))
-    fresh_s, again_s, _ = by_gain[(len(clean) - 1) // 2 if clean else 0]
-    if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
+    undisturbed = [probe for probe in probes if probe.is_undisturbed]
+    smallest_gain_first = sorted(
+        undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9)
+    )
+    probe = smallest_gain_first[(len(undisturbed) - 1) // 2 if undisturbed else 0]
+    new_s, repeated_s = probe.new_values_s, probe.repeated_values_s
+    if new_s < CACHED_FACTOR * repeated_s or new_s - repeated_s < CACHED_LEAST_S:
         return ""
-    fresh, again = f"{fresh_s * 1e6:.1f} us on values it had not seen", f"{again_s * 1e6:.1f} us on the same again"
-    return f"it remembers results: {fresh}, {again}"
+    new = f"{new_s * 1e6:.1f} us on values it had not seen"
+    return f"it remembers results: {new}, {repeated_s * 1e6:.1f} us on the same again"
 
 
-def unproven(times: tuple[float, float] | None) -> str:
-    """Why a side's timed calls prove nothing; empty for None. `times`: from `Timings.unproven`."""
-    if times is None:
+def explain_unproven_speed(times_s: tuple[float, float] | None) -> str:
+    """Why a side's timed calls prove nothing; empty for None.
+
+    `times_s`: seconds of a usual call and of the fastest verified one (`Timings.unproven_times_s`).
+    """
+    if times_s is None:
         return ""
-    usual_s, judged_s = times
-    calls = f"took {judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
+    usual_s, verified_s = times_s
+    calls = f"took {verified_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
     return f"nothing shows that it computes while it is timed: calls whose results were looked at {calls}"
 
 
-def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str:
-    """Why a device's clock is wrong; empty if it is right.
+def explain_wrong_clock(clock_pairs: Sequence[tuple[float, float]], usual_lag_s: float = 0.0) -> str:
+    """Why a device's clock cannot be right; empty if it can.
 
-    `lags`: seconds of samples by our clock and by the device's; `usual_s`: by which ours is longer
-    for empty kernels. Three of four samples have to show it: the system may interrupt one.
+    `clock_pairs`: seconds of each sample by our clock and by the device's; `usual_lag_s`: by which
+    ours is longer for empty kernels. Three of four samples have to show it: the system may
+    interrupt one.
     """
-    if not lags:
+    if not clock_pairs:
         return ""
-    excess = sorted(ours_s - own - LAG_SHARE * ours_s - LAG_S - usual_s for ours_s, own in lags)
-    if excess[len(excess) // 4] <= 0:
+    excess_s = []
+    for our_s, device_s in clock_pairs:
+        allowed_lag_s = CLOCK_LAG_SHARE * our_s + CLOCK_LAG_S + usual_lag_s
+        excess_s.append(our_s - device_s - allowed_lag_s)
+    if sorted(excess_s)[len(excess_s) // 4] <= 0:
         return ""
-    ours_s, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
-    clocks = f"samples took {ours_s:.2f} ms, and {own:.2f} ms by the events of the stream"
+    our_ms = median([our_s for our_s, _ in clock_pairs]) * 1e3
+    device_ms = median([device_s for _, device_s in clock_pairs]) * 1e3
+    clocks = f"samples took {our_ms:.2f} ms, and {device_ms:.2f} ms by the events of the stream"
     return f"its clock was changed, or it works on another stream: {clocks}"
 
 
-def defers_work(segments: Sequence[Segment]) -> str:
+def explain_deferred_work(segments: Sequence[Segment]) -> str:
     """Why a side seems to compute only when its result is read; empty if it does not.
 
     More than half of its segments have to show it, because the system may interrupt a single one.
-    `left_s`: from the return of a call until its result is there.
     """
     timed = [segment for segment in segments if segment.seconds]
     if not timed:
         return ""
-    left_s = median_low([segment.left_s for segment in timed])
+    # `left_s`: from the return of a call until its result was there; part of the samples' seconds.
+    deferred_s = median_low([segment.left_s for segment in timed])
     call_s = median_low([median(segment.seconds) - segment.left_s for segment in timed])
-    if left_s < DEFERS * call_s or left_s < DEFERS_S:
+    if deferred_s < DEFERRED_FACTOR * call_s or deferred_s < DEFERRED_LEAST_S:
         return ""
-    calls = f"{call_s * 1e6:.1f} us until a call returned, {left_s * 1e6:.1f} us more until its result was there"
-    return f"it computes when its result is looked at: {calls}"
+    deferred = f"{deferred_s * 1e6:.1f} us more until its result was there"
+    call = f"{call_s * 1e6:.1f} us until a call returned"
+    return f"it computes when its result is looked at: {call}, {deferred}"
 
 
-def wrong_while_timed(
-    outputs: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
+def verdicts_on_wrong_outputs(
+    outputs: Iterable[tuple[str, Check]], against: Against, variant_by_side: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    """A verdict for each timed output that was wrong; `names`: side to its variant."""
+    """A verdict for each output of a timed call that was wrong; `outputs`: side and its check."""
     for side, check in outputs:
         yield NoSpeedVerdict(
-            variant=names.get(side, side),
+            variant=variant_by_side.get(side, side),
             workload=check.workload.name,
             against=against,
             verdict="invalid" if check.status == "tampered" else "incorrect",

@@ -23,7 +23,7 @@ from loop.timing import samples
 from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
-REST_S = 2.0
+IDLE_WAIT_S = 2.0
 """How long to wait for an idle GPU: its load reading may be a second old, and be our own work."""
 
 
@@ -39,19 +39,23 @@ class ReadyVariants:
 
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     """The variants that passed verification in this session, with the builds that were checked."""
-    verified = context.latest("kernel.verify")
-    checks = VerifyOutput.model_validate(verified) if verified else None
-    if checks is None or not checks.right:
-        return ReadyVariants(why_not="no variant is right" if checks else "nothing was verified")
-    built = {build.variant: build for build in (yield from builds(context))[0]}
-    for each in checks.variants:
-        build = built.get(each.variant)
-        if each.build_id and (build is None or build.build_id != each.build_id):
-            why = f"{each.variant} was edited after it was verified"
-            return ReadyVariants(why_not=why, hint="run the session again")
+    latest = context.latest("kernel.verify")
+    if not latest:
+        return ReadyVariants(why_not="nothing was verified")
+    verification = VerifyOutput.model_validate(latest)
+    if not verification.right:
+        return ReadyVariants(why_not="no variant is right")
+    current_builds, _ = yield from builds(context)
+    build_by_variant = {build.variant: build for build in current_builds}
+    for checks in verification.variants:
+        build = build_by_variant.get(checks.variant)
+        build_id = build.build_id if build else None
+        if checks.build_id and checks.build_id != build_id:
+            reason = f"{checks.variant} was edited after it was verified"
+            return ReadyVariants(why_not=reason, hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
         return ReadyVariants(why_not="no workload that is timed could be judged")
-    return ReadyVariants(checks.right, built)
+    return ReadyVariants(verification.right, build_by_variant)
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
@@ -59,66 +63,80 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
 
     Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none.
     """
-    own = bench.cache / "locks"
-    own.mkdir(parents=True, exist_ok=True)
+    project_locks = bench.cache / "locks"
+    project_locks.mkdir(parents=True, exist_ok=True)
     gpu = gpus().first if bench.device == "cuda" else None
-    notes = []
-    for folder in filter(None, (own, shared_locks())):  # The same order everywhere: no deadlock.
-        notes.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
-    notes.append((yield from warn_before(bench)))
-    return "; ".join(filter(None, notes))
+    lock_name = gpu.uuid if gpu else bench.device
+    warning_texts = []
+    for folder in (project_locks, shared_locks()):  # The same order everywhere: no deadlock.
+        if folder:
+            warning_texts.append((yield from _wait_for_lock(folder / lock_name, stack)))
+    warning_texts.append((yield from wait_for_idle_gpu(bench)))
+    return "; ".join(filter(None, warning_texts))
 
 
-def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock until `stack` closes; for whom it waited. A parent's lock counts as ours."""
-    begun, whom = time.monotonic(), ""
+def _wait_for_lock(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
+    """Hold a lock until `stack` closes; says who held it before, or nothing.
+
+    A lock of this process or of a parent counts as ours: that command has started this one.
+    """
+    start_time, first_holder = time.monotonic(), ""
     while True:
         try:
             stack.enter_context(locked(lock))
-            return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""
-        except LockHeld as held:
-            if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
+        except LockHeld as error:
+            if error.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
-            yield Tick(f"waiting for {held.holder}, which measures", is_urgent=not whom)
-            whom = whom or held.holder
+            yield Tick(f"waiting for {error.holder}, which measures", is_urgent=not first_holder)
+            first_holder = first_holder or error.holder
             time.sleep(0.1)
+            continue
+        waited = f"waited {time.monotonic() - start_time:.0f} s for {first_holder}"
+        return f"{waited}, which measured" if first_holder else ""
 
 
-def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
-    """What disturbed the device. `before`: the text from `hold_device`."""
-    return tuple(filter(None, (before or warn_after(bench), samples.warn_of_other_programs(timings.segments))))
+def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
+    """What disturbed the device while it was timed. `lock_warning`: the text from `hold_device`."""
+    of_device = lock_warning or describe_gpu_use(bench)
+    of_cores = samples.warn_of_other_programs(timings.segments)
+    return tuple(warning for warning in (of_device, of_cores) if warning)
 
 
-def with_warnings(message: str, warned: Sequence[str]) -> str:
+def append_warnings(message: str, warning_texts: Sequence[str]) -> str:
     """Append the warnings to a step's one-line message."""
-    return "; ".join([message, *(f"warning: {text}" for text in warned)])
+    return "; ".join([message, *(f"warning: {text}" for text in warning_texts)])
 
 
-def warn_before(bench: Bench) -> Generator[Tick, None, str]:
-    """A warning about other programs on the GPU before timing starts; empty if there are none."""
-    sensors, begun = bench.sensors, time.monotonic()
+def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
+    """Wait a moment until the GPU is idle; a warning about other programs on it, or empty."""
+    sensors, deadline = bench.sensors, time.monotonic() + IDLE_WAIT_S
     if sensors is None:
         return ""
-    while (busy := sensors.busy_percent() or 0) > nvml.BUSY_PERCENT and time.monotonic() - begun < REST_S:
-        yield Tick(f"waiting for the GPU to rest, {busy} % busy")
+    busy_percent = sensors.busy_percent() or 0
+    while busy_percent > nvml.BUSY_PERCENT and time.monotonic() < deadline:
+        yield Tick(f"waiting for the GPU to rest, {busy_percent} % busy")
         time.sleep(0.1)
-    warning = warn_after(bench, busy)
+        busy_percent = sensors.busy_percent() or 0
+    warning = describe_gpu_use(bench, busy_percent)
     if warning:
         yield Tick(warning)
     return warning
 
 
-def warn_after(bench: Bench, busy: int | None = None) -> str:
-    """A warning about other programs, memory of unknown owner, and load (`busy`, %); else empty."""
+def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
+    """A warning about other programs on the GPU, memory of unknown owner, and load; else empty.
+
+    `busy_percent`: the load before timing; None: not to be judged, as it may be our own.
+    """
     if bench.sensors is None:
         return ""
     users, gpu = bench.sensors.users() or (), gpus().first
     others = [user for user in users if user.pid != os.getpid()]
     children = {child.pid for child in psutil.Process().children(recursive=True)}
-    held = sum(user.memory_bytes or 0 for user in users)
-    company = OtherUse(
+    known_bytes = sum(user.memory_bytes or 0 for user in users)
+    other_use = OtherUse(
         others=nvml.other_users(others, children, set(psutil.pids())),
-        loose_bytes=(bench.sensors.memory() or (0, 0))[1] - held,
-        busy_percent=busy,
+        loose_bytes=(bench.sensors.memory() or (0, 0))[1] - known_bytes,
+        busy_percent=busy_percent,
     )
-    return company.warning(gpu.name if gpu else "the GPU")
+    return other_use.warning(gpu.name if gpu else "the GPU")

@@ -8,12 +8,12 @@ with all samples, and by 9 % with only those that did not wait.
 
 **The GPU.** A round does not count if the GPU slowed one side only: it throttled, or clocks differ.
 
-**Deferred work**, done only when a result is read, counts as work of the call (`charge_left_work`).
+**Deferred work**, done only when a result is read, counts as work of the call (`charge_deferred_work`).
 """
 
+import itertools
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -96,7 +96,7 @@ class Timings:
 
     segments: list[Segment] = field(default_factory=list)
     peak_bytes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Side and workload to the peak bytes of the first call, one entry a round."""
+    """Side and workload to the peak memory in bytes of the first call, one entry a round."""
     floors: Floors | None = None
     """How long empty calls take on this machine."""
     self_timed_sides: set[str] = field(default_factory=set)
@@ -127,17 +127,18 @@ class Timings:
         """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
 
         A correct result proves the time of its own call only, so nothing shows that the others
-        computed. None if at least one verified call was as fast as they are.
+        computed. None if a verified call was about as fast as they are, or if none was verified.
         """
-        own = [segment for segment in self.segments_of(workload) if segment.side == side]
-        proofs = self.judged_samples.get((side, workload), ())
-        if not own or not proofs:
+        segments = [segment for segment in self.segments_of(workload) if segment.side == side]
+        verified = self.judged_samples.get((side, workload), ())
+        if not segments or not verified:
             return None
-        usual_s = math.exp(log_time(own))
-        for proof in proofs:
-            if proof.seconds < PROVES_FACTOR * usual_s or (proof.seconds - usual_s) * proof.calls < PROVES_S:
+        usual_s = math.exp(log_time(segments))
+        for sample in verified:
+            excess_s = (sample.seconds - usual_s) * sample.calls
+            if sample.seconds < PROVES_FACTOR * usual_s or excess_s < PROVES_S:
                 return None
-        return usual_s, min(proof.seconds for proof in proofs)
+        return usual_s, min(sample.seconds for sample in verified)
 
 
 Pending = Callable[[Timings], Mapping[str, Sequence[str]]]
@@ -161,16 +162,16 @@ class Pair:
         return self.reference, self.candidate.name
 
 
-def describe_calls(side: Side, device: Device, *, captured: bool) -> str:
-    """How a side is called, in words; `captured`: a CUDA graph replays its calls."""
-    kind = side.kind
-    if kind == "command":
+def describe_calls(side: Side, device: Device, *, is_graph: bool) -> str:
+    """How a side is called, for the report; `is_graph`: a CUDA graph replays its calls."""
+    if side.kind == "command":
         return "a program, once a call"
-    writes = "writes into a given output" if kind == "c_abi" else "allocates its result"
-    way = "C" if kind == "c_abi" else "Python"
+    convention = "Python, allocates its result"
+    if side.kind == "c_abi":
+        convention = "C, writes into a given output"
     if device == "cpu":
-        return f"{way}, {writes}"
-    return f"CUDA graph of calls from {way}, {writes}" if captured else f"launch by launch from {way}, {writes}"
+        return convention
+    return f"{'CUDA graph of calls' if is_graph else 'launch by launch'} from {convention}"
 
 
 class Sample(NamedTuple):
@@ -181,15 +182,23 @@ class Sample(NamedTuple):
 
 
 def is_disturbed(seconds: float, waited_s: float | None) -> bool:
-    """Whether a sample waited too long for a core to count; `whole` and `waited` in seconds."""
+    """Whether a sample waited too long for a core to count.
+
+    `seconds`: its duration; `waited_s`: None if the system does not report the wait.
+    """
     return waited_s is not None and waited_s > CLEAN_WAIT_SHARE * seconds
 
 
 def samples_of_segment(segment: Segment) -> list[Sample]:
-    """The samples of a segment; the wait is 0 if the system does not report it."""
-    waited = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
-    pairs = zip(segment.seconds, waited, strict=True)
-    return [Sample(took, min(wait / max(took, 1e-12), 1.0)) for took, wait in pairs]
+    """The samples of a segment; their waits are 0 if the system does not report them."""
+    waits_s = segment.waited
+    if len(waits_s) != len(segment.seconds):
+        waits_s = (0.0,) * len(segment.seconds)
+    samples = []
+    for seconds, wait_s in zip(segment.seconds, waits_s, strict=True):
+        waited_share = wait_s / max(seconds, 1e-12)  # A clock may give 0 s.
+        samples.append(Sample(seconds, min(waited_share, 1.0)))
+    return samples
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
@@ -198,147 +207,179 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
     A segment with fewer than three is left out. If all have fewer, their clean samples count
     together, filled up to three with the least disturbed.
     """
-    chosen = list(segments)
-    every = [samples_of_segment(segment) for segment in chosen]
-    if not any(segment.waited for segment in chosen):
-        return every
-    clean = [[sample for sample in group if sample.waited_share <= CLEAN_WAIT_SHARE] for group in every]
-    enough = [group for group in clean if len(group) >= FEWEST_SAMPLES]
-    if enough:
-        return enough
-    calmest = sorted((sample for group in every for sample in group), key=lambda sample: sample.waited_share)
-    return [calmest[: max(sum(map(len, clean)), FEWEST_SAMPLES)]]
+    counted: list[list[Sample]] = []
+    all_samples: list[Sample] = []
+    clean_count = 0
+    for segment in segments:
+        samples = samples_of_segment(segment)
+        clean = [sample for sample in samples if sample.waited_share <= CLEAN_WAIT_SHARE]
+        # Without reported waits every sample is clean, so a segment counts even if it is short.
+        if not segment.waited or len(clean) >= FEWEST_SAMPLES:
+            counted.append(clean)
+        all_samples += samples
+        clean_count += len(clean)
+    if counted:
+        return counted
+    all_samples.sort(key=lambda sample: sample.waited_share)
+    return [all_samples[: max(clean_count, FEWEST_SAMPLES)]]
 
 
 def log_time(segments: Iterable[Segment]) -> float:
     """Log of the seconds of a side's call in one round: the mean of its segments' log medians."""
-    return statistics.fmean(
-        math.log(median([sample.seconds for sample in group])) for group in counted_samples(segments)
-    )
+    log_medians = []
+    for samples in counted_samples(segments):
+        log_medians.append(math.log(median([sample.seconds for sample in samples])))
+    return statistics.fmean(log_medians)
 
 
 def rounds_with_both(
     segments: Iterable[Segment], reference: str, candidate: str
 ) -> list[tuple[list[Segment], list[Segment]]]:
-    """Segments of reference and candidate, for each round that has both, in order."""
-    rounds: dict[int, dict[str, list[Segment]]] = {}
+    """Segments of reference and candidate, for each round that has both, in order of rounds."""
+    segments_by_round: dict[int, dict[str, list[Segment]]] = {}
     for segment in segments:
-        sides = rounds.setdefault(segment.round, {reference: [], candidate: []})
-        if segment.side in sides:
-            sides[segment.side].append(segment)
-    pairs = ((sides[reference], sides[candidate]) for _, sides in sorted(rounds.items()))
-    return [pair for pair in pairs if pair[0] and pair[1]]
+        by_side = segments_by_round.setdefault(segment.round, {reference: [], candidate: []})
+        if segment.side in by_side:
+            by_side[segment.side].append(segment)
+    rounds = []
+    for _, by_side in sorted(segments_by_round.items()):
+        if by_side[reference] and by_side[candidate]:
+            rounds.append((by_side[reference], by_side[candidate]))
+    return rounds
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
     """One log(reference time / candidate time) a round, for the segments of one workload.
 
-    A round in which one side only was slowed does not count. If other programs leave fewer than two
-    rounds, all theirs count: a busy machine gets a vague answer rather than none.
+    A round in which only one side was slowed does not count. If other programs leave fewer than two
+    undisturbed rounds, disturbed ones count: a busy machine gets a vague answer rather than none.
     """
-    return [log for _, log in _counted_rounds(segments, reference, candidate)]
+    return [log_ratio for _, log_ratio in _counted_rounds(segments, reference, candidate)]
 
 
 def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
     """For each round that counts: its set of processes (None if fresh), and its log ratio."""
-    fair = [
-        sides for sides in rounds_with_both(segments, reference, candidate) if find_gpu_slowdown(*sides) is None
-    ]
-    calm = [sides for sides in fair if not is_unevenly_disturbed(*sides)]
-    counting = calm if len(calm) > 1 else fair
-    return [(after[0].processes, log_time(before) - log_time(after)) for before, after in counting]
+    rounds = rounds_with_both(segments, reference, candidate)
+    rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
+    undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]
+    counted = []
+    for of_reference, of_candidate in undisturbed if len(undisturbed) > 1 else rounds:
+        log_ratio = log_time(of_reference) - log_time(of_candidate)
+        counted.append((of_candidate[0].processes, log_ratio))
+    return counted
 
 
 def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
     """Variance that rounds in shared processes add to the mean log ratio; 0 if all have fresh ones.
 
-    Estimated from the means of the sets, with a prior (`PROCESS_SD`), because two sets say little.
+    Rounds in one set of processes share an offset, because a process keeps its memory. The offset's
+    variance is estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as
+    `PROCESS_PRIOR_SETS` sets, because two sets say little.
     """
-    sets: dict[int, list[float]] = {}
-    for number, log in _counted_rounds(segments, reference, candidate):
-        if number is not None:
-            sets.setdefault(number, []).append(log)
-    if not sets:
+    log_ratios_by_set: dict[int, list[float]] = {}
+    for process_set, log_ratio in _counted_rounds(segments, reference, candidate):
+        if process_set is not None:
+            log_ratios_by_set.setdefault(process_set, []).append(log_ratio)
+    if not log_ratios_by_set:
         return 0.0
-    means = [statistics.fmean(logs) for logs in sets.values()]
-    middle = statistics.fmean(means)
-    squares = PROCESS_PRIOR_SETS * PROCESS_SD**2 + sum((mean - middle) ** 2 for mean in means)
-    return squares / (PROCESS_PRIOR_SETS + len(means) - 1) / len(means)
+    means = [statistics.fmean(log_ratios) for log_ratios in log_ratios_by_set.values()]
+    grand_mean = statistics.fmean(means)
+    squares = PROCESS_PRIOR_SETS * PROCESS_SD**2
+    squares += sum((mean - grand_mean) ** 2 for mean in means)
+    offset_variance = squares / (PROCESS_PRIOR_SETS + len(means) - 1)
+    return offset_variance / len(means)
 
 
 def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs slowed one side more than the other."""
-    left = []
-    for side in (reference, candidate):
-        chosen = [sample for group in counted_samples(side) for sample in group]
-        seconds = max(sum(sample.seconds for sample in chosen), 1e-12)
-        left.append(max(1 - sum(sample.waited_share * sample.seconds for sample in chosen) / seconds, 1e-3))
-    return min(left) < LEAST_CORE_SHARE or abs(math.log(left[0] / left[1])) > MOST_CORE_LOG_RATIO
+    """Whether a round does not count: other programs took the core from one side more often.
+
+    Also if they left one of the sides hardly any core time.
+    """
+    core_shares = []
+    for segments in (reference, candidate):
+        total_s, waited_s = 1e-12, 0.0
+        for sample in itertools.chain(*counted_samples(segments)):
+            total_s += sample.seconds
+            waited_s += sample.waited_share * sample.seconds
+        core_shares.append(max(1 - waited_s / total_s, 1e-3))
+    core_log_ratio = abs(math.log(core_shares[0] / core_shares[1]))
+    return min(core_shares) < LEAST_CORE_SHARE or core_log_ratio > MOST_CORE_LOG_RATIO
 
 
 def warn_of_other_programs(segments: Iterable[Segment]) -> str:
-    """A warning about other programs, for all segments; empty if they hardly disturbed them."""
-    shares = [sample.waited_share for segment in segments for sample in samples_of_segment(segment)]
-    disturbed = sum(share > CLEAN_WAIT_SHARE for share in shares) / max(len(shares), 1)
-    if disturbed < WARN_SHARE:
+    """A warning if other programs disturbed many samples of these segments; else empty."""
+    samples = [sample for segment in segments for sample in samples_of_segment(segment)]
+    disturbed = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples)
+    disturbed_share = disturbed / max(len(samples), 1)
+    if disturbed_share < WARN_SHARE:
         return ""
-    return (
-        f"other programs took the core during {disturbed:.0%} of the samples: those were left out where possible"
-    )
+    during = f"during {disturbed_share:.0%} of the samples"
+    return f"other programs took the core {during}: those were left out where possible"
 
 
 def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
-    """The side that the GPU slowed, and why; None if its sensors show no such thing."""
-    names, reasons, clocks = ("reference", "candidate"), list[str](), list[list[int]]()
-    for side in (reference, candidate):
-        readings = [reading for segment in side for reading in segment.sensors or ()]
+    """`reference` or `candidate`, whichever the GPU slowed in a round, and why.
+
+    None if it slowed neither or both alike, and without sensors. The arguments are the segments of
+    the two sides in that round.
+    """
+    throttle_reasons: list[str] = []
+    clocks_mhz: list[list[int]] = []
+    for segments in (reference, candidate):
+        readings = [reading for segment in segments for reading in segment.sensors or ()]
         if not readings:
             return None
-        reasons.append(", ".join(dict.fromkeys(reason for reading in readings for reason in reading.throttle)))
-        clocks.append([reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None])
-    if bool(reasons[0]) != bool(reasons[1]):
-        held, other = names if reasons[0] else names[::-1]
-        return held, f"the {held} was throttled ({reasons[0] or reasons[1]}), the {other} was not"
-    if not all(clocks):
+        reasons = dict.fromkeys(reason for reading in readings for reason in reading.throttle)
+        throttle_reasons.append(", ".join(reasons))
+        clocks_mhz.append([r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None])
+    of_reference, of_candidate = throttle_reasons
+    if of_reference and not of_candidate:
+        return "reference", f"the reference was throttled ({of_reference}), the candidate was not"
+    if of_candidate and not of_reference:
+        return "candidate", f"the candidate was throttled ({of_candidate}), the reference was not"
+    if not all(clocks_mhz):
         return None
-    before, after = statistics.median(clocks[0]), statistics.median(clocks[1])
-    apart = abs(before - after) / max(before, after, 1.0)
-    if apart <= MOST_CLOCK_DIFFERENCE:
+    reference_mhz, candidate_mhz = statistics.median(clocks_mhz[0]), statistics.median(clocks_mhz[1])
+    difference = abs(reference_mhz - candidate_mhz) / max(reference_mhz, candidate_mhz, 1.0)
+    if difference <= MOST_CLOCK_DIFFERENCE:
         return None
-    both = f"{before:.0f} MHz for the reference, {after:.0f} MHz for the candidate"
-    return names[before > after], f"median SM clocks differ by {apart:.1%}: {both}"
+    clocks = f"{reference_mhz:.0f} MHz for the reference, {candidate_mhz:.0f} MHz for the candidate"
+    slower = "candidate" if reference_mhz > candidate_mhz else "reference"
+    return slower, f"median SM clocks differ by {difference:.1%}: {clocks}"
 
 
 def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate: str) -> str | None:
     """A sentence if the GPU slowed one side in more than half of the rounds, else None."""
     rounds = rounds_with_both(segments, reference, candidate)
-    drops = [drop for sides in rounds if (drop := find_gpu_slowdown(*sides)) is not None]
-    for side, dropped in Counter(side for side, _ in drops).items():
-        if 2 * dropped > len(rounds):
-            reason = statistics.mode(reason for name, reason in drops if name == side)
-            return f"the {side} was held back in {dropped} of {len(rounds)} blocks: {reason}"
+    slowdowns = [slowdown for sides in rounds if (slowdown := find_gpu_slowdown(*sides))]
+    for side in ("reference", "candidate"):
+        reasons = [reason for slowed_side, reason in slowdowns if slowed_side == side]
+        if 2 * len(reasons) > len(rounds):
+            reason = statistics.mode(reasons)
+            return f"the {side} was held back in {len(reasons)} of {len(rounds)} blocks: {reason}"
     return None
 
 
 def charge_deferred_work(
     segments: Sequence[Segment], return_times_s: Mapping[tuple[str, str, int], Sequence[float]], round_number: int
 ) -> list[Segment]:
-    """The segments of one round (`number`) and workload, with deferred work added to each sample.
+    """The segments of one round and workload, with deferred work added to each sample.
 
     Returning a result is a copy. Time beyond the copy of the baseline's result counts as work;
-    without a baseline in the round, the fastest side replaces it. `handed`: as in `Timings`.
+    without a baseline in the round, the fastest side replaces it. `return_times_s`: as in `Timings`.
     """
-    workload = segments[0].workload if segments else ""
-    names = {segment.side for segment in segments}
-    copies = {
-        name: median(seconds) for name in names if (seconds := return_times_s.get((name, workload, round_number)))
-    }
-    usual_s = copies.get(BASELINE, min(copies.values(), default=0.0))
+    copy_s_by_side: dict[str, float] = {}
+    for segment in segments:
+        seconds = return_times_s.get((segment.side, segment.workload, round_number))
+        if seconds:
+            copy_s_by_side[segment.side] = median(seconds)
+    usual_s = copy_s_by_side.get(BASELINE, min(copy_s_by_side.values(), default=0.0))
     charged = []
     for segment in segments:
-        left_s = copies.get(segment.side, 0.0) - COPY_SLACK * usual_s - COPY_SLACK_S
-        if left_s > 0:
-            seconds = tuple(sample_s + left_s for sample_s in segment.seconds)
-            segment = segment.model_copy(update={"seconds": seconds, "left_s": left_s})
+        copy_s = copy_s_by_side.get(segment.side, 0.0)
+        deferred_s = copy_s - COPY_SLACK * usual_s - COPY_SLACK_S
+        if deferred_s > 0:
+            seconds = tuple(sample_s + deferred_s for sample_s in segment.seconds)
+            segment = segment.model_copy(update={"seconds": seconds, "left_s": deferred_s})
         charged.append(segment)
     return charged

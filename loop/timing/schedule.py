@@ -21,7 +21,7 @@ from loop.base.processes import Tick, kill_group
 from loop.base.stats import MIN_VALUES
 from loop.calls.arena import CAPTURED, MOST_CALLS, InputValues
 from loop.calls.call import Call
-from loop.gate.verify import LONGEST_S, call_limit_s, check_of
+from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
@@ -58,15 +58,18 @@ class Untimed(WorkFailed):
 
 
 @contextmanager
-def blame_side(side: str, what: str) -> Iterator[None]:
-    """Turn the loss of a worker into an error that names the side and the workload."""
+def blame_side(side: str, activity: str) -> Iterator[None]:
+    """Turn the loss of a worker, or its refusal, into an error that names the side.
+
+    `activity`: what the side was doing: the name of a workload, or `loading`.
+    """
     try:
         yield
     except (WorkerLost, Refusal) as error:
-        message = f"{side} could not be timed on {what}: {error}"
-        raise Untimed(
-            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
-        ) from error
+        message = f"{side} could not be timed on {activity}: {error}"
+        variant = side.split()[0]  # As in `v3 known good`.
+        hint = f"`loop kernels verify {variant}` runs it alone"
+        raise Untimed(side, error.cause, message, hint) from error
 
 
 class SegmentEvidence(NamedTuple):
@@ -80,7 +83,7 @@ class SegmentEvidence(NamedTuple):
 
 @dataclass(eq=False)
 class ProcessSet:
-    """A fresh process for each side, fresh values for each workload; on a GPU for a few rounds."""
+    """A fresh process for each side, for one round; on a GPU for a few. Values are new, too."""
 
     bench: Bench
     sides: Mapping[str, Side]
@@ -92,7 +95,7 @@ class ProcessSet:
     terms: Terms
     shuffle: random.Random
     deadline: float = math.inf
-    """Deadline by the monotonic clock."""
+    """By the monotonic clock."""
     least_rounds: int = 2
     """Rounds that are timed however long they take."""
     round_number: int = field(init=False, default=0)
@@ -109,9 +112,9 @@ class ProcessSet:
     """Sides and workloads tested for cached results: once a process."""
 
     def __post_init__(self) -> None:
-        self.workers = {
-            n: self.stack.enter_context(self.bench.start_worker(side)) for n, side in self.sides.items()
-        }
+        self.workers = {}
+        for name, side in self.sides.items():
+            self.workers[name] = self.stack.enter_context(self.bench.start_worker(side))
 
     def close(self) -> None:
         """End all processes at the same time, because each takes a while."""
@@ -120,35 +123,39 @@ class ProcessSet:
         self.stack.close()
 
     def wait_until_loaded(self) -> Generator[Tick, None, None]:
-        """Wait until every side has loaded."""
+        """Wait until every side has loaded, and stop each until its turn."""
         for name, worker in self.workers.items():
             with blame_side(name, "loading"):
                 yield from worker.receive(START_LIMIT_S, f"starting {name}")
             worker.pause()
 
     def time_workloads(
-        self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
+        self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, int]:
         """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
 
-        `open_`: the sides to time, by workload. Returns the rounds that every workload got.
+        `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of
+        rounds in which every workload was timed.
         """
-        more = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
-        fresh = [workload.model_copy(update={"seed": workload.seed + more}) for workload in workloads]
-        for workload in fresh:
+        # No process has seen these values: primes keep the seeds of sets and of sessions apart.
+        shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
+        reseeded = [w.model_copy(update={"seed": w.seed + shift}) for w in workloads]
+        for workload in reseeded:
             yield from self.bench.prepare_answer(workload, with_windows=True)
-        rounds = len(self.round_numbers)
-        for place, workload in enumerate(fresh):
-            names = open_[workload.name]
+        least_rounds = len(self.round_numbers)
+        for index, workload in enumerate(reseeded):
+            names, workloads_left = sides_by_workload[workload.name], len(reseeded) - index
             yield from self._stage_workload(workload, names, timings)
-            rounds = min(rounds, (yield from self._time_rounds(workload, names, timings, len(fresh) - place)))
+            rounds = yield from self._time_rounds(workload, names, timings, workloads_left)
+            least_rounds = min(least_rounds, rounds)
             for name in names:
                 with self._running_alone(name, workload):
-                    yield from self.calls.pop(name).forget(LONGEST_S, self._progress_note(workload))
+                    note = self._progress_note(workload)
+                    yield from self.calls.pop(name).release_memory(LONGEST_S, note)
         yield from self._judge_outputs(timings)
-        for workload in fresh:
+        for workload in reseeded:
             yield from self.bench.discard_answer(workload)
-        return rounds
+        return least_rounds
 
     def _stage_workload(
         self, workload: Workload, names: Sequence[str], timings: Timings
@@ -160,46 +167,54 @@ class ProcessSet:
         """
         self.round_number = self.round_numbers[0]
         timings.floors = yield from self.bench.measure_floors()
-        if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s_by_way:
+        is_cpu = self.bench.device == "cpu"
+        if BASELINE in names and is_cpu and "torch" not in timings.floors.call_s_by_way:
             with self._running_alone(BASELINE, workload):  # The baseline has already imported torch.
                 timings.floors = yield from self.bench.add_torch_floor(self.workers[BASELINE])
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         values = [InputValues(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
-        together = self.bench.device == "cuda"
-        for name in order if together else ():
-            self.workers[name].resume()
-            self._begin_staging(name, workload, values, timings)
+        if not is_cpu:
+            for name in order:
+                self.workers[name].resume()
+                self._begin_staging(name, workload, values, timings)
         for name in order:
             with self._running_alone(name, workload):
-                if not together:
+                if is_cpu:
                     self._begin_staging(name, workload, values, timings)
                 yield from self._finish_staging(name, workload, timings)
-                if not together:
+                if is_cpu:
                     yield from self._probe_memory(name, workload, timings)
-        for name in order if together else ():
-            with self._running_alone(name, workload):
-                yield from self._probe_memory(name, workload, timings)
+        if not is_cpu:
+            for name in order:
+                with self._running_alone(name, workload):
+                    yield from self._probe_memory(name, workload, timings)
 
     def _begin_staging(self, name: str, workload: Workload, values: list[InputValues], timings: Timings) -> None:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
-        calls = [segment.calls for segment in timings.segments_of(workload.name)]
-        timed = self.calls[name] = TimedCall(
-            self.workers[name], self.bench.make_call(workload, name, with_windows=True), values, self.sides[name],
-            self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
-            most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
-        )  # fmt: skip
-        timed.begin_stage()
+        timed = [segment.calls for segment in timings.segments_of(workload.name)]
+        self.calls[name] = TimedCall(
+            self.workers[name],
+            self.bench.make_call(workload, name, with_windows=True),
+            values,
+            self.sides[name],
+            self.bench.device,
+            empty_order_s=timings.floors.order_s if timings.floors else 0.0,
+            most_calls=8 + 4 * max(timed) if timed else MOST_CALLS,
+        )
+        self.calls[name].begin_staging()
 
     def _finish_staging(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        timed, begun = self.calls[name], time.monotonic()
-        yield from timed.staged(LONGEST_S, self._progress_note(workload), alone=self.bench.device == "cpu")
-        timed.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
+        """Wait until a side has mapped the memory and made its first call; note its peak memory."""
+        call, start_time = self.calls[name], time.monotonic()
+        is_alone = self.bench.device == "cpu"
+        yield from call.finish_staging(LONGEST_S, self._progress_note(workload), is_alone=is_alone)
+        call.orders.limit_s = call_limit_s(self.bench, workload)  # Only the first call may compile.
         if name not in self.started_sides:
             self.started_sides.add(name)
-            self.bench.first_calls_s += time.monotonic() - begun
-        if timed.peak_bytes is not None:
-            timings.peak_bytes.setdefault((name, workload.name), []).append(timed.peak_bytes)
+            self.bench.first_calls_s += time.monotonic() - start_time
+        if call.peak_bytes is not None:
+            timings.peak_bytes.setdefault((name, workload.name), []).append(call.peak_bytes)
 
     def _probe_memory(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         """Test once a set of processes whether a side caches results for values it has seen.
@@ -207,43 +222,49 @@ class ProcessSet:
         A CPU is tested in the first rounds only. A GPU's every set is: else its first round is 5 %
         slower.
         """
-        late = self.round_number >= PROBED_ROUNDS and self.bench.device == "cpu"
-        if late or (name, workload.name) in self.probed_calls:
+        key = (name, workload.name)
+        is_late = self.round_number >= PROBED_ROUNDS and self.bench.device == "cpu"
+        if is_late or key in self.probed_calls:
             return
-        self.probed_calls.add((name, workload.name))
-        if probed := (yield from self.calls[name].probe()):
-            timings.memory_probes.setdefault((name, workload.name), []).append(probed)
+        self.probed_calls.add(key)
+        if probe := (yield from self.calls[name].probe_memory()):
+            timings.memory_probes.setdefault(key, []).append(probe)
 
     def _time_rounds(
-        self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
+        self, workload: Workload, names: Sequence[str], timings: Timings, workloads_left: int
     ) -> Generator[Tick, None, int]:
         """The rounds of one workload, sides alternating; returns how many were timed.
 
-        `to_come`: workloads left, this one included. One random segment a side is judged. With two,
+        `workloads_left`: this one included. One random segment of each side is judged. With two,
         the repeated values would tell the worker which segments they are.
         """
-        turn = 1 if self.bench.device == "cuda" else 2
-        """Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more."""
-        rounds, begun, self.latest_reading = len(self.round_numbers), time.monotonic(), self.bench.read_sensors()
-        judged = {name: SECRET.randrange(turn * rounds) for name in names}
+        # Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more.
+        segments_per_round = 1 if self.bench.device == "cuda" else 2
+        most_rounds = rounds = len(self.round_numbers)
+        start_time, self.latest_reading = time.monotonic(), self.bench.read_sensors()
+        judged = {name: SECRET.randrange(segments_per_round * rounds) for name in names}
         for done, number in enumerate(self.round_numbers):
             self.round_number = number
-            if done == 1:  # Fit the rounds to the workload's time, by the first.
-                share_s, round_s = max(0.0, self.deadline - time.monotonic()) / to_come, time.monotonic() - begun
-                more = min(share_s / max(round_s, 1e-6), len(self.round_numbers))
-                rounds = min(len(self.round_numbers), max(2, self.least_rounds, 1 + int(more)))
-                later = {name for name, at in judged.items() if at >= turn}
-                judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
+            if done == 1:  # Fit the rounds to the workload's share of time, by the first round.
+                round_s = max(time.monotonic() - start_time, 1e-6)
+                share_s = max(0.0, self.deadline - time.monotonic()) / workloads_left
+                fitting_rounds = 1 + int(min(share_s / round_s, most_rounds))
+                rounds = min(most_rounds, max(2, self.least_rounds, fitting_rounds))
+                for name, segment_index in judged.items():
+                    if segment_index >= segments_per_round:  # Not in the first round: draw again.
+                        later = SECRET.randrange(segments_per_round * (rounds - 1))
+                        judged[name] = segments_per_round + later
             if done == rounds:
                 break
             segments: list[Segment] = []
             order = self.shuffle.sample(names, len(names))
-            for place, name in enumerate([*order, *reversed(order)][: turn * len(names)]):
-                at = turn * done + place // len(names)
-                segments.append(
-                    (yield from self._time_segment(name, workload, timings, judged=at == judged[name]))
-                )
-            timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
+            order = [*order, *reversed(order)][: segments_per_round * len(names)]
+            for place, name in enumerate(order):
+                segment_index = segments_per_round * done + place // len(names)
+                is_judged = segment_index == judged[name]
+                segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
+            return_times_s = timings.return_times_s
+            timings.segments += charge_deferred_work(segments, return_times_s, self.round_number)
         return rounds
 
     @contextmanager
@@ -256,53 +277,62 @@ class ProcessSet:
         worker.pause()
 
     def _time_segment(
-        self, name: str, workload: Workload, timings: Timings, *, judged: bool
+        self, name: str, workload: Workload, timings: Timings, is_judged: bool
     ) -> Generator[Tick, None, Segment]:
-        before = self.latest_reading
+        """Time one segment of a side; what else was observed goes into `timings` and `evidence`."""
+        before, call = self.latest_reading, self.calls[name]
         with self._running_alone(name, workload):
-            timed = self.calls[name]
-            sampled = yield from timed.segment(self.terms.segment_s, judged=judged)
+            samples = yield from call.take_segment(self.terms.segment_s, is_judged=is_judged)
         after = self.latest_reading = self.bench.read_sensors()
-        if sampled.own:
+        if samples.is_self_timed:
             timings.self_timed_sides.add(name)
-        captured = bool(self.workers[name].arena.control_words[CAPTURED])
-        timings.call_descriptions[name] = describe_calls(self.sides[name], self.bench.device, captured=captured)
-        timings.clock_pairs.setdefault(name, []).extend(sampled.clocks)
-        timings.return_times_s.setdefault((name, workload.name, self.round_number), []).extend(sampled.handed)
-        if sampled.output is not None and not timed.is_program:
-            proof = JudgedSample(sampled.seconds[sampled.known], sampled.calls)
-            timings.judged_samples.setdefault((name, workload.name), []).append(proof)
-        self.evidence.append(SegmentEvidence(name, workload, timed.call, sampled))
+        is_graph = bool(self.workers[name].arena.control_words[CAPTURED])
+        side, key = self.sides[name], (name, workload.name)
+        timings.call_descriptions[name] = describe_calls(side, self.bench.device, is_graph=is_graph)
+        timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)
+        timings.return_times_s.setdefault((*key, self.round_number), []).extend(samples.return_s)
+        if samples.output is not None and not call.is_program:
+            judged_sample = JudgedSample(samples.seconds[samples.judged_index], samples.calls)
+            timings.judged_samples.setdefault(key, []).append(judged_sample)
+        self.evidence.append(SegmentEvidence(name, workload, call.call, samples))
         return Segment(
             side=name,
             workload=workload.name,
             round=self.round_number,
-            calls=sampled.calls,
-            seconds=tuple(sampled.seconds),
-            waited=tuple(sampled.waited),
+            calls=samples.calls,
+            seconds=tuple(samples.seconds),
+            waited=tuple(samples.waited_s),
             sensors=(before, after) if before and after else None,
             processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,
         )
 
     def _judge_outputs(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Check the timed outputs against the reference, each with all segments of its side."""
-        for side, workload, call, sampled in self.evidence:
-            if sampled.output is None:
+        """Check the output of each judged segment against the reference.
+
+        What was observed in any segment of the same side and workload counts against it, too.
+        """
+        for side, workload, call, samples in self.evidence:
+            if samples.output is None:
                 continue
-            same = [each.samples for each in self.evidence if (each.side, each.workload) == (side, workload)]
             path = Path(f"{call.output.path}.timed")
-            path.write_bytes(sampled.output)
-            finding = yield from self.bench.ask_judge(
-                Compare(call, (str(path),)), JUDGE_LIMIT_S, self._progress_note(workload)
-            )
-            noticed = Computed(
+            path.write_bytes(samples.output)
+            request, note = Compare(call, (str(path),)), self._progress_note(workload)
+            finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
+            changed, replaced, writes, is_unwritten = set[str](), set[str](), list[str](), False
+            for segment in self.evidence:
+                if (segment.side, segment.workload) == (side, workload):
+                    changed |= {*segment.samples.changed_inputs}
+                    replaced |= {*segment.samples.replaced_names}
+                    writes += segment.samples.stray_writes
+                    is_unwritten |= segment.samples.is_unwritten
+            computed = Computed(
                 output_files=(str(path),),
-                changed_inputs=tuple(sorted({name for sampled in same for name in sampled.changed})),
-                replaced_functions=tuple(sorted({name for sampled in same for name in sampled.broken})),
-                depends_on_prefill=any(sampled.unwritten for sampled in same),
-                stray_writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
+                changed_inputs=tuple(sorted(changed)),
+                replaced_functions=tuple(sorted(replaced)),
+                depends_on_prefill=is_unwritten,
+                stray_writes=tuple(dict.fromkeys(writes)),
             )
-            check = check_of(self.sides[side], workload, "contiguous", noticed, finding)
+            check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
             timings.checked_outputs += 1
             if not check.passed:
                 timings.wrong_outputs.append((side, check))
@@ -325,53 +355,61 @@ def measure(
     even beyond the limit, for sides whose verified calls were all far slower: they are proof, and
     no samples. Raises LoopError if a side crashes, hangs or refuses.
     """
-    kept = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
-    schedule = Schedule(bench, sides, workloads, terms, kept > 1)
+    rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
+    schedule = Schedule(bench, sides, workloads, terms, shares_processes=rounds_per_set > 1)
     timings = schedule.timings
-    everything = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
+    all_sides: dict[str, Sequence[str]] = {}
+    for workload in workloads:
+        all_sides[workload.name] = [side.name for side in sides if is_supported(side, workload)]
 
-    def still() -> Mapping[str, Sequence[str]]:
-        return pending(timings) if pending else everything
+    def pending_sides() -> Mapping[str, Sequence[str]]:
+        return pending(timings) if pending else all_sides
 
-    def unproven() -> Mapping[str, Sequence[str]]:
+    def unproven_sides() -> Mapping[str, Sequence[str]]:
+        """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
         wrong = {(side, check.workload.name) for side, check in timings.wrong_outputs}
-        return {
-            place: [name for name in names if (name, place) not in wrong and timings.unproven_times_s(name, place)]
-            for place, names in everything.items()
-        }
+        unproven: dict[str, Sequence[str]] = {}
+        for workload, names in all_sides.items():
+            right = [name for name in names if (name, workload) not in wrong]
+            unproven[workload] = [name for name in right if timings.unproven_times_s(name, workload)]
+        return unproven
 
-    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
+    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), rounds_per_set):
         fitting = schedule.sets_that_fit(batch)
-        if not any(still().values()) or not fitting:
+        if not any(pending_sides().values()) or not fitting:
             break
-        yield from schedule.time_sets(fitting, still)
+        yield from schedule.time_sets(fitting, pending_sides)
         if len(fitting) < len(batch):
             break
     rounds, segments = timings.rounds, list(timings.segments)
     for number in range(terms.rounds, terms.rounds + PROOF_ROUNDS):
-        if not any(unproven().values()):
+        if not any(unproven_sides().values()):
             break
         schedule.least_rounds = timings.rounds + 1
-        yield from schedule.time_sets([range(number, number + 1)], unproven)
+        yield from schedule.time_sets([range(number, number + 1)], unproven_sides)
     timings.rounds, timings.segments = rounds, segments
     return timings
 
 
-def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
+def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[range]]:
     """All rounds as ranges that share processes, grouped into batches that start together.
 
-    At most `kept` rounds share processes, and at least two sets exist. A batch has at most `size`
-    sets; the first has fewer, to see how long they take.
+    At least two sets of processes exist. A batch has at most `most_sets`; the first has fewer, to
+    see how long they take.
     """
-    count = max(math.ceil(rounds / kept), min(2, rounds))
-    edges = [rounds * number // count for number in range(count + 1)]
-    sets = [range(first, end) for first, end in itertools.pairwise(edges)]
-    begin = min(size, FIRST_BATCH if kept == 1 else 2)
-    return [sets[:begin]] + [sets[first : first + size] for first in range(begin, count, size)]
+    count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
+    bounds = [rounds * index // count for index in range(count + 1)]
+    sets = [range(first, end) for first, end in itertools.pairwise(bounds)]
+    first_batch = min(most_sets, FIRST_BATCH if rounds_per_set == 1 else 2)
+    later_batches = range(first_batch, count, most_sets)
+    return [sets[:first_batch]] + [sets[first : first + most_sets] for first in later_batches]
 
 
 class Schedule:
-    """Which rounds there is time for. `kept`: whether several rounds share processes."""
+    """Decides which rounds there is time for, and times them.
+
+    `shares_processes`: whether several rounds share a set of processes.
+    """
 
     def __init__(
         self,
@@ -379,77 +417,83 @@ class Schedule:
         sides: Sequence[Side],
         workloads: Sequence[Workload],
         terms: Terms,
+        *,
         shares_processes: bool,
     ) -> None:
-        self.bench, self.sides, self.workloads, self.terms, self.kept = (
-            bench,
-            sides,
-            workloads,
-            terms,
-            shares_processes,
-        )
+        self.bench, self.sides, self.workloads, self.terms = bench, sides, workloads, terms
+        self.shares_processes = shares_processes
         self.timings, self.shuffle = Timings(), random.Random(terms.seed)
-        self.least_rounds, self.begun, self.last_round_s = terms.least_rounds, time.monotonic(), 0.0
-        """Rounds timed even if time is over; start time; seconds of the last round (two if
-        shared)."""
+        self.least_rounds = terms.least_rounds
+        """Rounds that are timed even if time is over."""
+        self.start_time = time.monotonic()
+        self.last_round_s = 0.0
+        """Seconds of the last round; of the last two if they shared processes."""
 
     def _is_round_required(self) -> bool:
-        few = (
-            self.kept and self.timings.rounds < MIN_VALUES and self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
-        )
-        return few or self.timings.rounds < self.least_rounds
+        """Whether another round is timed even if time is over."""
+        is_within_grace = self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
+        if self.shares_processes and self.timings.rounds < MIN_VALUES and is_within_grace:
+            return True
+        return self.timings.rounds < self.least_rounds
 
     @property
     def _elapsed_s(self) -> float:
-        return time.monotonic() - self.begun
+        return time.monotonic() - self.start_time
 
     def sets_that_fit(self, batch: Sequence[range]) -> Sequence[range]:
-        """The sets of rounds that will probably end in time; counting at most two rounds a set."""
+        """The first sets of a batch that will probably end in time; each counts as two rounds at most.
+
+        A set of more rounds leaves some out if time is short.
+        """
         for count in range(len(batch), 0, -1):
-            rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
-            if (
-                self._is_round_required()
-                or self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s
-            ):
+            rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
+            if self._is_round_required():
+                return batch[:count]
+            if self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s:
                 return batch[:count]
         return ()
 
     def time_sets(
-        self, batch: Sequence[range], still: Callable[[], Mapping[str, Sequence[str]]]
+        self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
     ) -> Generator[Tick, None, None]:
-        """Start the processes of several rounds together, the costliest part; then time one by one.
+        """Start all sets of processes together, the costliest part; then time one set by one.
 
-        `still`: the sides to time, by workload. Processes end with their last round, because each
-        holds hundreds of megabytes of a GPU from its first call on.
+        `pending_sides`: the sides to time, by workload. Processes end with their last round, because
+        each holds hundreds of megabytes of a GPU from its first call on.
         """
-        names = {name for some in still().values() for name in some}
+        names = {name for some_names in pending_sides().values() for name in some_names}
         chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:
-            rounds: list[ProcessSet] = []
-            for numbers in batch:  # Random: the first process gets other GPU memory.
-                named = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
-                closing = stack.enter_context(ExitStack())
-                rounds.append(ProcessSet(self.bench, named, numbers, closing, self.terms, self.shuffle))
-            for started in rounds:
-                yield from started.wait_until_loaded()
-            for started in rounds:
-                open_ = still()
-                if any(open_.values()) and (
-                    self._is_round_required() or self._elapsed_s + self.last_round_s <= self.terms.limit_s
-                ):
-                    yield from self._time_set(started, open_)
-                started.close()
+            sets: list[ProcessSet] = []
+            for round_numbers in batch:
+                # Random: the process that starts first gets other GPU memory than the rest.
+                order = self.shuffle.sample(chosen, len(chosen))
+                by_name = {side.name: side for side in order}
+                own_stack = stack.enter_context(ExitStack())
+                sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.terms, self.shuffle))
+            for process_set in sets:
+                yield from process_set.wait_until_loaded()
+            for process_set in sets:
+                pending = pending_sides()
+                fits = self._elapsed_s + self.last_round_s <= self.terms.limit_s
+                if any(pending.values()) and (fits or self._is_round_required()):
+                    yield from self._time_set(process_set, pending)
+                process_set.close()
 
-    def _time_set(self, started: ProcessSet, open_: Mapping[str, Sequence[str]]) -> Generator[Tick, None, None]:
-        """Time a started round; the first set of shared processes leaves time for another."""
-        timings, start_time = self.timings, time.monotonic()
-        wanted = max(self.least_rounds, MIN_VALUES if self.kept else 0) - timings.rounds
-        share = 1.0 if timings.rounds else FIRST_SET_SHARE
-        started.deadline = start_time + share * max(0.0, self.terms.limit_s - self._elapsed_s)
-        started.least_rounds = wanted if timings.rounds else math.ceil(wanted / 2)
-        rounds = yield from started.time_workloads(
-            [w for w in self.workloads if open_.get(w.name)], open_, timings
-        )
-        took_s = time.monotonic() - start_time
+    def _time_set(
+        self, process_set: ProcessSet, sides_by_workload: Mapping[str, Sequence[str]]
+    ) -> Generator[Tick, None, None]:
+        """Time the rounds of one set; the first set of shared processes leaves time for another."""
+        timings, begun = self.timings, time.monotonic()
+        missing = max(self.least_rounds, MIN_VALUES if self.shares_processes else 0) - timings.rounds
+        left_s = max(0.0, self.terms.limit_s - self._elapsed_s)
+        if timings.rounds:
+            process_set.deadline, process_set.least_rounds = begun + left_s, missing
+        else:
+            process_set.deadline = begun + FIRST_SET_SHARE * left_s
+            process_set.least_rounds = math.ceil(missing / 2)
+        workloads = [w for w in self.workloads if sides_by_workload.get(w.name)]
+        rounds = yield from process_set.time_workloads(workloads, sides_by_workload, timings)
+        took_s = time.monotonic() - begun
         self.last_round_s = took_s * min(2, rounds) / rounds
         timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s

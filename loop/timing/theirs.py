@@ -78,53 +78,53 @@ class TheirsOutput(Output):
 
 def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsOutput]:
     """Have the task's own evaluator, unmodified, judge every answer; report where it disagrees."""
-    translated = find_origin(context.task.folder)
-    if translated is None:
+    task_and_answers = find_origin(context.task.folder)
+    if task_and_answers is None:
         raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")
-    task, answers = translated
-    both = []
+    task, answers = task_and_answers
+    pairs = []
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for name in context.task.variants:
             verdict = Verdict(status="not available", why="it is the task's own reference")
             if name in answers:
-                verdict = yield from verdict_of(task, answers[name], arguments)
-            both.append(pair_verdicts(task, name, context.finished, verdict))
-    words = {True: "both say the same", False: "they differ"}
-    texts, missing = [], []
-    for each in both:
-        same = each.theirs.why or "no two verdicts" if each.same is None else words[each.same]
-        texts.append(f"{each.answer}: ours {each.ours}, theirs {each.theirs.status} ({same})")
-        missing += [f"their verdict on {each.answer}: {each.theirs.why}"] if each.same is None else []
+                verdict = yield from ask_evaluator(task, answers[name], arguments)
+            pairs.append(pair_verdicts(task, name, context.finished, verdict))
+    agreement_text = {True: "both say the same", False: "they differ"}
+    texts, not_exercised = [], []
+    for pair in pairs:
+        same = pair.theirs.why or "no two verdicts" if pair.same is None else agreement_text[pair.same]
+        texts.append(f"{pair.answer}: ours {pair.ours}, theirs {pair.theirs.status} ({same})")
+        not_exercised += [f"their verdict on {pair.answer}: {pair.theirs.why}"] if pair.same is None else []
     message = "; ".join(texts)
-    return Result(TheirsOutput(ok=True, message=message, both=tuple(both), not_exercised=tuple(missing)))
+    return Result(TheirsOutput(ok=True, message=message, both=tuple(pairs), not_exercised=tuple(not_exercised)))
 
 
-def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
+def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
     """The evaluator's verdict. Raises UsageError if the checkout does not exist."""
     evaluator = EVALUATORS.get(task.format)
     if evaluator is None:
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
-    asked = ForeignAnswer(
+    evaluator_input = ForeignAnswer(
         task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
     )
-    return (yield from run_evaluator(asked, evaluator))
+    return (yield from run_evaluator(evaluator_input, evaluator))
 
 
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:
     """Our verdict, from the session's finished steps, together with the evaluator's."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
-    own = gate_verdict_on(name, finished)
+    our_verdict = gate_verdict_on(name, finished)
     return VerdictPair(
         answer=name,
-        ours=own.verdict,
-        ours_why=own.why,
-        ratio=min(ratios, default=None) if not own.why else None,
+        ours=our_verdict.verdict,
+        ours_why=our_verdict.why,
+        ratio=min(ratios, default=None) if not our_verdict.why else None,
         theirs=verdict,
-        causes=tuple(explain_disagreement(task, own, verdict)),
+        causes=tuple(explain_disagreement(task, our_verdict, verdict)),
     )
 
 
@@ -141,14 +141,14 @@ def verdict_row(both: VerdictPair) -> tuple[str, ...]:
 
 def reason_lines(pairs: Sequence[VerdictPair]) -> Iterator[str]:
     """Lines below the table: the reason for each verdict, and possible causes of disagreement."""
-    whys: dict[tuple[str, str], list[str]] = {}
-    for both in pairs:
-        for side, why in (("ours", both.ours_why), ("theirs", both.theirs.why)):
+    answers_by_reason: dict[tuple[str, str], list[str]] = {}
+    for pair in pairs:
+        for side, why in (("ours", pair.ours_why), ("theirs", pair.theirs.why)):
             if why:
-                whys.setdefault((side, why), []).append(both.answer)
-    for (side, why), names in whys.items():
+                answers_by_reason.setdefault((side, why), []).append(pair.answer)
+    for (side, why), names in answers_by_reason.items():
         yield f"{'all' if len(names) == len(pairs) > 1 else ', '.join(names)}: {side}: {why}"
-    yield from (f"{both.answer}: may be behind it: {cause}" for both in pairs for cause in both.causes)
+    yield from (f"{pair.answer}: may be behind it: {cause}" for pair in pairs for cause in pair.causes)
 
 
 def evaluator_section(output: TheirsOutput) -> Section:

@@ -21,20 +21,21 @@ Student's statistic, and let the effect mean/sigma be normal with variance g. Th
 In r nothing divides by a spread that may be zero. e stays below 2 (1 + n g)^((n-1)/2) for any t.
 
 **Outliers.** A value further than three robust deviations from the median of all blocks is clipped
-to that distance (`stats.winsorise`), so one bad block in five moves the mean little. If more than
+to that distance (`stats.winsorised`), so one bad block in five moves the mean little. If more than
 three blocks in ten lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so
 the bound on e nearly holds. For heavy tails, one block in five disturbed, and autocorrelation it is
 simulated, not proven, with a look after every block (`tests/bench/VERDICT.md`). Disturbances must
 hit both sides alike, so the side that starts is random.
 
 **Shared processes.** Blocks of the same processes share an offset that more blocks do not average
-out. Then `allowance` widens the margin by three standard deviations of this offset.
+out. Then `margin_for_offset` widens the margin by three standard deviations of this offset.
 
 Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B);
 Gronau, Ly and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and
 Grünwald 2021, "Optional stopping with Bayes factors" (right-Haar priors: stop whenever you like).
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,20 +74,21 @@ def confidence(comparisons: int) -> float:
 def measurements(
     target: Target,
     pairs: Sequence[Pair],
-    timed: Sequence[Workload],
+    workloads: Sequence[Workload],
     timings: Timings,
     confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
     """One for each pair and workload that has at least two rounds that count."""
     measurements = []
-    for pair in pairs:
-        for workload in timed:
-            if len(log_ratios(timings.segments_of(workload.name), *pair.side_names)) >= MIN_ROUNDS:
-                flops, moved = evaluate_work(target.flops, workload), evaluate_work(target.bytes, workload)
-                measurement = measure_pair(
-                    timings, pair, workload, flops=flops, moved=moved, confidence=confidence
-                )
-                measurements.append(measurement)
+    for pair, workload in itertools.product(pairs, workloads):
+        rounds = log_ratios(timings.segments_of(workload.name), *pair.side_names)
+        if len(rounds) >= MIN_ROUNDS:
+            flops = evaluate_work(target.flops, workload)
+            moved_bytes = evaluate_work(target.bytes, workload)
+            measurement = measure_pair(
+                timings, pair, workload, flops=flops, moved_bytes=moved_bytes, confidence=confidence
+            )
+            measurements.append(measurement)
     return tuple(measurements)
 
 
@@ -96,23 +98,29 @@ def measure_pair(
     workload: Workload,
     *,
     flops: float | None = None,
-    moved: float | None = None,
+    moved_bytes: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of a pair on a workload; `flops`, `moved`: operations and bytes of a call."""
+    """The measurement of a pair on a workload: ratio, interval, latencies, peak memory.
+
+    `flops`, `moved_bytes`: operations and bytes of a call; None if the manifest states none. An
+    interval that says nothing is replaced by the range of the rounds.
+    """
     segments = timings.segments_of(workload.name)
-    logs = log_ratios(segments, *pair.side_names)
-    ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.side_names))
-    ranged = is_vague((low, high))
-    if ranged:
-        ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
+    ratios = log_ratios(segments, *pair.side_names)
+    offset_variance = samples.process_variance(segments, *pair.side_names)
+    ratio, low, high = ratio_interval(ratios, confidence, offset_variance)
+    is_range = is_vague((low, high))
+    if is_range:
+        ratio, low, high = map(math.exp, (median(ratios), min(ratios), max(ratios)))
 
     def latency_s(side: str) -> float:
         """Seconds of one call: geometric mean of the segments' medians, outliers clipped."""
-        logs = [samples.log_time([segment]) for segment in segments if segment.side == side]
-        return math.exp(winsorise(logs).mean)
+        log_times = [samples.log_time([segment]) for segment in segments if segment.side == side]
+        return math.exp(winsorise(log_times).mean)
 
-    def peak(side: str) -> int | None:
+    def peak_bytes(side: str) -> int | None:
+        """Median over rounds of the side's peak memory; None if it was not recorded."""
         peaks = timings.peak_bytes.get((side, workload.name))
         return int(median(peaks)) if peaks else None
 
@@ -121,42 +129,48 @@ def measure_pair(
         variant=pair.variant,
         workload=workload,
         against=pair.against,
-        rounds=len(logs),
-        outliers=winsorise(logs).clipped_count,
+        rounds=len(ratios),
+        outliers=winsorise(ratios).clipped_count,
         ratio=ratio,
         interval=(low, high),
-        ranged=ranged,
+        ranged=is_range,
         reference_us=latency_s(pair.reference) * 1e6,
         candidate_us=candidate_s * 1e6,
-        reference_peak_bytes=peak(pair.reference),
-        candidate_peak_bytes=peak(pair.candidate.name),
+        reference_peak_bytes=peak_bytes(pair.reference),
+        candidate_peak_bytes=peak_bytes(pair.candidate.name),
         timed_by="itself" if pair.candidate.name in timings.self_timed_sides else "loop",
         flops_per_s=flops / candidate_s if flops else None,
-        bytes_per_s=moved / candidate_s if moved else None,
-        dropped=len(samples.rounds_with_both(segments, *pair.side_names)) - len(logs),
+        bytes_per_s=moved_bytes / candidate_s if moved_bytes else None,
+        dropped=len(samples.rounds_with_both(segments, *pair.side_names)) - len(ratios),
         held_back=samples.explain_gpu_slowdown(segments, *pair.side_names),
     )
 
 
-def noise_between_rounds(logs_by_workload: Iterable[Sequence[float]]) -> float | None:
-    """Median over workloads of the standard deviation of a round's log ratio; None without two rounds."""
-    deviations = [stdev(winsorise(logs).values) for logs in logs_by_workload if len(logs) > 1]
+def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
+    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped.
+
+    None if no workload has two rounds.
+    """
+    deviations = []
+    for ratios in log_ratios_by_workload:
+        if len(ratios) > 1:
+            deviations.append(stdev(winsorise(ratios).values))
     return median(deviations) if deviations else None
 
 
 MARGIN = 0.01
 """A difference below one per cent counts as none."""
-SAME = 2 * MARGIN
+SAME_MARGIN = 2 * MARGIN
 """`same` needs a difference within twice the margin."""
-G = 1.0
-"""Prior variance of the effect (mean / sigma)."""
+PRIOR_VARIANCE = 1.0
+"""Prior variance of the effect (mean / sigma): g in the formulas above."""
 MIN_BLOCKS = 8
 """Fewest blocks whose evidence can clearly exceed what a verdict needs."""
-FAR = math.log(2)
+FAR_LOG_RATIO = math.log(2)
 """A log ratio beyond this (twice or half the time) needs fewer blocks."""
 FAR_BLOCKS = 4
 """Fewest blocks for such a large difference, if they agree."""
-FAR_G = 100.0
+FAR_PRIOR_VARIANCE = 100.0
 """Prior variance of such an effect (mean / sigma)."""
 MAX_BLOCKS = 60
 """A pair that is undecided after this many blocks becomes `inconclusive`."""
@@ -164,7 +178,7 @@ MORE_BLOCKS = 150
 """The same limit for a candidate that may still be kept."""
 SAME_EVIDENCE = 100.0
 """Evidence that `same` needs on either side."""
-TOO_NOISY = 0.03
+TOO_NOISY_SD = 0.03
 """Above this standard deviation of blocks, the machine is called too noisy."""
 
 
@@ -190,8 +204,8 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
         word, factor = ("faster", low) if low > 1 + MARGIN else ("slower", 1 / high)
         further = f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
         reason = f"at least {further}, at 99 % confidence"
-    elif low > 1 / (1 + SAME) and high < 1 + SAME:
-        word, reason = "same", f"within {SAME:.0%} either way, at 99 % confidence"
+    elif low > 1 / (1 + SAME_MARGIN) and high < 1 + SAME_MARGIN:
+        word, reason = "same", f"within {SAME_MARGIN:.0%} either way, at 99 % confidence"
     elif rounds < MIN_VALUES:
         reason = f"{rounds} rounds are few: allow the step more time"
     else:
@@ -238,101 +252,123 @@ class Decision:
     """One sentence."""
 
 
-def needed_evidence(workloads: int, candidate: int = 0) -> float:
+def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
     """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session.
 
-    For the k-th `candidate` of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 /
-    (20 k (k + 1)) of all k add up to 1/20. So at most one campaign in 20 keeps anything false.
+    For candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20
+    k (k + 1)) of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0:
+    no campaign.
     """
-    return max(1000.0, 100.0 * workloads, 20.0 * candidate * (candidate + 1) * workloads)
+    return max(1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads)
 
 
-def e_value(logs: Sequence[float], above: float, variance: float = G) -> float:
-    """Evidence that the mean of `logs` (finite) is above `above`: 1 is none, below 1 is against.
+def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = PRIOR_VARIANCE) -> float:
+    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor.
 
-    `variance`: prior variance of the effect.
+    1 is none, below 1 is against it. The module's docstring has the formulas, with their sources;
+    `prior_variance` is g there.
     """
-    count = len(logs)
-    values = [value - above for value in logs]
+    count = len(log_ratios)
+    values = [value - threshold for value in log_ratios]
     scale = max(map(abs, values), default=0.0)
-    share = 0.0
-    """n mean^2 / sum of squares, 0 to 1, with the sign of the mean; scaled against underflow."""
+    share, sign = 0.0, 1.0  # r of the formulas, and the sign of the mean.
     if scale:
-        scaled = [value / scale for value in values]
+        scaled = [value / scale for value in values]  # Squares of tiny values would underflow.
         total = math.fsum(scaled)
-        share = total * total / (count * math.fsum(value * value for value in scaled))
-        share = math.copysign(min(share, 1.0), total)
-    odds = count * variance
-    log_factor = -0.5 * math.log1p(odds) - count / 2 * math.log1p(-odds / (1 + odds) * abs(share))
-    argument = count * math.sqrt(variance * abs(share) / (1 + odds * (1 - abs(share))))
-    positive = t_cdf(math.copysign(argument, share), count) if count else 0.5
-    return math.exp(min(log_factor, 700.0)) * 2 * positive
+        squares = math.fsum(value * value for value in scaled)
+        share, sign = min(total * total / (count * squares), 1.0), total
+    spread = count * prior_variance  # n g
+    shrinkage = spread / (1 + spread)  # w
+    log_two_sided = -0.5 * math.log1p(spread) - count / 2 * math.log1p(-shrinkage * share)  # log B
+    argument = count * math.sqrt(prior_variance * share / (1 + spread * (1 - share)))
+    probability_above = t_cdf(math.copysign(argument, sign), count) if count else 0.5
+    return 2 * math.exp(min(log_two_sided, 700.0)) * probability_above  # exp overflows above 709.
 
 
-def allowance(variance: float) -> float:
+def margin_for_offset(variance: float) -> float:
     """How far to widen the margin for the variance that blocks share: misses 1 in 1,000 cases."""
-    return 3 * math.sqrt(variance)
+    return 3 * math.sqrt(variance)  # Three standard deviations.
 
 
 def by_evidence(
-    logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0, most: int = MAX_BLOCKS
+    log_ratios: Sequence[float],
+    workloads: int = 1,
+    extra_margin: float = 0.0,
+    candidate_number: int = 0,
+    most_blocks: int = MAX_BLOCKS,
 ) -> Decision | None:
-    """The verdict that `logs` support; None: measure another block, if fewer than `most` exist.
+    """The verdict that the blocks' log ratios support.
 
-    `workloads`: how many are compared; `allowed`: the `allowance`; `candidate`: number in a
-    campaign.
+    None: measure another block. With `most_blocks` or more, `inconclusive` takes the place of None.
+    `workloads`: how many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`:
+    see `needed_evidence`.
     """
-    decision = far_off(logs, needed_evidence(workloads, candidate))
+    blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
+    needed_for_faster = needed_evidence(workloads, candidate_number)
+    decision = decide_large_difference(log_ratios, needed_for_faster)
     if decision is not None:
         return decision
-    kept, needed = winsorise(logs), needed_evidence(workloads)
-    faster, slower = _evidence(kept, math.log1p(MARGIN) + allowed)
-    if len(logs) >= MIN_BLOCKS:
-        same, when = min(_evidence(kept, allowed - math.log1p(SAME))), f"to 1 after {len(logs)} blocks"
-        if faster >= needed_evidence(workloads, candidate):
-            return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {when}")
-        if slower >= needed:
-            return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {when}")
+    clipped = winsorise(log_ratios)
+    faster, slower = _two_sided_evidence(clipped, math.log1p(MARGIN) + extra_margin)
+    if blocks >= MIN_BLOCKS:
+        # `same`: the mean is above -SAME_MARGIN, and it is below SAME_MARGIN.
+        same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(SAME_MARGIN)))
+        odds = f"to 1 after {blocks} blocks"
+        if faster >= needed_for_faster:
+            reason = f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}"
+            return Decision("faster", faster, reason)
+        if slower >= needed_for_slower:
+            reason = f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}"
+            return Decision("slower", slower, reason)
         if same >= SAME_EVIDENCE:
-            return Decision("same", same, f"within {SAME:.0%} either way: evidence {same:,.0f} {when}")
-    if len(logs) < most:
+            reason = f"within {SAME_MARGIN:.0%} either way: evidence {same:,.0f} {odds}"
+            return Decision("same", same, reason)
+    if blocks < most_blocks:
         return None
-    nearest = max(faster, slower)
-    spread = stdev(kept.values) if len(logs) > 1 else 0.0
-    if spread > TOO_NOISY:
+    evidence = max(faster, slower)
+    spread = stdev(clipped.values) if blocks > 1 else 0.0
+    if spread > TOO_NOISY_SD:
         remedy = "end what else runs on the machine, or measure longer"
         reason = f"too noisy to judge: blocks differ by {spread:.1%} (sd); {remedy}"
-    elif len(logs) < MIN_BLOCKS:
-        reason = f"{len(logs)} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
+    elif blocks < MIN_BLOCKS:
+        reason = f"{blocks} of the {MIN_BLOCKS} blocks that a verdict needs: measure longer"
     else:
-        reason = f"evidence {nearest:,.1f} to 1 after {len(logs)} blocks, {needed:,.0f} needed: measure longer"
-    return Decision("inconclusive", nearest, reason)
+        needed = f"{needed_for_slower:,.0f} needed: measure longer"
+        reason = f"evidence {evidence:,.1f} to 1 after {blocks} blocks, {needed}"
+    return Decision("inconclusive", evidence, reason)
 
 
-def conclude_now(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
+def conclude_now(
+    log_ratios: Sequence[float], workloads: int = 1, extra_margin: float = 0.0, candidate_number: int = 0
+) -> Decision:
     """The verdict when no time is left for another block: `inconclusive` without evidence."""
-    decision = by_evidence(logs, workloads, allowed, candidate, most=0)
+    decision = by_evidence(log_ratios, workloads, extra_margin, candidate_number, most_blocks=0)
     assert decision is not None
     return decision
 
 
-def far_off(logs: Sequence[float], needed: float) -> Decision | None:
+def decide_large_difference(log_ratios: Sequence[float], least_evidence: float) -> Decision | None:
     """The verdict if the time evidently doubled or halved, which few blocks show; else None.
 
-    `needed`: e-value. The prior allows effects of many sigma; without an effect, evidence is near
-    0.
+    `least_evidence`: the e-value that it needs. The wide prior expects effects of many sigma, so a
+    small effect gives evidence near 0.
     """
-    if len(logs) < FAR_BLOCKS:
+    if len(log_ratios) < FAR_BLOCKS:
         return None
-    sides: tuple[tuple[Word, Sequence[float]], ...] = (("faster", logs), ("slower", [-value for value in logs]))
-    for word, values in sides:
-        evidence = e_value(winsorise(values).values, FAR, FAR_G)
-        if evidence >= needed:
-            reason = f"more than twice as {word.replace('er', '')}: evidence {evidence:,.0f} to 1"
-            return Decision(word, evidence, f"{reason} after {len(logs)} blocks")
+    clipped = winsorise(log_ratios)
+    faster, slower = _two_sided_evidence(clipped, FAR_LOG_RATIO, FAR_PRIOR_VARIANCE)
+    words: tuple[tuple[Word, str, float], ...] = (("faster", "fast", faster), ("slower", "slow", slower))
+    for word, adjective, evidence in words:
+        if evidence >= least_evidence:
+            blocks = f"evidence {evidence:,.0f} to 1 after {len(log_ratios)} blocks"
+            return Decision(word, evidence, f"more than twice as {adjective}: {blocks}")
     return None
 
 
-def _evidence(kept: Clipped, above: float) -> tuple[float, float]:
-    """Evidence that the mean is above `above`, and that it is below `-above`."""
-    return e_value(kept.values, above), e_value([-value for value in kept.values], above)
+def _two_sided_evidence(
+    clipped: Clipped, threshold: float, prior_variance: float = PRIOR_VARIANCE
+) -> tuple[float, float]:
+    """Evidence that the mean is above `threshold`, and that it is below `-threshold`."""
+    negated = [-value for value in clipped.values]
+    above = e_value(clipped.values, threshold, prior_variance)
+    return above, e_value(negated, threshold, prior_variance)

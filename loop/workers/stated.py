@@ -29,7 +29,7 @@ from loop.calls import torch_side
 from loop.calls.callee import SplitStructure, digest, outputs_of, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import same_bits
-from loop.mistakes.functions import floating_places
+from loop.mistakes.functions import floating_positions
 from loop.workers.target_functions import draw_inputs, rebuild_inputs, run_check
 
 SEED = 42
@@ -154,7 +154,7 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
         if not looked["inputs"]:
             output = split_structure(task.call_function(task.instantiate(task.reference), copy_inputs(apart)))
             shapes = [
-                [list(each.tensors[n].shape) for n in floating_places(each.tensors)] for each in (apart, output)
+                [list(each.tensors[n].shape) for n in floating_positions(each.tensors)] for each in (apart, output)
             ]
             looked["inputs"], looked["outputs"] = shapes[0], shapes[1][:1]
             looked["findings"] += _find_float64_conflicts(task, apart)

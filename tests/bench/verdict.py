@@ -204,7 +204,7 @@ def robust(logs: Array, level: float) -> Array:
 
 def interval_words(low: Array, high: Array) -> Array:
     """What `verdicts.by_interval` says of an interval of log ratios."""
-    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME)
+    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME_MARGIN)
     same = np.where((low > -twice) & (high < twice), SAME, UNCLEAR)
     return words(high < -edge, low > edge, same)
 

@@ -144,7 +144,7 @@ def unclipped(logs: Array) -> Calls:
 
 def evident(logs: Array, counts: slice) -> Array:
     """What the e-values say after these counts of blocks."""
-    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME)
+    edge, twice = math.log1p(verdicts.MARGIN), math.log1p(verdicts.SAME_MARGIN)
     far, near = critical_shares(needed_evidence(1))[counts], critical_shares(SAME_EVIDENCE)[counts]
     slower, faster = share_of_mean(-logs - edge, counts) >= far, share_of_mean(logs - edge, counts) >= far
     same = (share_of_mean(logs + twice, counts) >= near) & (share_of_mean(twice - logs, counts) >= near)

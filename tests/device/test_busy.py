@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.timing.readiness import warn_after, warn_before
+from loop.timing.readiness import describe_gpu_use, wait_for_idle_gpu
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeMachine, fake_bench
 
@@ -16,7 +16,7 @@ NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICE
 @pytest.fixture
 def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A bench on a GPU that is given a moment to rest, not two seconds."""
-    monkeypatch.setattr("loop.timing.readiness.REST_S", 0.3)
+    monkeypatch.setattr("loop.timing.readiness.IDLE_WAIT_S", 0.3)
     with fake_bench(fake, tmp_path / "target", "right") as made:
         yield made
 
@@ -26,17 +26,17 @@ def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Benc
     """The first process of this system, say, holds 10 GiB; it is there before and after."""
     fake.load(f"0 1:{10 * GIB}")
     expected = f"NVIDIA H200 is not ours alone: another process (pid 1) holds 10240 MiB of it: {NOISY}"
-    assert (expected, expected) == (run_to_end(warn_before(bench)), warn_after(bench))
+    assert (expected, expected) == (run_to_end(wait_for_idle_gpu(bench)), describe_gpu_use(bench))
 
 
 def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: Bench) -> None:
     """What it says of its load may be a second old and our own: only one that goes on counts."""
     fake.load("97")
-    waiting = warn_before(bench)
+    waiting = wait_for_idle_gpu(bench)
     assert "waiting for the GPU to rest, 97 % busy" == next(waiting).note
     fake.load("3")
     assert "" == run_to_end(waiting)
     fake.load("97")
-    said = run_to_end(warn_before(bench))
+    said = run_to_end(wait_for_idle_gpu(bench))
     assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
-    assert "" == warn_after(bench)
+    assert "" == describe_gpu_use(bench)

@@ -82,7 +82,7 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     opened: list[Worker] = []
     start = Bench.start_worker
     monkeypatch.setattr(Bench, "start_worker", lambda *words: opened.append(worker := start(*words)) or worker)
-    monkeypatch.setattr(ProcessSet, "time", counted)
+    monkeypatch.setattr(ProcessSet, "time_workloads", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.copy_as("again")]
     run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))

@@ -13,7 +13,7 @@ import pytest
 
 from loop.base.places import include_folder
 from loop.calls.cuda.driver import Device
-from loop.gate.environment import must_fit
+from loop.gate.environment import require_fit
 from loop.machine.gpus import Gpu, gpus
 from loop.machine.machine import machine, nvcc_release
 from loop.machine.nvml import Sensors, open_sensors
@@ -70,7 +70,7 @@ def test_the_toolkit_here_fits(bench: Bench) -> None:
     release = nvcc_release("nvcc")
     print(release, gpus().cuda, gpus().driver)
     assert re.fullmatch(r"\d+\.\d+", str(release))
-    must_fit(bench.compiled_variants(["right"])["right"])
+    require_fit(bench.compiled_variants(["right"])["right"])
 
 
 @contextmanager

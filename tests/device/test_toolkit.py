@@ -37,7 +37,8 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert (False, f"right: {NEWER}") == (output.ok, output.message)
         assert str(output.hint).startswith(MEND)
         assert [] == old_driver.compiled
-        assert ("torch",) == kernel.usable_variants(context, run_to_end(kernel.builds(context))[0])
+        sides = kernel.usable_sides(context, run_to_end(kernel.builds(context))[0])
+        assert ["torch"] == [side.name for side in sides]
         findings = KernelFindings("sm_90", None)
         run_to_end(inspection.compiled_variants(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
@@ -47,9 +48,9 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
     """Its CUDA release is held against the driver like nvcc's."""
     output = TorchOutput(ok=True, message="", version="2.11.0+cu130", cuda_build="13.0")
     with old_driver.here():
-        conflict, hint = environment.torch_misfit(output, "2.4", "cuda")
+        conflict, hint = environment.explain_torch_misfit(output, "2.4", "cuda")
         older = output.model_copy(update={"cuda_build": "12.6"})
-        assert "" == environment.torch_misfit(older, "2.4", "cuda")[0]
+        assert "" == environment.explain_torch_misfit(older, "2.4", "cuda")[0]
     assert "torch built for CUDA 13.0 needs driver R580 or newer, this machine has 535.129.03" in conflict
     assert "install a newer driver, or a torch that is built for CUDA 12" == hint
 
@@ -88,7 +89,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
 ) -> None:
     """One that fits GPU and driver; where one is installed and not on the PATH, that one."""
     (fake.folder / "nvcc").unlink()
-    monkeypatch.setattr(environment, "USUAL", str(tmp_path / "usr"))
+    monkeypatch.setattr(environment, "TOOLKIT_ROOT", str(tmp_path / "usr"))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     with fake_bench(fake, tmp_path / "target", "right") as bench, fake.here(PATH=str(fake.folder)):

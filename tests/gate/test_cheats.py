@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand_sets
-from loop.timing.doubts import every_doubt
+from loop.timing.doubts import collect_doubts
 from loop.timing.samples import Pair, Terms, Timings
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench
@@ -43,7 +43,7 @@ def doubted(bench: Bench, timings: Timings) -> set[str]:
     names = dict.fromkeys(one.side for one in timings.segments)
     sides = make_sides(bench, *names)
     doubts = run_to_end(
-        every_doubt(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides])
+        collect_doubts(bench, timings, (), [Pair(side, side.name, side.name, "self") for side in sides])
     )
     return {one.variant for one in doubts}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.gate.environment import new_enough
+from loop.gate.environment import is_new_enough
 from tests.projects import loop
 
 
@@ -21,7 +21,7 @@ from tests.projects import loop
 )
 def test_versions_are_compared_by_number(version: str, at_least: str, expected: bool) -> None:
     """2.13 is newer than 2.4; local parts do not count."""
-    assert expected == new_enough(version, at_least)
+    assert expected == is_new_enough(version, at_least)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
-from loop.timing.doubts import every_doubt
+from loop.timing.doubts import collect_doubts
 from loop.timing.samples import Pair, Terms
 from loop.timing.schedule import measure
 from loop.workers.bench import Bench, Side
@@ -58,7 +58,7 @@ def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:
     """Candidates whose timing is not trusted, and why."""
     timings = run_to_end(measure(bench, sides, workloads(bench, "timed"), Terms(rounds, 60.0, 1)))
     pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    return {one.variant: one.reason for one in run_to_end(every_doubt(bench, timings, (), pairs))}
+    return {one.variant: one.reason for one in run_to_end(collect_doubts(bench, timings, (), pairs))}
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import run_to_end
-from loop.gate.kernel import KnownGoodGone, known_good_build
+from loop.gate.kernel import NoKnownGood, known_good_build
 from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
@@ -61,7 +61,7 @@ def earlier(bench: Bench, now: Build, good: KnownGood | None, name: str = "right
 
 def gone(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") -> str:
     """Why there is no known good."""
-    with pytest.raises(KnownGoodGone) as caught:
+    with pytest.raises(NoKnownGood) as caught:
         earlier(bench, now, good, name)
     return str(caught.value)
 

@@ -8,7 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
-from loop.gate.sanitizing import FOUND, TOOLS, SanitizeTerms, least_work
+from loop.gate.sanitizing import FOUND_EXIT, TOOLS, SanitizeTerms, choose_small_workloads
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.model.target import Workload
@@ -87,7 +87,7 @@ def test_a_clean_variant_passes_under_every_tool(bench: Bench, program: FakeTool
 @pytest.mark.slow
 def test_a_finding_fails_the_step(bench: Bench, program: FakeTool) -> None:
     """With tool, kind, kernel, place, workload and words; the rest is counted, and the command shows it again."""
-    program.says(sanitizer_log("racecheck"), FOUND, "racecheck")
+    program.says(sanitizer_log("racecheck"), FOUND_EXIT, "racecheck")
     found = sanitized(bench, "right", seed=7)
     assert (False, ("right",), ()) == (found.ok, found.found, found.clean)
     assert found.message.startswith(
@@ -150,7 +150,7 @@ def workload(name: str, size: int = 4, **attributes: Any) -> Workload:
 def names(*candidates: Workload, most: float = 1000, count: int = 3) -> list[str]:
     """Names of those that are chosen; the work of a workload is its size."""
     work = {one.name: float(one.sizes["N"]) for one in candidates}
-    return [one.name for one in least_work(candidates, work, most, count)]
+    return [one.name for one in choose_small_workloads(candidates, work, most, count)]
 
 
 def test_every_flag_choice_and_type_is_there() -> None:

@@ -9,7 +9,7 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.base.processes import run_to_end
-from loop.gate.verification import untaken_workloads
+from loop.gate.verification import describe_untaken_workloads
 from loop.gate.verify import Job, verify
 from loop.library.targets import read_target as read_target
 from loop.model.target import Workload
@@ -77,8 +77,8 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) 
     """With the condition that leaves it out."""
     (side,) = make_sides(bench, "fragile")
     said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
-    assert (said,) == untaken_workloads(side, workloads(bench))
-    assert () == untaken_workloads(make_sides(bench, "all")[0], workloads(bench))
+    assert (said,) == describe_untaken_workloads(side, workloads(bench))
+    assert () == describe_untaken_workloads(make_sides(bench, "all")[0], workloads(bench))
 
 
 @pytest.mark.parametrize(

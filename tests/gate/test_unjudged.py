@@ -71,7 +71,7 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     shown = {"x": ("fixed",), "pos": ("fixed",), "w": ("varies", "moves")}
     told = InputWeaknesses(shown=shown, ignored=("mode",), unmoved=("z",))
-    said = list(kernel.blind_spots(told, target, ()))
+    said = list(kernel.describe_blind_spots(told, target, ()))
     assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
     assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
     assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
@@ -94,7 +94,7 @@ def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_p
         with open_bench(folder, target, tmp_path) as bench:
             for workload in chosen:
                 run_to_end(bench.prepare_answer(workload))
-            told = run_to_end(kernel.look_at_values(bench, chosen))
+            told = run_to_end(kernel.find_blind_spots(bench, chosen))
         assert ignored == ("eps" in told.ignored)
 
 

@@ -8,7 +8,13 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
-from loop.timing.doubts import Ceiling, beyond_arithmetic, beyond_gpu_memory, gpu_arithmetic, why_impossible
+from loop.timing.doubts import (
+    Ceiling,
+    explain_beyond_arithmetic,
+    explain_beyond_gpu_memory,
+    explain_impossible_speed,
+    gpu_arithmetic_ceiling,
+)
 from loop.workers.bench import Bench
 from tests.makers import make_device, make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
@@ -29,21 +35,21 @@ REACHED = (
 def test_more_than_the_device_can_do_is_impossible() -> None:
     """Exactly as much is possible."""
     roof = Ceiling(2e12, 1.0, "datasheet of NVIDIA L4")
-    assert beyond_arithmetic(3e12, roof).startswith("faster than the device: 3000 counted GFLOP/s")
-    assert "" == beyond_arithmetic(2e12, roof)
+    assert explain_beyond_arithmetic(3e12, roof).startswith("faster than the device: 3000 counted GFLOP/s")
+    assert "" == explain_beyond_arithmetic(2e12, roof)
 
 
 def test_a_gpu_reads_no_faster_than_its_memory_beyond_what_l2_holds() -> None:
     """42 TB/s of a memory that gives 4.8; the same bytes in the time that memory needs are possible."""
-    assert "beyond 60 MiB in its L2" in beyond_gpu_memory(24 * US, 1007e6, "", H200)
-    assert "" == beyond_gpu_memory(210 * US, 1007e6, "", H200)
+    assert "beyond 60 MiB in its L2" in explain_beyond_gpu_memory(24 * US, 1007e6, "", H200)
+    assert "" == explain_beyond_gpu_memory(210 * US, 1007e6, "", H200)
 
 
 @pytest.mark.parametrize(("us", "megabytes"), REACHED)
 def test_what_an_h200_was_seen_to_do_is_possible(us: float, megabytes: float) -> None:
     """In its cache and beyond; not at twice the speed of what its memory gives."""
-    assert "" == beyond_gpu_memory(us * US, megabytes * 1e6, "", H200)
-    assert megabytes < 200 or beyond_gpu_memory(us * US / 2, megabytes * 1e6, "", H200)
+    assert "" == explain_beyond_gpu_memory(us * US, megabytes * 1e6, "", H200)
+    assert megabytes < 200 or explain_beyond_gpu_memory(us * US / 2, megabytes * 1e6, "", H200)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +70,9 @@ def test_a_gpu_without_facts_has_the_roof_of_its_generation(
     capability: str, sms: int, clock_hz: float, dtype: Dtype, datasheet: float
 ) -> None:
     """Never below the datasheet, dense or sparse, and within a few times of it."""
-    roof = gpu_arithmetic(capability, make_device(sms=sms, clock_hz=clock_hz), dtype)
+    roof = gpu_arithmetic_ceiling(capability, make_device(sms=sms, clock_hz=clock_hz), dtype)
     assert roof is not None
-    assert 1.9 * datasheet < roof.most < 20 * datasheet
+    assert 1.9 * datasheet < roof.highest_possible < 20 * datasheet
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +94,13 @@ def claim(size: int, seconds: float, dtype: Dtype = "float32", **fields: float) 
 def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) -> None:
     """Measured again before it is said; a program's own figure has to allow for the call of a function alone."""
     short = claim(0, 1e-9)
-    assert run_to_end(why_impossible(bench, short, "c_abi")).startswith("faster than an empty call: 0.001 us")
-    assert run_to_end(why_impossible(bench, short, "python")).startswith("faster than an empty call: 0.001 us")
-    assert run_to_end(why_impossible(bench, short, "command")).startswith("faster than an empty call: 0.001 us")
-    assert "" == run_to_end(why_impossible(bench, claim(0, 3e-9), "command"))
+    assert run_to_end(explain_impossible_speed(bench, short, "c_abi")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert run_to_end(explain_impossible_speed(bench, short, "python")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert run_to_end(explain_impossible_speed(bench, short, "command")).startswith(
+        "faster than an empty call: 0.001 us"
+    )
+    assert "" == run_to_end(explain_impossible_speed(bench, claim(0, 3e-9), "command"))

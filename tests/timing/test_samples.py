@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.timing.doubts import _noticed, defers_work, unproven
+from loop.timing.doubts import _doubts_of_sides, explain_deferred_work, explain_unproven_speed
 from loop.timing.samples import (
     JudgedSample,
     Timings,
@@ -114,9 +114,10 @@ def test_work_that_was_left_is_added_to_every_sample() -> None:
     assert (10 * US, 0.0) == (base.seconds[0], base.left_s)
     assert 110 * US == pytest.approx(late.seconds[0])
     assert 100 * US == pytest.approx(late.left_s)
-    assert "" == defers_work([base])
-    assert "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more" in defers_work(
-        [late]
+    assert "" == explain_deferred_work([base])
+    assert (
+        "computes when its result is looked at: 10.0 us until a call returned, 100.0 us more"
+        in explain_deferred_work([late])
     )
 
 
@@ -138,7 +139,9 @@ def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
     timings = Timings(segments=[make_segment((1e-6,) * 5)], judged_samples={("new", "w"): proofs})
     assert timings.unproven_times_s("new", "w") == (pytest.approx(found) if found else None)
     assert timings.unproven_times_s("new", "other") is None
-    assert ("nothing shows that it computes" in unproven(timings.unproven_times_s("new", "w"))) == bool(found)
+    assert (
+        "nothing shows that it computes" in explain_unproven_speed(timings.unproven_times_s("new", "w"))
+    ) == bool(found)
 
 
 @pytest.mark.parametrize(("waited", "accused"), [(0.0, True), (5e-7, False)], ids=["alone", "busy"])
@@ -148,4 +151,6 @@ def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: 
     timings = Timings(
         segments=[library, make_segment((1e-6,) * 5)], judged_samples={("new", "w"): [JudgedSample(1e-3, 1)]}
     )
-    assert accused == any(one.cause == "foresees" for one in _noticed(timings, "baseline", {"new": "new"}, {}))
+    assert accused == any(
+        one.cause == "foresees" for one in _doubts_of_sides(timings, "baseline", {"new": "new"}, {})
+    )

@@ -13,10 +13,10 @@ from loop.gate.verify import Job, verify
 from loop.model.target import Workload
 from loop.model.workloads import expand_sets
 from loop.timing import schedule
-from loop.timing.doubts import remembers_results
+from loop.timing.doubts import explain_cached_results
 from loop.timing.samples import Pending, Terms, Timings
 from loop.timing.schedule import batches, measure
-from loop.timing.timed_call import replays_of
+from loop.timing.timed_call import plan_replays
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 
@@ -62,11 +62,11 @@ def test_batches_cover_every_round_once() -> None:
 
 def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
     """One set of processes is one replicate of what processes differ by: there are two at least."""
-    assert [[range(4), range(4, 9)]] == batches(9, 2, kept=5)
-    assert [[range(1), range(1, 3)]] == batches(3, 8, kept=5)
-    assert [[range(4)], [range(4, 8)]] == batches(8, 1, kept=5)
+    assert [[range(4), range(4, 9)]] == batches(9, 2, rounds_per_set=5)
+    assert [[range(1), range(1, 3)]] == batches(3, 8, rounds_per_set=5)
+    assert [[range(4)], [range(4, 8)]] == batches(8, 1, rounds_per_set=5)
     for rounds in range(2, 40):
-        sets = [one for batch in batches(rounds, 3, kept=5) for one in batch]
+        sets = [one for batch in batches(rounds, 3, rounds_per_set=5) for one in batch]
         assert list(range(rounds)) == [number for one in sets for number in one]
         assert len(sets) >= 2
         assert max(map(len, sets)) <= 5
@@ -111,9 +111,11 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
     found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)
-    assert "" == remembers_results(found.memory_probes["right", "big float32"])
+    assert "" == explain_cached_results(found.memory_probes["right", "big float32"])
     assert 3 == len(found.memory_probes["by_value", "big float32"])
-    assert remembers_results(found.memory_probes["by_value", "big float32"]).startswith("it remembers results: ")
+    assert explain_cached_results(found.memory_probes["by_value", "big float32"]).startswith(
+        "it remembers results: "
+    )
     assert [] == found.wrong_outputs, "its outputs are right all the same"
 
 
@@ -140,7 +142,7 @@ def test_what_is_decided_is_not_timed_any_more(bench: Bench) -> None:
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
     opened: list[str] = []
-    monkeypatch.setattr(schedule, "KEPT_ON_CPU", 2)
+    monkeypatch.setattr(schedule, "ROUNDS_PER_SET_CPU", 2)
     open_side = Bench.start_worker
 
     def counted(self: Bench, side: Side) -> Any:
@@ -212,7 +214,7 @@ def test_a_judge_that_sleeps_is_not_delayed_by_the_worker(
 )
 def test_a_graph_holds_the_calls_of_a_sample(once: float, most: int, expected: tuple[int, int]) -> None:
     """As many as fill it, as far as there is memory for their outputs; few launches all the same."""
-    assert expected == replays_of(once, 0.5e-3, most)
+    assert expected == plan_replays(once, 0.5e-3, most)
 
 
 def test_a_kernel_that_writes_to_its_inputs_while_it_is_timed_is_found(bench: Bench) -> None:

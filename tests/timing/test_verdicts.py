@@ -14,11 +14,11 @@ from loop.timing.verdicts import (
     MAX_BLOCKS,
     MIN_BLOCKS,
     Decision,
-    allowance,
     by_evidence,
     conclude_now,
+    decide_large_difference,
     e_value,
-    far_off,
+    margin_for_offset,
     needed_evidence,
 )
 
@@ -186,7 +186,7 @@ def test_a_fifth_of_blocks_disturbed_at_random_gives_no_false_verdict() -> None:
 
 def test_what_blocks_share_moves_the_margin() -> None:
     """Beyond the margin and three deviations of what processes differ by, not beyond the margin alone."""
-    allowed = allowance(0.005**2)
+    allowed = margin_for_offset(0.005**2)
     assert pytest.approx(0.015) == allowed
     assert ["slower", "inconclusive"] == [conclude_now([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
     assert ["slower", "slower"] == [conclude_now([-0.04] * 12, 1, a).verdict for a in (0.0, allowed)]
@@ -210,4 +210,4 @@ def test_noise_is_never_far_off() -> None:
     """Of blocks that scatter by half of their time and have no effect."""
     draw = random.Random(7)
     series = [[draw.gauss(0, 0.5) for _ in range(40)] for _ in range(2000)]
-    assert not any(far_off(logs[:count], 1000) for logs in series for count in (4, 5, 8, 16, 40))
+    assert not any(decide_large_difference(logs[:count], 1000) for logs in series for count in (4, 5, 8, 16, 40))
