@@ -82,7 +82,7 @@ def task_options(
         str | None, Option(metavar="PATH", help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")
     ] = None,
     limit_minutes: Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)] = 10.0,
-    form: Form = None,
+    format_name: Form = None,
     device: Device = "auto",
     threads: Threads = None,
     seed: Seed = 0,
@@ -139,12 +139,12 @@ def init(
 
 @command(
     "targets inspect",
-    "formats.table:inspect",
+    "formats.table:inspect_task",
     "loop targets inspect level1/23_Softmax.py",
     mcp="reads",
     result="formats.model:Inspected",
 )
-def targets_inspect(path: Annotated[Path, Argument(help="A task.")], form: Form = None) -> None:
+def targets_inspect(path: Annotated[Path, Argument(help="A task.")], format_name: Form = None) -> None:
     """Describe a task in another format: what it is, what of it runs here, and why the rest does not.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.

@@ -70,7 +70,7 @@ class TaskRequest:
     evaluator: Path | None = None
     evaluator_python: str | None = None
     limit_minutes: float = LIMIT_S / 60
-    form: str | None = None
+    format_name: str | None = None
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
@@ -117,8 +117,8 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
     """Judge each answer by loop and by the format's evaluator. The exit code is loop's."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
-    task = table.load_task(request.path.absolute(), request.form)
-    folder, names = write_as_target(request.path, request.answers, request.form)
+    task = table.load_task(request.path.absolute(), request.format_name)
+    folder, names = write_as_target(request.path, request.answers, request.format_name)
     subcommand = "measure" if request.measure else "verify"
     bench = BenchRequest(subcommand, names, folder, request.device, threads=request.threads, seed=request.seed)
     finished, code = _run_steps(bench, screen)
@@ -206,10 +206,10 @@ class Audited(Printed):
 
 def audit(request: TaskRequest, screen: Screen) -> Audited:
     """Judge controls by both judges, and look for weak points of the task. Raises UsageError if it cannot."""
-    task = table.load_task(request.path.absolute(), request.form)
+    task = table.load_task(request.path.absolute(), request.format_name)
     if task.format not in evaluators.ANSWER_MAKERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.find_format(task.format).title} yet")
-    folder, _ = write_as_target(request.path, (), request.form)
+    folder, _ = write_as_target(request.path, (), request.format_name)
     trial = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
     interface = trial.apply_stated_rule(())
@@ -279,14 +279,14 @@ class Audit:
         The new target is trusted if it differs from the trusted one only in these answers.
         """
         files, target = [], self.setting.target  # The same task reuses the same folder.
-        place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.form}')[:16]}"
+        place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
             ending, text = evaluators.wrong_answer(self.task, control.mistake(target, target.dtypes["cpu"]))
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
-        folder, names = write_as_target(self.request.path, [str(file) for file in files], self.request.form)
+        folder, names = write_as_target(self.request.path, [str(file) for file in files], self.request.format_name)
         with_answers = read_setting(folder)
         settings = (with_answers, self.setting)
         # The first line of a manifest names the task's files.

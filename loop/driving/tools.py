@@ -267,7 +267,7 @@ def job_cancel(job: JobId = "last") -> JobState:
 HIDDEN = frozenset(
     (
         # How a result is printed.
-        *("json", "events", "form", "output", "limit", "link"),
+        *("json", "events", "form", "format_name", "output", "limit", "link"),
         # For a proposer that is a program, or for whoever pays.
         *("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd"),
         # What names a program, opens the environment to one, or spends money.
