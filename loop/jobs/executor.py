@@ -24,7 +24,7 @@ from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
 from loop.base.screen import MESSAGES_VARIABLE
-from loop.jobs import folder as named
+from loop.jobs import folder as job_files
 from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
 from loop.model.jobs import State, Where
 
@@ -35,21 +35,21 @@ COMMAND_DYING_WITH_PARENT = (
 )
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
-LOOK_S = 0.05
+POLL_S = 0.05
 """Seconds between two polls of a running command."""
 COMMAND_ENDS_S = 30.0
 """Seconds that a command has to end after SIGTERM; then its process group is killed."""
 LEAST_BYTES = 64 << 20
 """Free disk space in bytes below which no job begins."""
-REST_S = 0.1
+LONGEST_WAIT_S = 0.1
 """Longest wait in seconds between two polls of the jobs; a change wakes the waiter at once."""
-MENDS_S = 1.0
+RECOVERY_S = 1.0
 """Seconds between two checks of a slot that has `trouble`."""
 ENDS_S = 60.0
 """Longest wait in seconds for the slots to end their jobs when an executor is closed."""
-FAILURES = 2
+MOST_LOST = 2
 """A slot that loses this many jobs in a row gets no more, unless no other slot is of its kind."""
-AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
+REPEATED = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes after which a job runs again: the machine failed, or the job hung."""
 JOB_ERRORS = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
 """Errors that fail a job, not the executor: a lost or full disk, a torn file, too many threads."""
@@ -57,100 +57,107 @@ NAMES = ("local", "ssh", "ray", "slurm")
 """Names of the executors: modules of this package with functions `check()` and `slots(width)`."""
 
 
-def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
+def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Where | None = None) -> int:
     """Run a job's command unless it has ended before. Returns its exit code; negative for a signal.
 
-    `env` overrides variables of this process. `where`: the job's device; None: find out. The exit
-    code is 75 if this machine cannot run the job, such as for a full disk; `stderr` says why.
-    Raises Held if another process runs the job, UsageError without a job.
+    `env` overrides variables of this process. `device`: None: find out. The exit code is 75 if this
+    machine cannot run the job, such as for a full disk; `stderr` says why. Raises Held if another
+    process runs the job, UsageError without a job.
     """
-    job = folder.task
-    with locked(folder.path / named.LOCK):
-        if (code := folder.exit_code) is not None:
-            return code
+    task = folder.task
+    with locked(folder.path / job_files.LOCK):
+        if (earlier_code := folder.exit_code) is not None:
+            return earlier_code
         folder.write_runner(os.getpid())
         tries = folder.tries + 1
-        write_atomic(folder.path / named.TRIES, str(tries))
-        known = where or detect_devices(gpu=job.needs_gpu)[0]
-        began, clock = time.time(), time.monotonic()
-        facts: dict[str, float] = {"began": began}
-        why, code = _obstacle(folder), ExitCode.PAUSED
+        write_atomic(folder.path / job_files.TRIES, str(tries))
+        where = device or detect_devices(gpu=task.needs_gpu)[0]
+        started, times = time.monotonic(), {"began": time.time()}
+        obstacle, code = _find_obstacle(folder), int(ExitCode.PAUSED)
         if tries > MOST_TRIES:
-            why = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
+            obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
             code = ExitCode.CANNOT_TELL
-        elif not why:
-            code = _command(folder, env or {})
-            facts |= {"seconds": time.monotonic() - clock, "timed": job.times}
-        write_sealed(folder.path / named.WHERE, known.model_copy(update=facts))
-        return folder.refuse(why, code) if why else folder.write_end(code)
+        elif not obstacle:
+            code = _run_command(folder, env or {})
+            times |= {"seconds": time.monotonic() - started, "timed": task.times}
+        write_sealed(folder.path / job_files.WHERE, where.model_copy(update=times))
+        return folder.refuse(obstacle, code) if obstacle else folder.write_end(code)
 
 
-def _obstacle(folder: JobFolder) -> str:
-    """The reason why this machine cannot begin a job, in words; empty if it can."""
-    job, host = folder.task, platform.node()
-    digests = content_hashes(folder.path / named.SRC)
-    wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
-    if wrong:
-        torn = "a copy was torn, or the folder is not shared"
-        return f"{folder.path / named.SRC / wrong[0]} is not what was submitted: {torn}"
-    missing = [program for program in job.programs if shutil.which(program) is None]
+def _find_obstacle(folder: JobFolder) -> str:
+    """The reason why this machine cannot begin a job, in words; empty if it can.
+
+    A damaged input file, a missing program, or a full disk.
+    """
+    task, host, source = folder.task, platform.node(), folder.path / job_files.SRC
+    digests = content_hashes(source)
+    damaged = sorted(name for name, digest in task.files.items() if digests.get(name) != digest)
+    if damaged:
+        cause = "a copy was torn, or the folder is not shared"
+        return f"{source / damaged[0]} is not what was submitted: {cause}"
+    missing = [program for program in task.programs if shutil.which(program) is None]
     if missing:
         return f"no {missing[0]} on {host}"
-    free = shutil.disk_usage(folder.path).free
-    return f"{folder.path}: {free >> 20} MiB left on {host}" if free < LEAST_BYTES else ""
+    free_bytes = shutil.disk_usage(folder.path).free
+    if free_bytes < LEAST_BYTES:
+        return f"{folder.path}: {free_bytes >> 20} MiB left on {host}"
+    return ""
 
 
-def _command(folder: JobFolder, env: Mapping[str, str]) -> int:
+def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
     """Run a job's command with a heartbeat each second. Returns the exit code; 124: timeout."""
-    job, sessions = folder.task, folder.path / named.SESSIONS
+    task, sessions = folder.task, folder.path / job_files.SESSIONS
     sessions.mkdir(parents=True, exist_ok=True)
-    own = {} if job.folder else {"LOOP_SESSIONS": str(sessions)}
-    with (folder.path / named.OUT).open("wb") as out, (folder.path / named.STDERR).open("wb") as talk:
+    variables = {**os.environ, **env, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()}
+    if not task.folder:
+        variables["LOOP_SESSIONS"] = str(sessions)
+    stdout, stderr = folder.path / job_files.OUT, folder.path / job_files.STDERR
+    with stdout.open("wb") as output, stderr.open("wb") as errors:
         command = subprocess.Popen(
-            [*COMMAND_DYING_WITH_PARENT, *job.words],
+            [*COMMAND_DYING_WITH_PARENT, *task.words],
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=talk,
-            cwd=job.folder or folder.path / named.SRC,
-            env={**os.environ, **env, **own, MESSAGES_VARIABLE: "1", "PYTHONPATH": python_path()},
+            stdout=output,
+            stderr=errors,
+            cwd=task.folder or folder.path / job_files.SRC,
+            env=variables,
             start_new_session=True,
         )
-    begun, beats = time.monotonic(), -1
+    started, last_beat = time.monotonic(), -1
     try:
         while (code := command.poll()) is None:
-            seconds = time.monotonic() - begun
-            if int(seconds) > beats:
-                beats = int(seconds)
-                (folder.path / named.HEARTBEAT).write_text(str(beats))
-            if job.ttl_s is not None and seconds > job.ttl_s:
+            seconds = time.monotonic() - started
+            if int(seconds) > last_beat:
+                last_beat = int(seconds)
+                (folder.path / job_files.HEARTBEAT).write_text(str(last_beat))
+            if task.ttl_s is not None and seconds > task.ttl_s:
                 return ExitCode.OVER_BUDGET
             if folder.is_cancelled:
-                _end(command)
+                _end_command(command)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                command.wait(LOOK_S)
+                command.wait(POLL_S)
         return code
     finally:
-        _end(command)
+        _end_command(command)
 
 
-def _end(command: "subprocess.Popen[bytes]") -> None:
+def _end_command(command: "subprocess.Popen[bytes]") -> None:
     """Send SIGTERM to a command's process group, then SIGKILL if it has not ended."""
-    for number, seconds in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
+    for number, wait_s in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
         if command.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                command.wait(seconds)
+                command.wait(wait_s)
 
 
 def start_detached(folder: JobFolder) -> None:
     """Start a job in its own process, and return at once. The job survives this process."""
-    with (folder.path / named.STDERR).open("wb") as talk:
+    with (folder.path / job_files.STDERR).open("wb") as errors:
         process = subprocess.Popen(
             [*COMMAND, "job", "run", str(folder.path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=talk,
+            stderr=errors,
             env={**os.environ, "PYTHONPATH": python_path()},
             start_new_session=True,
         )
@@ -175,7 +182,7 @@ class Slot:
     def run_in_slot(self, job: JobFolder) -> None:
         """Run a job and bring its results into its folder. Ends the job when it is cancelled.
 
-        Raises one of `WRONG` if the job did not end. Sets `trouble` if the next job would fail too.
+        Raises one of `JOB_ERRORS` if the job did not end. Sets `trouble` if the next job would fail too.
         """
         raise NotImplementedError
 
@@ -194,7 +201,7 @@ class Executor:
         self.slots = list(slots)
         self._queue: list[JobFolder] = []
         self._running: dict[str, tuple[JobFolder, Slot]] = {}
-        self._unnoted: set[str] = set()
+        self._unnoted_failures: set[str] = set()
         """Ids of failed jobs whose failure could not be written to their folders."""
         self._changed = threading.Condition()
         self._closed = threading.Event()
@@ -206,18 +213,20 @@ class Executor:
     def submit(self, job: JobFolder) -> None:
         """Append a job to the queue. A job for a GPU runs on a processor if no slot has a GPU."""
         with self._changed:
-            self._unnoted.discard(job.id)
+            self._unnoted_failures.discard(job.id)
             self._queue.append(job)
             self._changed.notify_all()
 
     def state(self, job: JobFolder) -> State:
         """State of a submitted job. Raises LoopError if it waits and every slot has trouble."""
         with self._changed:
-            busy = job in self._queue or job.id in self._running
+            is_busy = job in self._queue or job.id in self._running
             troubles = [slot.trouble for slot in self.slots if slot.trouble]
-            if busy and len(troubles) == len(self.slots):
+            if is_busy and len(troubles) == len(self.slots):
                 raise troubles[-1]
-            return "running" if busy else "failed" if job.id in self._unnoted else job.state
+            if is_busy:
+                return "running"
+            return "failed" if job.id in self._unnoted_failures else job.state
 
     def wait(self, seconds: float) -> None:
         """Wait for `seconds`, or until the next job begins or ends."""
@@ -254,35 +263,40 @@ class Executor:
         try:
             while not self._closed.is_set():
                 if slot.trouble is not None and not slot.try_recovery():
-                    self._closed.wait(MENDS_S)
-                elif (job := self._next(slot)) is None:
+                    self._closed.wait(RECOVERY_S)
+                    continue
+                job = self._take_job(slot)
+                if job is None:
                     return
-                else:
-                    is_noted = _done(slot, job)
-                    with self._changed:
-                        del self._running[job.id]
-                        self._unnoted |= set() if is_noted else {job.id}
-                        self._changed.notify_all()
+                is_noted = _run_and_note(slot, job)
+                with self._changed:
+                    del self._running[job.id]
+                    if not is_noted:
+                        self._unnoted_failures.add(job.id)
+                    self._changed.notify_all()
         finally:
             slot.close()
 
-    def _next(self, slot: Slot) -> JobFolder | None:
+    def _take_job(self, slot: Slot) -> JobFolder | None:
         """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped.
 
         A job with `alone` set waits until its host is idle, and no other job starts beside it.
         """
         with self._changed:
             while not self._closed.is_set():
-                spare = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
-                if spare and slot.uuid and slot.lost_in_a_row >= FAILURES:
+                others = [other for other in self.slots if other.uuid != slot.uuid]
+                has_substitute = any(other.gpu == slot.gpu for other in others)
+                if has_substitute and slot.uuid and slot.lost_in_a_row >= MOST_LOST:
                     remark_once(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
-                beside = [busy for busy, other in self._running.values() if other.host == slot.host]
+                on_host = [job for job, other in self._running.values() if other.host == slot.host]
                 for job in self._queue:
                     gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
-                    crowded = any(busy.task.alone for busy in beside) or (job.task.alone and beside)
-                    if slot.gpu in (None, gpu) and not crowded:
+                    may_start = not any(running.task.alone for running in on_host)
+                    if job.task.alone and on_host:
+                        may_start = False
+                    if slot.gpu in (None, gpu) and may_start:
                         self._queue.remove(job)
                         self._running[job.id] = job, slot
                         return job
@@ -292,22 +306,23 @@ class Executor:
         return None
 
 
-def _done(slot: Slot, job: JobFolder) -> bool:
+def _run_and_note(slot: Slot, job: JobFolder) -> bool:
     """Run a job in a slot; note a failure in its folder. False: that note failed (a full disk)."""
     tries = job.tries
     try:
         slot.run_in_slot(job)
         if job.state not in ENDED:
             raise WorkFailed("the process that ran it died")
-        if (job.exit_code or 0) < 0:
+        if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
             slot.lost_in_a_row += 1
-        elif slot.lost_in_a_row < FAILURES:
+        elif slot.lost_in_a_row < MOST_LOST:
             slot.lost_in_a_row = 0
     except JOB_ERRORS as error:
         slot.lost_in_a_row += 1
         try:
             job.reset()
-            write_atomic(job.path / named.TRIES, str(max(job.tries, tries + 1)))
+            # A failed start counts as a try, also if it did not reach the machine.
+            write_atomic(job.path / job_files.TRIES, str(max(job.tries, tries + 1)))
             job.refuse(str(error))
         except JOB_ERRORS as why:
             remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
@@ -339,41 +354,42 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
 
     A job still running under a dead parent is awaited. A failed job's state says why.
     """
-    open_ = {job.id: job for job in jobs if job.state != "done"}
+    pending = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
     try:
-        while open_:
-            for job in [*open_.values()]:
+        while pending:
+            for job in [*pending.values()]:
                 is_ours = job.id in submitted
                 state = executor.state(job) if is_ours else job.state
                 if state == "running":
                     continue
                 if state == "done" or (is_ours and not may_run_again(job, state)):
-                    del open_[job.id]
+                    del pending[job.id]
                     continue
                 if is_ours:
-                    why = (
-                        last_line(job.path / named.STDERR) if job.is_refused else f"it ended with {job.exit_code}"
-                    )
+                    why = f"it ended with {job.exit_code}"
+                    if job.is_refused:
+                        why = last_line(job.path / job_files.STDERR)
+                        executor.stop_using(job.device)
                     remark_once(f"job {job.id} is begun again: {why}")
-                if is_ours and job.is_refused:
-                    executor.stop_using(job.device)
                 elif job.is_refused:  # A person may have fixed the machine since.
-                    (job.path / named.TRIES).unlink(missing_ok=True)
+                    (job.path / job_files.TRIES).unlink(missing_ok=True)
                 job.reset()
                 executor.submit(job)
                 submitted.add(job.id)
-            yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
-            executor.wait(REST_S)
+            yield Tick(f"{len(jobs) - len(pending)} of {len(jobs)} jobs done")
+            executor.wait(LONGEST_WAIT_S)
     finally:
-        for job in open_.values():
+        for job in pending.values():
             executor.cancel(job)
 
 
 def may_run_again(job: JobFolder, state: State) -> bool:
     """True if a job failed because of its machine or a hang, and has tries left."""
     code = job.exit_code
-    return state == "failed" and code is not None and (code in AGAIN or code < 0) and job.tries < MOST_TRIES
+    if state != "failed" or code is None or job.tries >= MOST_TRIES:
+        return False
+    return code in REPEATED or code < 0
 
 
 def run_all_comparable(
@@ -386,9 +402,9 @@ def run_all_comparable(
     yield from run_all(executor, jobs)
     repeated = find_other_devices(jobs, group)
     for job, why in repeated:
-        where = job.device
-        remark_once(f"device {where.uuid if where else ''} is set aside: {why}")
-        executor.stop_using(where)
+        device = job.device
+        remark_once(f"device {device.uuid if device else ''} is set aside: {why}")
+        executor.stop_using(device)
         job.reset()
     yield from run_all(executor, [job for job, _ in repeated])
     for job, why in find_other_devices(jobs, group):
@@ -398,9 +414,10 @@ def run_all_comparable(
 
 def find_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
     """Timing jobs outside `group` (default: the group of most jobs), each with the reason."""
-    timed = [(job, where) for job in jobs if job.task.times and (where := job.device) is not None]
-    sizes = {name: len(devices) for name, devices in group_devices(where for _, where in timed).items()}
-    chosen = group or max(sizes, key=lambda name: sizes[name], default="")
+    timed = [(job, job.device) for job in jobs if job.task.times]
+    known = [(job, device) for job, device in timed if device is not None]
+    devices = group_devices(device for _, device in known)
+    chosen = group or max(devices, key=lambda name: len(devices[name]), default="")
     return [
-        (job, f"it is {where.group}; the others are {chosen}") for job, where in timed if where.group != chosen
+        (job, f"it is {device.group}; the others are {chosen}") for job, device in known if device.group != chosen
     ]

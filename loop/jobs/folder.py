@@ -58,19 +58,20 @@ Device = TypeVar("Device", bound=Where)
 def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     """This machine's GPUs in CUDA's order; its processor if it has none or `gpu` is false."""
     detected = gpus() if gpu else None
-    known = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
+    common = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
-        return (Where(uuid=processor_identity()[:16], **known),)
-    known |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
-    return tuple(Where(device=there.name, uuid=there.uuid, **known) for there in detected.usable)
+        return (Where(uuid=processor_identity()[:16], **common),)
+    cuda_version = ".".join(map(str, detected.cuda or ()))
+    common |= {"driver": detected.driver or "", "cuda": cuda_version}
+    return tuple(Where(device=gpu.name, uuid=gpu.uuid, **common) for gpu in detected.usable)
 
 
-def group_devices(places: Iterable[Device]) -> dict[str, list[Device]]:
+def group_devices(devices: Iterable[Device]) -> dict[str, list[Device]]:
     """Group name (`Where.group`) to its devices. Timings are comparable only within a group."""
-    by_name: dict[str, list[Device]] = {}
-    for place in places:
-        by_name.setdefault(place.group, []).append(place)
-    return by_name
+    devices_by_group: dict[str, list[Device]] = {}
+    for device in devices:
+        devices_by_group.setdefault(device.group, []).append(device)
+    return devices_by_group
 
 
 class Job(Model):
@@ -132,11 +133,14 @@ class JobFolder:
     def state(self) -> State:
         """State of the job, from its files. A job sent to another machine counts as running."""
         code = self.exit_code
+        if code in ANSWER_EXIT_CODES:
+            return "done"
         if code is not None:
-            return "done" if code in ANSWER_EXIT_CODES else "cancelled" if self.is_cancelled else "failed"
+            return "cancelled" if self.is_cancelled else "failed"
         if (self.path / SENT).exists():
             return "running"
-        if not (runner := read_text(self.path / PID)):
+        runner = read_text(self.path / PID)
+        if not runner:
             return "cancelled" if self.is_cancelled else "queued"
         return "running" if self._is_run_by(runner) else "lost"
 
@@ -165,12 +169,13 @@ class JobFolder:
     @property
     def run_record(self) -> JobRun:
         """State, tries, device and times of the job so far, for reports."""
-        job, where = self.task, self.device
-        known = where.model_dump() if where else {}
-        if where is None and (began := modified_at(self.path / PID)):
-            known = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
-        title = job.title or " ".join(job.words)
-        return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **known)
+        task, device = self.task, self.device
+        fields = device.model_dump() if device else {}
+        if device is None and (began := modified_at(self.path / PID)):
+            beat = modified_at(self.path / HEARTBEAT)
+            fields = {"began": began, "seconds": max(0.0, beat - began)}
+        title = task.title or " ".join(task.words)
+        return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 
     def read_answer(self) -> dict[str, Any]:
         """The JSON object that the command printed. Raises WorkFailed if it is incomplete."""
@@ -179,9 +184,12 @@ class JobFolder:
             assert isinstance(document, dict)
             return document
         except (ValueError, AssertionError, RecursionError) as error:
-            talk = last_line(self.path / STDERR) or "nothing"
-            what = "no machine could do it" if self.is_refused else "its command printed no result; it said"
-            raise WorkFailed(f"job {self.id}: {what}: {talk}", hint=f"see {self.path / STDERR}") from error
+            last_words = last_line(self.path / STDERR) or "nothing"
+            problem = "its command printed no result; it said"
+            if self.is_refused:
+                problem = "no machine could do it"
+            message = f"job {self.id}: {problem}: {last_words}"
+            raise WorkFailed(message, hint=f"see {self.path / STDERR}") from error
 
     def cancel(self) -> None:
         """Ask the job to end, as Ctrl-C does; returns at once."""
@@ -214,25 +222,32 @@ class JobFolder:
         `earlier`: folders below `out/` that existed before the job began and were not sent back.
         """
         try:
-            manifest = json.loads(read_text(self.path / MANIFEST))
+            digest_by_name = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
-            raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        digests, before = content_hashes(self.path / RESULTS), tuple(f"{folder}/" for folder in earlier)
-        own = [name for name in sorted(manifest) if not name.startswith(before)]
-        wrong = [name for name in own if digests.get(name) != manifest[name]]
+            message = f"{self.path}: {MANIFEST} is missing or torn"
+            raise WorkFailed(message, hint="run the job again") from None
+        digests = content_hashes(self.path / RESULTS)
+        skipped = tuple(f"{folder}/" for folder in earlier)
+        expected = [name for name in sorted(digest_by_name) if not name.startswith(skipped)]
+        wrong = [name for name in expected if digests.get(name) != digest_by_name[name]]
         if wrong:
-            message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
-            raise WorkFailed(message, hint="copy it again, or run the job again")
+            message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
+            hint = "copy it again, or run the job again"
+            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint=hint)
 
     def _is_run_by(self, runner: str) -> bool:
-        """True if process `runner` still runs: ask this system, or read another's heartbeat."""
-        name, _, system = runner.partition(" ")
+        """True if a process still runs: ask this system, or read another system's heartbeat.
+
+        `runner`: the process's name (number and start time) and system, as in the file `pid`.
+        """
+        process, _, system = runner.partition(" ")
         if system == _system():
-            return bool(name) and process_name(int(name.partition("-")[0])) == name
-        mark = self.path / ".now"
+            return bool(process) and process_name(int(process.partition("-")[0])) == process
+        now_file = self.path / ".now"
         with contextlib.suppress(OSError):  # Use the shared disk's clock: machines' clocks differ.
-            mark.touch()
-        return modified_at(mark) - max(modified_at(self.path / HEARTBEAT), modified_at(self.path / PID)) < STALE_S
+            now_file.touch()
+        last_sign = max(modified_at(self.path / HEARTBEAT), modified_at(self.path / PID))
+        return modified_at(now_file) - last_sign < STALE_S
 
 
 def _system() -> str:
@@ -252,7 +267,8 @@ def create_job(
 ) -> JobFolder:
     """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged.
 
-    So a job whose id is a hash finds its earlier result. Raises LoopError if the disk refuses.
+    So a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
+    None: the folder of all jobs. Raises LoopError if the disk refuses.
     """
     folder = JobFolder((parent or jobs_folder()) / job.id)
     if (folder.path / TASK).is_file():
@@ -260,9 +276,9 @@ def create_job(
     (folder.path / SRC).mkdir(parents=True, exist_ok=True)
     for file in files:
         assert source is not None
-        place = folder.path / SRC / file.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, place)
+        copy = folder.path / SRC / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
     write_sealed(folder.path / TASK, job)
     return folder
 
@@ -281,7 +297,8 @@ def list_jobs() -> list[JobFolder]:
 
 def remove_old_jobs(newest: int, prefix: str = "") -> None:
     """Remove folders of ended jobs, except the `newest` ones. `prefix`: only ids that begin so."""
-    ended = [job for job in list_jobs() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
+    jobs = [job for job in list_jobs() if job.id.startswith(prefix)]
+    ended = [job for job in jobs if job.state not in ("queued", "running")]
     for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 
@@ -306,7 +323,8 @@ def read_text(path: Path) -> str:
 
 def last_line(path: Path) -> str:
     """The last non-empty line of a file, at most 300 characters; empty if there is none."""
-    return next((line.strip()[:300] for line in reversed(read_text(path).splitlines()) if line.strip()), "")
+    lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
 
 
 def modified_at(path: Path) -> float:

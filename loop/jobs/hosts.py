@@ -96,10 +96,10 @@ def read_hosts(project: Path | None) -> dict[str, ListedHost]:
     own = config_folder() / HOSTS_FILE
     if own.is_file() and (why := explain_foreign_access(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")
-    return {**_listed(own), **(_listed(project / HOSTS_FILE) if project is not None else {})}
+    return {**_read_hosts_file(own), **(_read_hosts_file(project / HOSTS_FILE) if project is not None else {})}
 
 
-def _listed(path: Path) -> dict[str, ListedHost]:
+def _read_hosts_file(path: Path) -> dict[str, ListedHost]:
     """The machines of one file by name; empty if the file does not exist."""
     named = read_file(path, Hosts).value.hosts if path.is_file() else {}
     return {name: ListedHost(name, host, path) for name, host in named.items()}
@@ -107,23 +107,26 @@ def _listed(path: Path) -> dict[str, ListedHost]:
 
 def describe_project_hosts(project: Path) -> Iterator[str]:
     """What a project's `hosts.yaml` would run or replace: lines to read before trusting it."""
-    replacing = _listed(project / HOSTS_FILE)
-    users = read_hosts(None) if replacing else {}
-    for name, listed in replacing.items():
-        host = listed.host
-        instead = f", in place of your own {name} of {users[name].path}" if name in users else ""
-        yield f"host {name}: ssh {host.ssh}, and there {host.python}{instead}"
-        yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command is not None)
+    project_hosts = _read_hosts_file(project / HOSTS_FILE)
+    users_hosts = read_hosts(None) if project_hosts else {}
+    for name, listed in project_hosts.items():
+        host, replaced = listed.host, ""
+        if name in users_hosts:
+            replaced = f", in place of your own {name} of {users_hosts[name].path}"
+        yield f"host {name}: ssh {host.ssh}, and there {host.python}{replaced}"
+        yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command)
 
 
 def choose_hosts(listed: Mapping[str, ListedHost], word: str) -> list[ListedHost]:
     """The machine of this name, else all with this label. Raises UsageError for an unknown word."""
-    chosen = [listed[word]] if word in listed else [host for host in listed.values() if word in host.host.labels]
-    if chosen:
-        return chosen
+    if word in listed:
+        return [listed[word]]
+    labelled = [host for host in listed.values() if word in host.host.labels]
+    if labelled:
+        return labelled
     if not listed:
-        raise UsageError(
-            f"no host {word!r}: there is no {HOSTS_FILE}", hint=f"write one: {config_folder() / HOSTS_FILE}"
-        )
-    known = [*listed, *(label for host in listed.values() for label in host.host.labels)]
-    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"known: {', '.join(listed)}")
+        hint = f"write one: {config_folder() / HOSTS_FILE}"
+        raise UsageError(f"no host {word!r}: there is no {HOSTS_FILE}", hint=hint)
+    words = [*listed, *(label for host in listed.values() for label in host.host.labels)]
+    hint = did_you_mean(word, words) or f"known: {', '.join(listed)}"
+    raise UsageError(f"no host {word!r}", hint=hint)

@@ -20,10 +20,12 @@ def check() -> None:
 
 def slots(width: int) -> list[Slot]:
     """Slots for at most `width` GPUs, and `width` slots for processor jobs."""
-    gpus = [place for place in detect_devices(gpu=True) if place.device != "cpu"]
-    shares = zip(gpus, split_cores(len(gpus)), strict=True)
-    processors = [LocalSlot(detect_devices(gpu=False)[0]) for _ in range(width)]
-    return [*[LocalSlot(place, cores) for place, cores in shares][:width], *processors]
+    gpus = [device for device in detect_devices(gpu=True) if device.device != "cpu"]
+    slots_for_gpus: list[Slot] = []
+    for gpu, cores in zip(gpus, split_cores(len(gpus)), strict=True):
+        slots_for_gpus.append(LocalSlot(gpu, cores))
+    processor = detect_devices(gpu=False)[0]
+    return [*slots_for_gpus[:width], *(LocalSlot(processor) for _ in range(width))]
 
 
 def split_cores(count: int) -> list[list[int]]:
@@ -32,13 +34,17 @@ def split_cores(count: int) -> list[list[int]]:
     Neighbouring cores share a NUMA node with one GPU. Hyperthreads of a core stay together.
     """
 
-    def core(number: int) -> tuple[int, int]:
-        siblings = read_text(Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"))
-        return int(re.split("[,-]", siblings)[0] or number), number
+    def physical_core(number: int) -> tuple[int, int]:
+        """Sort key: hyperthreads of a core share the first number of their list of siblings."""
+        topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        first_sibling = re.split("[,-]", read_text(topology))[0]
+        return int(first_sibling or number), number
 
-    numbers = sorted(os.sched_getaffinity(0), key=core)
+    numbers = sorted(os.sched_getaffinity(0), key=physical_core)
     size = len(numbers) // max(count, 1)
-    return [numbers[first * size : (first + 1) * size] if size > 1 else [] for first in range(count)]
+    if size <= 1:
+        return [[] for _ in range(count)]
+    return [numbers[index * size : (index + 1) * size] for index in range(count)]
 
 
 class LocalSlot(Slot):

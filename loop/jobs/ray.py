@@ -25,13 +25,13 @@ from loop.jobs.folder import LOCK, PID, RC, SRC, TASK, JobFolder, detect_devices
 
 ROOM_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
-LOOK_S = 0.5
+POLL_S = 0.5
 """Seconds between two checks for a cancelled job."""
 QUIET = {"logging_level": "ERROR", "log_to_driver": False}
 ADDRESS = "RAY_ADDRESS"
-KIND = "accelerator_type:"
+GPU_MODEL_PREFIX = "accelerator_type:"
 """Prefix of Ray's resource for a GPU model; its amount is the number of nodes with that model."""
-SEE = "`ray status` shows the nodes; each needs this loop"
+NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
@@ -47,8 +47,8 @@ def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     shutil.rmtree(job.path, ignore_errors=True)
     unpack(packed, job.path)
     try:
-        run_job(job, where=detect_devices(gpu=gpu)[0])
-        return pack(job.path, but=(TASK, SRC, LOCK))
+        run_job(job, device=detect_devices(gpu=gpu)[0])
+        return pack(job.path, without=(TASK, SRC, LOCK))
     finally:
         shutil.rmtree(job.path.parent, ignore_errors=True)
 
@@ -91,30 +91,26 @@ class RaySlot(Slot):
     def __init__(self, ray: Any) -> None:
         self.ray = ray
         resources = ray.cluster_resources()
-        self._gpu = resources.get("GPU", 0) >= 1
-        kinds = {name: count for name, count in resources.items() if name.startswith(KIND)}
-        self.kind = max(kinds, key=lambda name: (kinds[name], name), default="")
+        self._has_gpu = resources.get("GPU", 0) >= 1
+        nodes_by_model = {name: count for name, count in resources.items() if name.startswith(GPU_MODEL_PREFIX)}
+        self.gpu_model = max(nodes_by_model, key=lambda name: (nodes_by_model[name], name), default="")
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run the job as a Ray task and unpack its results."""
-        gpu, ray = job.task.needs_gpu and self._gpu, self.ray
-        needs = {"num_cpus": 1, "num_gpus": int(gpu), "resources": {self.kind: 0.001} if gpu and self.kind else {}}
-        # No retries by Ray: the executor repeats jobs and counts the tries.
-        remote = ray.remote(run_on_node).options(
-            runtime_env={"env_vars": task_variables()}, max_retries=0, **needs
-        )
+        """Run the job as a Ray task and unpack its results. Sets `trouble` if no job can run."""
+        ray, gpu = self.ray, job.task.needs_gpu and self._has_gpu
         job.write_runner(os.getpid())
-        task = remote.remote(loop.__version__, job.id, pack(job.path, but=(LOCK,)), gpu=gpu)
-        room_at, cancelled = time.monotonic(), False
-        while not ray.wait([task], timeout=LOOK_S)[0]:
-            if job.is_cancelled and not cancelled:
+        task = self._submit(job, gpu=gpu)
+        usable_at, is_cancelled = time.monotonic(), False
+        while not ray.wait([task], timeout=POLL_S)[0]:
+            if job.is_cancelled and not is_cancelled:
                 ray.cancel(task)
-                cancelled = True
+                is_cancelled = True
             if ray.cluster_resources().get("GPU" if gpu else "CPU", 0) >= 1:
-                room_at = time.monotonic()
-            elif time.monotonic() - room_at > ROOM_S:
+                usable_at = time.monotonic()
+            elif time.monotonic() - usable_at > ROOM_S:
                 ray.cancel(task)
-                self.trouble = WorkFailed("no node of the Ray cluster is left that a job may use", hint=SEE)
+                message = "no node of the Ray cluster is left that a job may use"
+                self.trouble = WorkFailed(message, hint=NODES_HINT)
                 raise self.trouble
         try:
             unpack(ray.get(task), job.path)
@@ -122,14 +118,26 @@ class RaySlot(Slot):
         except ray.exceptions.TaskCancelledError:
             (job.path / PID).unlink(missing_ok=True)
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, KeyboardInterrupt):
+            if isinstance(error.cause, KeyboardInterrupt):  # Cancelled while it ran.
                 (job.path / PID).unlink(missing_ok=True)
                 return
             message = f"no job can run on the Ray cluster: {str(error.cause)[:300]}"
-            self.trouble = error.cause if isinstance(error.cause, UsageError) else WorkFailed(message, hint=SEE)
+            self.trouble = WorkFailed(message, hint=NODES_HINT)
+            if isinstance(error.cause, UsageError):
+                self.trouble = error.cause
             raise self.trouble from None
         except ray.exceptions.RayError as error:
             raise WorkFailed(f"its node of the Ray cluster died: {type(error).__name__}") from error
+
+    def _submit(self, job: JobFolder, *, gpu: bool) -> Any:
+        """Start a job as a Ray task, on a GPU of the chosen model if `gpu`. Returns Ray's handle."""
+        # A tiny amount of the model's resource binds the task to a node with that model.
+        resources = {self.gpu_model: 0.001} if gpu and self.gpu_model else {}
+        options = {"num_cpus": 1, "num_gpus": int(gpu), "resources": resources}
+        # No retries by Ray: the executor repeats jobs and counts the tries.
+        options |= {"max_retries": 0, "runtime_env": {"env_vars": task_variables()}}
+        remote = self.ray.remote(run_on_node).options(**options)
+        return remote.remote(loop.__version__, job.id, pack(job.path, without=(LOCK,)), gpu=gpu)
 
 
 def task_variables() -> dict[str, str]:
@@ -138,12 +146,14 @@ def task_variables() -> dict[str, str]:
     return {**own, "PYTHONPATH": python_path()}
 
 
-def pack(folder: Path, but: Sequence[str] = ()) -> bytes:
-    """A tar archive of a folder, without the top-level names in `but`."""
+def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
+    """A tar archive of a folder, without the top-level names in `without`."""
     data = io.BytesIO()
+    # The exit code comes last: a job with an exit code has all its results.
+    paths = sorted(folder.iterdir(), key=lambda path: path.name == RC)
     with tarfile.open(fileobj=data, mode="w") as archive:
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == RC):  # The exit code comes last.
-            if path.name not in but:
+        for path in paths:
+            if path.name not in without:
                 archive.add(path, path.name)
     return data.getvalue()
 

@@ -83,18 +83,20 @@ class Connection:
         self.listed = listed
         self.name = listed.name
         self._master: subprocess.Popen[bytes] | None = None
-        self._rooms = contextlib.ExitStack()
+        self._temporary_folders = contextlib.ExitStack()
         parent = private_folder("ssh")
         if len(os.fsencode(parent)) > LONGEST_FOLDER:
-            parent = Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp")))
-        self._socket = self._rooms.enter_context(locked_temporary_folder(parent, "s")) / "s"
+            parent = Path(
+                self._temporary_folders.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp"))
+            )
+        self._socket = self._temporary_folders.enter_context(locked_temporary_folder(parent, "s")) / "s"
 
     def __enter__(self) -> "Connection":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.hang_up()
-        self._rooms.close()
+        self._temporary_folders.close()
 
     @property
     def ssh_arguments(self) -> list[str]:
@@ -115,7 +117,7 @@ class Connection:
             return
         self.hang_up()
         with tempfile.TemporaryFile() as errors:
-            self._master = _started([*self._ssh, "-M", "-N", self.listed.ssh_address], stderr=errors)
+            self._master = _start_child([*self._ssh, "-M", "-N", self.listed.ssh_address], stderr=errors)
             end = time.monotonic() + ANSWER_S
             while self._master.poll() is None and time.monotonic() < end:
                 if self._socket.exists():
@@ -123,7 +125,7 @@ class Connection:
                 time.sleep(0.005)
             self.hang_up()
             errors.seek(0)
-            raise self._error(errors.read(ANSWER_CAP), is_cut=True)
+            raise self._make_error(errors.read(ANSWER_CAP), is_cut=True)
 
     def hang_up(self) -> None:
         """Kill the ssh master; every transfer through it fails."""
@@ -139,14 +141,14 @@ class Connection:
         Raises Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails.
         """
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
-        code, out, errors = self._done([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
+        code, out, errors = self._run_program([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = out.partition(BEGIN)
         if not begun or code == 255:
-            raise self._error(errors, is_cut=True)
+            raise self._make_error(errors, is_cut=True)
         if code:
-            raise self._error(errors, is_cut=False)
+            raise self._make_error(errors, is_cut=False)
         if not answer.endswith(END) and len(answer) < ANSWER_CAP:
-            raise self._error(b"", is_cut=True)
+            raise self._make_error(b"", is_cut=True)
         return answer.removesuffix(END)[:ANSWER_CAP]
 
     def send(self, root: Path, names: Iterable[str], place: str, *, beside: str = "") -> None:
@@ -160,36 +162,42 @@ class Connection:
         self._rsync([*options, f"{root}/", f"{self.listed.rsync_address}:{place}/"], listed)
 
     def fetch(
-        self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], but: Sequence[str] = ()
+        self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], without: Sequence[str] = ()
     ) -> None:
-        """Copy files in `only`, except `but`, from `place` to `into`. Raises as `run`.
+        """Copy files in `only`, except `without`, from `place` there to `into`. Raises as `run_script`.
 
         Skips links, devices, and files over `most_bytes`, because the machine is not trusted.
         """
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
-        options += [f"--exclude=/{name}" for name in but]
-        options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
-        self._rsync([*options, "--exclude=*", f"{self.listed.rsync_address}:{place}/", f"{into}/"], b"")
+        options += [f"--exclude=/{name}" for name in without]
+        for name in only:
+            options += [f"--include=/{name}", f"--include=/{name}/**"]
+        source = f"{self.listed.rsync_address}:{place}/"
+        self._rsync([*options, "--exclude=*", source, f"{into}/"], b"")
 
-    def _rsync(self, words: Sequence[str], stdin: bytes) -> None:
-        """Run rsync with these arguments. Raises the error of `_definition_error` if it fails."""
-        always = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial", "-e", shlex.join(self._ssh)]
-        code, _, errors = self._done(["rsync", *always, *words], COPY_S, stdin)
+    def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
+        """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""
+        options = ["-a", "--timeout=60", "--no-owner", "--no-group", "--partial"]
+        command = ["rsync", *options, "-e", shlex.join(self._ssh), *arguments]
+        code, _, errors = self._run_program(command, COPY_S, stdin)
         if code:
-            raise self._error(errors, is_cut=code in RSYNC_CUT)
+            raise self._make_error(errors, is_cut=code in RSYNC_CUT)
 
-    def _done(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
-        """Run a local program that talks to the machine; returns exit code, output, errors. Files
-        take the output, because a pipe stays open while any grandchild lives."""
+    def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
+        """Run a local program that talks to the machine. Returns exit code, stdout and stderr.
+
+        Raises Unreachable after `limit_s`. Files take the output, because a pipe stays open while
+        any grandchild lives.
+        """
         self.connect()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
+            child = _start_child(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
                 child.communicate(stdin, timeout=limit_s)
             except subprocess.TimeoutExpired:
                 self.hang_up()  # A stalled connection counts as lost.
-                raise Unreachable(f"{self.name} does not answer", self._look) from None
+                raise Unreachable(f"{self.name} does not answer", self._check_hint) from None
             finally:
                 child.kill()
                 child.wait()
@@ -197,23 +205,25 @@ class Connection:
             errors.seek(0)
             return child.returncode, out.read(2 * ANSWER_CAP), errors.read(ANSWER_CAP)
 
-    def _error(self, errors: bytes, *, is_cut: bool) -> LoopError:
+    def _make_error(self, stderr: bytes, *, is_cut: bool) -> LoopError:
         """The error to raise for what ssh or rsync printed. `is_cut`: the connection failed."""
-        text = errors.decode(errors="replace")
+        text = stderr.decode(errors="replace")
         if FULL in text:
             return self.disk_full_error()
         lines = [line.strip() for line in text.splitlines() if not line.startswith("rsync error:")]
         last = next((line[:300] for line in reversed(lines) if line), "")
         if not is_cut:
-            return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._look)
-        parts = {"words": shlex.join(self.ssh_arguments), "name": self.name, "path": self.listed.path}
-        for words, (why, mend) in REFUSED.items():
-            if words in text:
-                return UsageError(f"{self.name} cannot be reached: {why}", mend.format(**parts))
-        return Unreachable(f"{self.name} cannot be reached: {last or 'the connection was cut'}", self._look)
+            return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._check_hint)
+        ssh = shlex.join(self.ssh_arguments)
+        for pattern, (why, remedy) in REFUSED.items():
+            if pattern in text:
+                hint = remedy.format(words=ssh, name=self.name, path=self.listed.path)
+                return UsageError(f"{self.name} cannot be reached: {why}", hint)
+        reason = last or "the connection was cut"
+        return Unreachable(f"{self.name} cannot be reached: {reason}", self._check_hint)
 
     @property
-    def _look(self) -> str:
+    def _check_hint(self) -> str:
         """Hint for the user: how to check whether the machine runs."""
         return f"look whether it runs: ssh {shlex.join(self.ssh_arguments)} true"
 
@@ -223,7 +233,7 @@ class Connection:
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
 
-def _started(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
+def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes]:
     """Start a child without a terminal (no Ctrl-C, no prompts) that dies with this process."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes}
     env = {**os.environ, "LC_ALL": "C"}
@@ -238,16 +248,16 @@ def retry_unreachable(
     call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
 ) -> T:
     """Repeat `call` for `seconds` while the machine does not answer. `report` gets the reasons."""
-    end, waits = time.monotonic() + seconds, list(BACK_OFF_S)
+    end, waits_s = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
         try:
             return call()
         except Unreachable as error:
-            if time.monotonic() + waits[0] > end:
+            if time.monotonic() + waits_s[0] > end:
                 raise
             report(error.message)
-        time.sleep(waits[0])
-        waits = waits[1:] or waits
+        time.sleep(waits_s[0])
+        waits_s = waits_s[1:] or waits_s  # The last value repeats.
 
 
 def fill_script(script: str, **values: str) -> str:
@@ -284,34 +294,44 @@ say setsid "$(command -v setsid)"
 
 def list_package_files() -> dict[str, Path]:
     """All files of `loop` and its data, by path relative to the package's parent folder."""
-    roots = [PACKAGE, *(shipped(name) for name in DATA)]
-    paths = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*"))]
-    own = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
-    return {path.relative_to(PACKAGE.parent).as_posix(): path for path in own}
+    paths: list[Path] = []
+    for root in (PACKAGE, *(shipped(name) for name in DATA)):
+        paths += [root] if root.is_file() else root.rglob("*")
+    files = [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(PACKAGE.parent).as_posix(): path for path in files}
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
     """Hash of the package; two machines with equal hashes run the same `loop`.
 
-    Kernels count only by their headers, because a checkout is sent with each command.
+    `files`: see `list_package_files`. Kernels count only by their headers, because a checkout is
+    sent with each command. An installation has its data in `loop/_data`, a checkout beside `loop`.
     """
-    whole = hashlib.sha256()
-    for place, path in sorted((place.removeprefix("loop/_data/"), path) for place, path in files.items()):
-        if place.startswith("kernels/include/") or not place.startswith("kernels/"):
+    digest = hashlib.sha256()
+    path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
+    for name, path in sorted(path_by_name.items()):
+        if name.startswith("kernels/include/") or not name.startswith("kernels/"):
             data = path.read_bytes()
-            whole.update(f"{place}\0{len(data)}\0".encode() + data)
-    return whole.hexdigest()[:32]
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:32]
 
 
 def ask_facts(there: Connection) -> dict[str, str]:
-    """Facts by the words after `say` in `ASK`; empty if missing. Raises as `Connection.run`."""
-    script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_named(there))
+    """Facts on the machine's tools, by the names that `FACTS_SCRIPT` says; empty if missing.
+
+    Raises as `Connection.run_script`.
+    """
+    script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_quote_python(there))
     lines = there.run_script(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
-    return facts | dict(line.partition("=")[::2] for line in lines if "=" in line)
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if equals:
+            facts[name] = value
+    return facts
 
 
-def _named(there: Connection) -> str:
+def _quote_python(there: Connection) -> str:
     """The interpreter of `hosts.yaml`, quoted for a shell; `~` means the home there."""
     path = there.listed.host.python
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
@@ -320,28 +340,23 @@ def _named(there: Connection) -> str:
 def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
     """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
     host, ssh = there.listed, f"ssh {shlex.join(there.ssh_arguments)}"
-    python, named, version = host.host.python, f"python: in {host.path}", facts["python"]
+    python, setting, version = host.host.python, f"python: in {host.path}", facts["python"]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     oldest = ".".join(map(str, OLDEST_PYTHON))
     free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, FREE_GB[bool(facts["torch"])]
     apt = f"{ssh} 'sudo apt-get install -y {{}}'"
-    for is_wrong, why, hint in (
-        (not numbers, f"has no `{python}`", f"name its interpreter: {named}"),
-        (
-            numbers < OLDEST_PYTHON,
-            f"has Python {version} as `{python}`; loop needs {oldest} or newer",
-            f"name a newer one: {named}",
-        ),
+    too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
+    too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
+    no_venv = f"has a `{python}` that makes no environments"
+    for is_missing, why, hint in (
+        (not numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
+        (numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", apt.format("rsync")),
         (not facts["setsid"], "has no setsid", apt.format("util-linux")),
-        (not facts["venv"], f"has a `{python}` that makes no environments", apt.format("python3-venv")),
-        (
-            free_gb < needed_gb,
-            f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}",
-            f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'",
-        ),
+        (not facts["venv"], no_venv, apt.format("python3-venv")),
+        (free_gb < needed_gb, too_full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
     ):
-        if is_wrong:
+        if is_missing:
             raise UsageError(f"{host.name} {why}", hint=hint)
 
 
@@ -386,20 +401,30 @@ rm -f pip.log
 
 
 def install(there: Connection, facts: Mapping[str, str]) -> None:
-    """Install this `loop` there, in its own virtual environment. Raises as `Connection.run`."""
+    """Install this `loop` there, in its own virtual environment. Raises as `Connection.run_script`.
+
+    `facts`: see `ask_facts`.
+    """
     try:
-        every = importlib.metadata.requires("kernel-loop") or []
+        requirements = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:
         why = "this loop was never installed, so nobody says what it needs"
         raise UsageError(why, "pip install -e .") from error
-    files, rooms = list_package_files(), "jobs trees package package.new"
-    there.run_script(f"cd {HOME} 2>/dev/null || mkdir -m 700 {HOME} && cd {HOME} && mkdir -p {rooms}")
+    files, folders = list_package_files(), "jobs trees package package.new"
+    make = f"mkdir -m 700 {HOME} && cd {HOME}"
+    there.run_script(f"cd {HOME} 2>/dev/null || {make} && mkdir -p {folders}")
     there.send(PACKAGE.parent, files, f"{HOME}/package.new", beside="../package")
-    on_processor = not facts["gpus"] and not facts["torch"]
-    index = "--extra-index-url https://download.pytorch.org/whl/cpu" if on_processor else ""
-    needs = shlex.join(requirement for requirement in every if "extra ==" not in requirement)
+    index = ""
+    if not facts["gpus"] and not facts["torch"]:  # Without a GPU, pip's torch would be too large.
+        index = "--extra-index-url https://download.pytorch.org/whl/cpu"
+    needs = [requirement for requirement in requirements if "extra ==" not in requirement]
     script = fill_script(
-        INSTALL, HOME=HOME, INDEX=index, NEEDS=needs, DIGEST=hash_package(files), PYTHON=_named(there)
+        INSTALL,
+        HOME=HOME,
+        INDEX=index,
+        NEEDS=shlex.join(needs),
+        DIGEST=hash_package(files),
+        PYTHON=_quote_python(there),
     )
     try:
         there.run_script(script, limit_s=COPY_S)

@@ -22,7 +22,7 @@ RUN = (*COMMAND, "job", "run")
 """Command of a Slurm job; the job's folder follows."""
 OPTIONS = "LOOP_SBATCH"
 """Environment variable with more sbatch options, such as a partition."""
-LOOK_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
+POLL_S, ASK_S, LIMIT_S = 0.1, 1.0, 60.0
 """Seconds between polls of a job's folder; between questions to Slurm; limit for an answer."""
 SEEN_S = 5.0
 """Seconds to wait for the exit code of a job that left Slurm's list: shared disks are slow."""
@@ -47,20 +47,20 @@ class SlurmQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._asked = 0.0
-        self._names: set[str] = set()
-        self.answered = 0.0
+        self._asked_at = 0.0
+        self._listed_ids: set[str] = set()
+        self.answered_at = 0.0
         """Time of Slurm's last answer, in seconds on the monotonic clock."""
 
-    def has(self, name: str) -> bool:
+    def lists(self, name: str) -> bool:
         """True if Slurm's last answer lists this job. If Slurm is silent, its old answer holds."""
         with self._lock:
-            if time.monotonic() - self._asked > ASK_S:
+            if time.monotonic() - self._asked_at > ASK_S:
                 with contextlib.suppress(WorkFailed):
-                    self._names = {*_run_slurm(["squeue", "--me", "--noheader", "--format=%i"]).split()}
-                    self.answered = time.monotonic()
-                self._asked = time.monotonic()
-            return name in self._names
+                    self._listed_ids = {*_run_slurm(["squeue", "--me", "--noheader", "--format=%i"]).split()}
+                    self.answered_at = time.monotonic()
+                self._asked_at = time.monotonic()
+            return name in self._listed_ids
 
 
 class SlurmSlot(Slot):
@@ -68,39 +68,44 @@ class SlurmSlot(Slot):
 
     def __init__(self, listing: SlurmQueue, host: str) -> None:
         self.listing, self.host = listing, host
-        self.name = ""
+        self.slurm_id = ""
         """Slurm's number of the current job."""
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Submit a job and wait for its exit code. Raises WorkFailed if Slurm refuses it."""
         tries = job.tries
-        self.name = _run_slurm(_submission(job)).partition(";")[0].strip()
-        named_at, is_told = time.monotonic(), False
+        self.slurm_id = _run_slurm(_sbatch_command(job)).partition(";")[0].strip()
+        listed_at, is_cancelled = time.monotonic(), False
         while (state := job.state) not in ENDED:
-            if job.is_cancelled and not is_told:  # Only a pending job: a running one sees `cancel`.
-                is_told = True
-                with contextlib.suppress(WorkFailed):
-                    _run_slurm(["scancel", "--state=PENDING", self.name])
-            elif self.listing.has(self.name):
-                named_at = time.monotonic()
-            elif self.listing.answered - named_at > SEEN_S and state != "running":
-                never = f" and never began it: do the nodes share {job.path.parent}?" if job.tries == tries else ""
+            if job.is_cancelled and not is_cancelled:
+                is_cancelled = True
+                with contextlib.suppress(WorkFailed):  # A running job sees its file `cancel`.
+                    _run_slurm(["scancel", "--state=PENDING", self.slurm_id])
+            elif self.listing.lists(self.slurm_id):
+                listed_at = time.monotonic()
+            elif self.listing.answered_at - listed_at > SEEN_S and state != "running":
+                never = ""
+                if job.tries == tries:
+                    never = f" and never began it: do the nodes share {job.path.parent}?"
                 raise WorkFailed(f"its job of Slurm ended{never}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         if job.exit_code is not None:
             job.verify_results()
 
 
-def _submission(job: JobFolder) -> list[str]:
+def _sbatch_command(job: JobFolder) -> list[str]:
     """The sbatch command line for a job."""
-    terms = job.task
+    task = job.task
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
-    options += ["--gres=gpu:1"] if terms.needs_gpu else []
-    options += ["--exclusive"] if terms.alone else []
-    options += [f"--time={math.ceil(terms.ttl_s / 60) + 1}"] if terms.ttl_s else []
+    if task.needs_gpu:
+        options.append("--gres=gpu:1")
+    if task.alone:
+        options.append("--exclusive")
+    if task.ttl_s:  # In minutes; one more, so that `loop` ends the job before Slurm does.
+        options.append(f"--time={math.ceil(task.ttl_s / 60) + 1}")
     options += shlex.split(os.environ.get(OPTIONS, ""))
-    command = f"PYTHONPATH={shlex.quote(python_path())} exec {shlex.join([*RUN, str(job.path)])}"
-    return ["sbatch", *options, f"--wrap={command}"]
+    command = shlex.join([*RUN, str(job.path)])
+    return ["sbatch", *options, f"--wrap=PYTHONPATH={shlex.quote(python_path())} exec {command}"]
 
 
 def _run_slurm(command: Sequence[str]) -> str:

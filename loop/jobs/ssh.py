@@ -11,7 +11,7 @@ import time
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.base.places import MANIFEST, Project
-from loop.jobs import hosts as known
+from loop.jobs import hosts as host_list
 from loop.jobs.executor import LEAST_BYTES, Slot
 from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
 from loop.jobs.hosts import ListedHost
@@ -25,7 +25,7 @@ CHOSEN = "LOOP_HOSTS"
 """Environment variable: names or labels of machines, comma-separated; unset: all of the user's."""
 AWAY_S = 120.0
 """Seconds without an answer after which a machine loses its jobs."""
-LOOK_S = 0.3
+POLL_S = 0.3
 """Seconds between two polls of a job."""
 LEAVES_S = 30.0
 """Seconds that a machine has to answer when its last jobs are removed."""
@@ -38,12 +38,15 @@ def check() -> None:
 
 def _choose_hosts() -> list[ListedHost]:
     """The machines LOOP_HOSTS names, by default all of the user's. Raises UsageError if none."""
-    listed = known.read_hosts(None)
+    listed = host_list.read_hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
-    chosen = {host.name: host for word in words or listed for host in known.choose_hosts(listed, word)}
-    if not chosen:
-        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
-    return [*chosen.values()]
+    host_by_name: dict[str, ListedHost] = {}
+    for word in words or listed:
+        host_by_name |= {host.name: host for host in host_list.choose_hosts(listed, word)}
+    if not host_by_name:
+        message = f"--executor ssh: no hosts: there is no {HOSTS_FILE}"
+        raise UsageError(message, hint="loop hosts --help")
+    return [*host_by_name.values()]
 
 
 def slots(width: int) -> list[Slot]:
@@ -81,7 +84,7 @@ class SshSlot(Slot):
     """One GPU of a machine, over its own connection. `number`: GPU index; None: any GPU."""
 
     def __init__(self, host: ListedHost, number: int | None = None) -> None:
-        self.listed, self.host, self.number = host, host.name, number
+        self.listed, self.host, self.gpu_index = host, host.name, number
         self.connection = Connection(host)
         self.there = RemoteJobs(self.connection)
         self.stale_jobs: set[str] = set()
@@ -89,21 +92,26 @@ class SshSlot(Slot):
 
     def run_in_slot(self, job: JobFolder) -> None:
         """Send a job, poll until it ends, and fetch its results."""
-        there, variables, is_asked = self.there, job_environment(self.listed, job), False
-        variables |= {} if self.number is None else {VISIBLE: str(self.number)}
+        there, variables, is_cancelled = self.there, job_environment(self.listed, job), False
+        if self.gpu_index is not None:
+            variables[VISIBLE] = str(self.gpu_index)
         try:
-            retry_unreachable(self._forget_left, AWAY_S)
+            retry_unreachable(self._remove_stale_jobs, AWAY_S)
             self.stale_jobs.add(job.id)
             retry_unreachable(lambda: there.submit(job, variables), AWAY_S)
-            while (state := retry_unreachable(lambda: there.poll(job.id), AWAY_S).state) in ("queued", "running"):
-                if job.is_cancelled and not is_asked:
+            while True:
+                state = retry_unreachable(lambda: there.poll(job.id), AWAY_S).state
+                if state not in ("queued", "running"):
+                    break
+                if job.is_cancelled and not is_cancelled:
                     retry_unreachable(lambda: there.cancel(job.id), AWAY_S)
-                    is_asked = True
-                time.sleep(LOOK_S)
+                    is_cancelled = True
+                time.sleep(POLL_S)
             if state == "lost":
                 raise WorkFailed(f"the process that ran it on {self.host} died")
-            retry_unreachable(lambda: there.fetch_results(job, OUT, STDERR, RC, TRIES), AWAY_S)
-        except (MachineFailure, UsageError) as error:  # A lost connection, or something a person has to fix.
+            files = (OUT, STDERR, RC, TRIES)
+            retry_unreachable(lambda: there.fetch_results(job, *files), AWAY_S)
+        except (MachineFailure, UsageError) as error:  # A person has to fix it, or it is away.
             why = f"{self.host} stays away" if isinstance(error, Unreachable) else error.message
             remark_once(f"{why}: its jobs are done elsewhere")
             self.trouble = error
@@ -111,7 +119,7 @@ class SshSlot(Slot):
         job.verify_results()
         self.uuid = job.device.uuid if job.device else ""
 
-    def _forget_left(self) -> None:
+    def _remove_stale_jobs(self) -> None:
         """End and remove this slot's jobs that are still on the machine."""
         if self.stale_jobs:
             self.there.remove(*self.stale_jobs)
@@ -121,24 +129,26 @@ class SshSlot(Slot):
         """True if the machine answers again after it was away."""
         if isinstance(self.trouble, Unreachable):
             with contextlib.suppress(LoopError):
-                self._forget_left()
+                self._remove_stale_jobs()
                 self.trouble = None
         return self.trouble is None
 
     def close(self) -> None:
         """End and remove the jobs that are still there, then close the connection."""
         with self.connection, contextlib.suppress(LoopError):
-            retry_unreachable(self._forget_left, 0.0 if self.trouble else LEAVES_S)
+            retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else LEAVES_S)
 
 
 def job_environment(host: ListedHost, job: JobFolder) -> dict[str, str]:
-    """Environment variables of a job: the machine's price, and the targets the user trusts."""
-    targets = [job.path / SRC / name for name in job.task.files if name.rpartition("/")[2] == MANIFEST]
-    projects = [Project(path.parent, path.parent, bundled=False) for path in targets]
-    trusted = tuple(definition_hash(project) for project in projects)
+    """Environment variables of a job: the machine's price, and the targets the user trusts.
+
+    The trusted targets are those in the job's input files, by the hash of their definitions.
+    """
+    trusted: list[str] = []
+    for name in job.task.files:
+        path = job.path / SRC / name
+        if path.name == MANIFEST:
+            trusted.append(definition_hash(Project(path.parent, path.parent, bundled=False)))
     today = datetime.datetime.now(datetime.UTC).date()
-    return {
-        SENDER_VARIABLE: Sender(
-            name=host.name, prices=host.host.prices, as_of=today, trusted=trusted
-        ).to_json_text()
-    }
+    sender = Sender(name=host.name, prices=host.host.prices, as_of=today, trusted=tuple(trusted))
+    return {SENDER_VARIABLE: sender.to_json_text()}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import LockHeld
-from loop.jobs import folder as named
+from loop.jobs import folder as job_files
 from loop.jobs.folder import SESSIONS, JobFolder, list_jobs, read_text
 from loop.jobs.remote import ANSWER_S, HOME, PYTHON, Connection, fill_script, hash_package, list_package_files
 from loop.library.hosted import read_terms
@@ -64,13 +64,13 @@ class SentJob(Model):
 
 def write_sent(folder: JobFolder, sent: SentJob) -> None:
     """Record where a job goes, before it is sent."""
-    write_sealed(folder.path / named.SENT, sent)
+    write_sealed(folder.path / job_files.SENT, sent)
 
 
 def read_sent(folder: JobFolder) -> SentJob | None:
     """Where a job was sent; None for a job of this machine."""
     with contextlib.suppress(OSError):
-        return read_sealed(SentJob, folder.path / named.SENT)
+        return read_sealed(SentJob, folder.path / job_files.SENT)
     return None
 
 
@@ -88,36 +88,39 @@ def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
     A copy by an interrupted call stays. Raises WorkFailed if another session has that name. Only
     the resumed session is replaced, and only if it did not also continue here.
     """
-    taken_in, root = [], Path(sent.sessions)
+    imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
-        name, place = session.name, root / session.name
-        if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(name) or name in sent.past:
+        name, place = session.name, Path(sent.sessions) / session.name
+        is_folder = session.is_dir() and not session.is_symlink()
+        if not is_folder or not SESSION.fullmatch(name) or name in sent.past:
             continue
-        taken_in.append(place)
+        imported.append(place)
         is_resumed = name == sent.resumed
         if place.exists() and not is_resumed and read_text(place / HEAD) == read_text(session / HEAD):
             continue  # The same head: an interrupted call already copied this session.
         if place.exists():
-            lines = read_text(place / journal.NAME)
-            goes_on = read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])
-            if not is_resumed or not goes_on:
+            own_journal = read_text(place / journal.NAME)
+            whole_lines = own_journal[: own_journal.rfind("\n") + 1]
+            continues_ours = read_text(session / journal.NAME).startswith(whole_lines)
+            if not is_resumed or not continues_ours:
                 why = "went on here meanwhile" if is_resumed else "is there already"
-                raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
-        _swap_in(session, place)
-    shutil.rmtree(folder.path / named.RESULTS, ignore_errors=True)
-    return taken_in
+                hint = f"move it aside, then: loop jobs follow {folder.id}"
+                raise WorkFailed(f"{place} {why}", hint=hint)
+        _replace_session(session, place)
+    shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
+    return imported
 
 
-def _swap_in(session: Path, place: Path) -> None:
+def _replace_session(session: Path, place: Path) -> None:
     """Copy a session to `place`. At any moment `place` or its `.old` copy holds a whole session."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    fresh, old = place.with_name(f".{place.name}.new"), place.with_name(f".{place.name}.old")
-    for stale in (fresh, old):
+    new, old = place.with_name(f".{place.name}.new"), place.with_name(f".{place.name}.old")
+    for stale in (new, old):
         shutil.rmtree(stale, ignore_errors=True)
-    shutil.copytree(session, fresh)
+    shutil.copytree(session, new)
     if place.exists():
         place.rename(old)
-    fresh.rename(place)
+    new.rename(place)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -201,7 +204,7 @@ if ! cd jobs/@ID@ 2>/dev/null; then echo "gone - 0 0 0"; printf '\\n\\n\\n'; els
 fi
 """
 FORGET = f"""
-for job in @JOBS@; do [ -d $job ] && touch $job/{named.CANCEL}; done
+for job in @JOBS@; do [ -d $job ] && touch $job/{job_files.CANCEL}; done
 n=0
 for job in @JOBS@; do while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done; done
 rm -rf @JOBS@
@@ -268,14 +271,17 @@ class RemoteJobs:
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> Ready:
-        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use."""
-        home, loop_there, free, *running = self._run(READY, TREE=tree)
-        if loop_there != hash_package(list_package_files()):
-            what = "another" if loop_there else "no"
-            raise UsageError(f"{self.name} has {what} loop", f"loop hosts setup {self.name}")
+        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use.
+
+        `tree`: name of the project's folder there; `-`: none.
+        """
+        home, digest, free_kb, *running = self._run(READY, TREE=tree)
+        if digest != hash_package(list_package_files()):
+            which = "another" if digest else "no"
+            raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
         if running[0]:
             raise Busy(self.name, running[0][:80])
-        return Ready(home, int(free) if free.isdigit() else 0)
+        return Ready(home, int(free_kb) if free_kb.isdigit() else 0)
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
         """Make the project's folder there hold exactly these files. `config`: its `.git/config`."""
@@ -293,40 +299,54 @@ class RemoteJobs:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
-        """Send a job's folder and start the job there; a started job is not started twice."""
-        self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
-        inside = [path.relative_to(folder.path).as_posix() for path in sorted(folder.path.rglob("*"))]
-        names = [name for name in inside if name != named.LOCK]
-        self.connection.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
-        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
-        python, asked = f'"$HOME/{PYTHON}"', shlex.quote(ASKED)
-        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
+        """Send a job's folder and start the job there; a started job is not started twice.
 
-    def poll(self, job: str, out: int = 0, talk: int = 0) -> PollResult:
-        """Poll a job: its state, and output after the first `out` and `talk` bytes.
+        `variables`: environment of the job; `tree`: name of its project's folder there.
+        """
+        self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
+        paths = sorted(folder.path.rglob("*"))
+        names = [path.relative_to(folder.path).as_posix() for path in paths]
+        names = [name for name in names if name != job_files.LOCK]
+        self.connection.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        self._run(
+            BEGIN,
+            ID=folder.id,
+            TREE=tree,
+            EXPORTS="; ".join(exports) or ":",
+            PYTHON=f'"$HOME/{PYTHON}"',
+            ASKED=shlex.quote(ASKED),
+        )
+
+    def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
+        """State of a job, and its output after the bytes of each stream that are known already.
 
         The machine is not trusted: raises WorkFailed if the answer does not match `LOOKED`.
         """
-        lines = self._run(LOOK, ID=job, OUT=str(out), TALK=str(talk), CHUNK=str(CHUNK))
+        out, talk = str(stdout_bytes), str(stderr_bytes)
+        lines = self._run(LOOK, ID=job, CHUNK=str(CHUNK), OUT=out, TALK=talk)
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
         if match is None:
             raise WorkFailed("the machine answers nonsense", "run the same command again")
-        streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
+        _, stdout_text, stderr_text, why, *_ = lines
+        stdout = base64.b64decode(stdout_text.encode())[:CHUNK]
+        stderr = base64.b64decode(stderr_text.encode())[:CHUNK]
         code = int(match["rc"]) if match["rc"] != "-" else None
         state: State = "lost"
         if code is not None:
-            state = "done" if code in named.ANSWER_EXIT_CODES else "failed"
+            state = "done" if code in job_files.ANSWER_EXIT_CODES else "failed"
         elif match["state"] == "running":
             state = "running"
         elif match["state"] == "queued" and int(match["age"]) <= BEGINS_S:
             state = "queued"
-        more = out + len(streams[0]) < int(match["out"]) or talk + len(streams[1]) < int(match["talk"])
-        gone = match["state"] == "gone"
-        return PollResult(state, code, streams[0], streams[1], more, why=lines[3], is_gone=gone)
+        has_more = stdout_bytes + len(stdout) < int(match["out"])
+        has_more = has_more or stderr_bytes + len(stderr) < int(match["talk"])
+        is_gone = match["state"] == "gone"
+        return PollResult(state, code, stdout, stderr, has_more, why=why, is_gone=is_gone)
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
-        self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{named.CANCEL} || exit 1")
+        self._run(f"[ ! -d jobs/{job} ] || touch jobs/{job}/{job_files.CANCEL} || exit 1")
 
     def bundle_branches(self, job: str, tree: str) -> None:
         """Write the session branches of a project to a git bundle next to the job's results."""
@@ -337,15 +357,20 @@ class RemoteJobs:
 
         Also records the machine's local name and its price of an hour.
         """
-        only = (named.RESULTS, named.MANIFEST, named.WHERE, TERMS, *more)
-        but = [f"{named.RESULTS}/{name}" for name in earlier]
-        place = f"{HOME}/jobs/{folder.id}"
-        self.connection.fetch(place, folder.path, most_bytes=LARGEST_FILE, only=only, but=but)
+        only = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS, *more)
+        self.connection.fetch(
+            f"{HOME}/jobs/{folder.id}",
+            folder.path,
+            most_bytes=LARGEST_FILE,
+            only=only,
+            without=[f"{job_files.RESULTS}/{name}" for name in earlier],
+        )
         prices = self.connection.listed.host.prices
         _, terms = read_terms(read_text(folder.path / TERMS))
-        facts = {"host": self.name, "usd_per_hour": prices.usd_and_terms(terms)[0] if prices else None}
-        where = folder.device or Where(host=self.name)
-        write_sealed(folder.path / named.WHERE, where.model_copy(update=facts))
+        price = prices.usd_and_terms(terms)[0] if prices else None
+        device = folder.device or Where(host=self.name)
+        device = device.model_copy(update={"host": self.name, "usd_per_hour": price})
+        write_sealed(folder.path / job_files.WHERE, device)
 
     def remove(self, *jobs: str) -> None:
         """End jobs that still run, then remove the folders of all these jobs."""

@@ -79,7 +79,7 @@ def test_a_job_is_lost_only_by_an_answer_of_slurms(
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(slurm, "_run_slurm", said)
-    for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "LOOK_S": 0.02}.items():
+    for name, seconds in {"SEEN_S": 0.01, "ASK_S": 0.0, "POLL_S": 0.02}.items():
         monkeypatch.setattr(slurm, name, seconds)
     with pytest.raises(WorkFailed, match="its job of Slurm ended and never began it: do the nodes share "):
         slurm.slots(1)[0].run_in_slot(make("go"))

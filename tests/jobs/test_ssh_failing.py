@@ -19,7 +19,7 @@ from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
 from loop.jobs.there import PollResult, Ready, RemoteJobs
-from loop.library.hosted import VARIABLE, Sender
+from loop.library.hosted import SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
 from tests.projects import make_project
@@ -46,9 +46,9 @@ class Fails:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No machine is waited for long."""
     monkeypatch.setattr(ssh, "AWAY_S", 0.2)
-    monkeypatch.setattr(ssh, "LOOK_S", 0.0)
+    monkeypatch.setattr(ssh, "POLL_S", 0.0)
     monkeypatch.setattr(ssh, "LEAVES_S", 0.0)
-    monkeypatch.setattr("loop.jobs.executor.MENDS_S", 0.05)
+    monkeypatch.setattr("loop.jobs.executor.RECOVERY_S", 0.05)
     monkeypatch.setattr(JobFolder, "verify_results", lambda job: None)
 
 
@@ -89,7 +89,7 @@ def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
     source = target.parent
     files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     job = create_job(Job(id="probe", words=QUICK, files=content_hashes(source, files)), source, files)
-    told = Sender.model_validate_json(ssh.job_environment(HOST, job)[VARIABLE])
+    told = Sender.model_validate_json(ssh.job_environment(HOST, job)[SENDER_VARIABLE])
     assert (definition_hash(find_project(target, target)),) == told.trusted
 
 
