@@ -32,7 +32,7 @@ from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
-from loop.optimize.edits import LARGEST, may_change, page_of
+from loop.optimize.edits import LARGEST, brief_path, may_change
 from loop.repository import worktree
 from loop.session.closing import pending_brief_page
 from loop.session.command import find_session_to_report
@@ -97,7 +97,7 @@ def change_brief(session: SessionId = "last", target: Target = None) -> dict[str
         "session": change.folder.id,
         "brief": change.brief,
         "sources": {name: read_text(change.file(name)) for name in change.brief.files},
-        "page": read_text(page_of(change.folder.path / CHANGES, change.brief)),
+        "page": read_text(brief_path(change.folder.path / CHANGES, change.brief)),
         "next": f"change_edit, kernels_check with target={change.top}, then {change.next_call(target)}; "
         "with decline=true the session ends without a further change",
     }

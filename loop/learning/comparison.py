@@ -20,6 +20,7 @@ from loop.report.markdown import columns, filled_table
 from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""The page names each session by a letter."""
 MOST_WITH_INTERVALS = 2
 """Most sessions whose intervals fit next to each other on a terminal."""
 UNKNOWN = "?"
@@ -66,14 +67,18 @@ class ComparedRow(Model):
 
     @classmethod
     def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
-        """A row, with the change between its first and last ratio."""
+        """A row, with the change between its first and last ratio that is not vague."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
-        change, moved = None, None
+        change: float | None = None
+        moved: Literal["higher", "lower", "within"] | None = None
         if len(timed) > 1:
-            (low, high), (least, most) = timed[0].interval, timed[-1].interval
-            moved = "higher" if least > high else "lower" if most < low else "within"
-            change = timed[-1].ratio / timed[0].ratio
+            first, last = timed[0], timed[-1]
+            change, moved = last.ratio / first.ratio, "within"
+            if last.interval[0] > first.interval[1]:
+                moved = "higher"
+            elif last.interval[1] < first.interval[0]:
+                moved = "lower"
         changed = len(verdicts) > 1 and verdicts[0] != verdicts[-1]
         fields = {"change": change, "moved": moved, "verdict_changed": changed}
         return cls(variant=variant, workload=workload, cells=cells, **fields)
@@ -99,38 +104,40 @@ class SessionComparison(Printed):
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
     """Compare sessions. The first ended session decides which others are comparable."""
     reference = next((session for session in sessions if session.status != "open"), None)
-    refusal_by_session: dict[str, str] = {}
+    refusals: dict[str, str] = {}  # Session id to the reason why its ratios are not compared.
     for session in sessions:
-        same = (
-            (name, getattr(reference, name), getattr(session, name)) for name in ("target", "device", "baseline")
-        )
-        others = (
-            f"another {name}, {differs} and not {known}" for name, known, differs in same if known != differs
-        )
-        if session.status == "open":
-            refusal_by_session[session.id] = (
-                "it has not ended: it has no verdict yet" if reference else "none has ended"
-            )
-        elif why := next(others, ""):
-            refusal_by_session[session.id] = why
-    names = dict.fromkeys(fact for session in sessions for fact in session.facts)
-    values_by_fact = {fact: tuple(session.facts.get(fact) for session in sessions) for fact in names}
-    verdicts_by_session = [
-        session.verdicts if session.id not in refusal_by_session else {} for session in sessions
-    ]
+        if session.status == "open" or reference is None:
+            refusals[session.id] = "it has not ended: it has no verdict yet" if reference else "none has ended"
+            continue
+        for name in ("target", "device", "baseline"):
+            known, value = getattr(reference, name), getattr(session, name)
+            if value != known:
+                refusals.setdefault(session.id, f"another {name}, {value} and not {known}")
+    environment: dict[str, tuple[str | None, ...]] = {}
+    same: dict[str, str] = {}
+    for fact in dict.fromkeys(fact for session in sessions for fact in session.facts):
+        values = tuple(session.facts.get(fact) for session in sessions)
+        recorded = {value for value in values if value is not None}
+        if len(recorded) > 1:
+            environment[fact] = values
+        elif recorded and None not in values:
+            same[fact] = recorded.pop()
+    columns_of_verdicts = [session.verdicts if session.id not in refusals else {} for session in sessions]
+    cases: dict[str, dict[str, None]] = {}  # Variant to its workloads, in order.
+    for verdicts in columns_of_verdicts:
+        for variant, by_workload in verdicts.items():
+            cases.setdefault(variant, {}).update(dict.fromkeys(by_workload))
     rows = []
-    for variant in dict.fromkeys(variant for verdicts in verdicts_by_session for variant in verdicts):
-        for workload in dict.fromkeys(
-            name for verdicts in verdicts_by_session for name in verdicts.get(variant, {})
-        ):
-            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in verdicts_by_session)
+    for variant, workloads in cases.items():
+        for workload in workloads:
+            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in columns_of_verdicts)
             rows.append(ComparedRow.from_cells(variant, workload, cells))
     return SessionComparison(
         sessions=tuple(sessions),
-        environment={fact: values for fact, values in values_by_fact.items() if len({*values} - {None}) > 1},
-        same={fact: str(v[0]) for fact, v in values_by_fact.items() if len({*v}) == 1 and v[0] is not None},
+        environment=environment,
+        same=same,
         rows=tuple(rows),
-        refused=tuple(f"ratios of {name}: {reason}" for name, reason in refusal_by_session.items()),
+        refused=tuple(f"ratios of {name}: {reason}" for name, reason in refusals.items()),
     )
 
 
@@ -168,9 +175,10 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
 
 def _variant_section(variant: str, comparison: SessionComparison) -> Section:
     """Section for one variant: its ratios by workload and session, kept changes, verdicts."""
-    rows, letters = [row for row in comparison.rows if row.variant == variant], LETTERS[: len(comparison.sessions)]
-    baseline = next(session.baseline for session in comparison.sessions if session.baseline)
-    change_words = {"higher": "higher", "lower": "lower", "within": "overlap"}
+    sessions, letters = comparison.sessions, LETTERS[: len(comparison.sessions)]
+    rows = [row for row in comparison.rows if row.variant == variant]
+    baseline = next(session.baseline for session in sessions if session.baseline)
+    moved_words = {"higher": "higher", "lower": "lower", "within": "overlap"}
     table_rows: list[tuple[str, ...]] = []
     has_vague = False
     for row in rows:
@@ -180,49 +188,49 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
             if isinstance(cell, SpeedVerdict):
                 has_vague = has_vague or cell.vague
                 text = UNKNOWN if cell.vague else say.times(cell.ratio)
-                text = (
-                    say.ratio(cell.ratio, cell.interval)
-                    if len(comparison.sessions) <= MOST_WITH_INTERVALS
-                    else text
-                )
+                if len(sessions) <= MOST_WITH_INTERVALS:
+                    text = say.ratio(cell.ratio, cell.interval)
             texts.append(text)
-        change = f"{say.times(row.change)} {change_words[row.moved]}" if row.change and row.moved else "-"
+        change = f"{say.times(row.change)} {moved_words[row.moved]}" if row.change and row.moved else "-"
         table_rows.append((row.workload, *texts, change))
-    kept_lines, closing_lines = [], []
-    for place, (letter, session) in enumerate(zip(letters, comparison.sessions, strict=True)):
-        gains = (say.gain_text(kept) for kept in session.kept if kept.variant == variant)
-        kept_lines += [f"{letter} kept a change: {gain}" for gain in gains]
-        if verdicts := Counter(cell.verdict for row in rows if (cell := row.cells[place])):
-            counted = (f"{word} on {count}" for word, count in verdicts.most_common())
-            good = "; slower than its known good of then" if variant in session.regressed else ""
-            closing_lines.append(f"{letter}: {', '.join(counted)}{good}")
+    kept_lines, verdict_lines = [], []
+    for place, (letter, session) in enumerate(zip(letters, sessions, strict=True)):
+        for kept in session.kept:
+            if kept.variant == variant:
+                kept_lines.append(f"{letter} kept a change: {say.gain_text(kept)}")
+        verdicts = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
+        if verdicts:
+            counts = ", ".join(f"{verdict} on {count}" for verdict, count in verdicts.most_common())
+            regressed = "; slower than its known good of then" if variant in session.regressed else ""
+            verdict_lines.append(f"{letter}: {counts}{regressed}")
     for row in rows:
         if row.verdict_changed:
-            closing_lines.append(
-                f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}"
-            )
+            verdicts_text = " -> ".join(cell.verdict for cell in row.cells if cell)
+            verdict_lines.append(f"verdict changed on {row.workload}: {verdicts_text}")
     if has_vague:
-        closing_lines.append("an interval whose ends differ by more than a factor of 10 is compared with none")
+        verdict_lines.append("an interval whose ends differ by more than a factor of 10 is compared with none")
     heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
     table = filled_table(heads, [*table_rows, *_mean_row(rows)])
-    return Section(
-        f"{variant} against {baseline}", table=table, lines=tuple(kept_lines), after=tuple(closing_lines)
-    )
+    title = f"{variant} against {baseline}"
+    return Section(title, table=table, lines=tuple(kept_lines), after=tuple(verdict_lines))
 
 
 def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """Geometric means over workloads that all timed sessions measured; empty for fewer than two."""
-    ratios = [
-        [
-            None if cell is None or (isinstance(cell, SpeedVerdict) and cell.vague) else cell.ratio
-            for cell in row.cells
-        ]
-        for row in rows
-    ]
-    timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
-    common = [row for row in ratios if all(row[place] for place in timed)]
+    """A row of geometric means, over the workloads that all timed sessions measured.
+
+    Empty for fewer than two such workloads or sessions.
+    """
+    sessions = range(len(rows[0].cells))
+    ratios: list[dict[int, float]] = []  # For each workload: index of a session to its ratio.
+    for row in rows:
+        cells = {place: cell for place, cell in enumerate(row.cells) if cell is not None and cell.ratio}
+        vague = {place for place, cell in cells.items() if isinstance(cell, SpeedVerdict) and cell.vague}
+        ratios.append({place: cell.ratio or 1.0 for place, cell in cells.items() if place not in vague})
+    timed = [place for place in sessions if any(place in row for row in ratios)]
+    common = [row for row in ratios if set(row) == set(timed)]
     if len(common) < 2 or len(timed) < 2:
         return []
-    means = {place: geometric_mean([row[place] or 1.0 for row in common]) for place in timed}
-    cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]
-    return [(f"geometric mean of {len(common)}", *cells, say.times(means[timed[-1]] / means[timed[0]]))]
+    means = {place: geometric_mean([row[place] for row in common]) for place in timed}
+    cells_text = [say.times(means[place]) if place in means else "-" for place in sessions]
+    change = means[timed[-1]] / means[timed[0]]
+    return [(f"geometric mean of {len(common)}", *cells_text, say.times(change))]

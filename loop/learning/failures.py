@@ -36,82 +36,89 @@ class Cure:
     commits: tuple[str, str] | None = None
     """The target's commits at failure and at cure; None if equal or not committed."""
     sources: bool = False
+    """Whether files of the target had changed."""
 
 
 def find_earlier_failures(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
-    """Sessions that had a failure, latest first, and the latest cure.
+    """Ids of the sessions that had a failure, latest first, and its latest cure (None without one).
 
     `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure.
     """
-    occurrences = [
-        (place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key
-    ]
-    cures = (_find_cure(rows, place, failure) for place, failure in occurrences[: -MOST_CURE_SEARCHES - 1 : -1])
-    sessions = dict.fromkeys(rows[place].id for place, _ in reversed(occurrences))
+    occurrences = []  # Index of the session and the failure, latest first.
+    for place in reversed(range(len(rows))):
+        same = [failure for failure in rows[place].failures if failure.key == key]
+        occurrences += [(place, failure) for failure in reversed(same)]
+    sessions = dict.fromkeys(rows[place].id for place, _ in occurrences)
+    cures = (_find_cure(rows, place, failure) for place, failure in occurrences[:MOST_CURE_SEARCHES])
     return list(sessions), next((cure for cure in cures if cure), None)
 
 
 def _find_cure(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
     """The first later session on the same target, device and variants that passed the failed step.
 
-    A failure for other variants only counts as passed. `place`: index of the failed session.
+    `place`: index of the failed session. If the step failed there too, but only for other variants,
+    it counts as passed for this one. None if no session passed.
     """
-    failed_session, step = rows[place], (failure.pattern, failure.step)
-    if failure.cured_by == failed_session.id:
-        return Cure(failed=failed_session.id, session=failed_session.id)
-    variants = {*failed_session.variants, *failed_session.emulated}
-    for later_session in rows[place + 1 :]:
-        is_same_target = not later_session.recorded and (later_session.target, later_session.device) == (
-            failed_session.target,
-            failed_session.device,
-        )
-        if not is_same_target or not variants <= {*later_session.variants, *later_session.emulated}:
+    failed, step = rows[place], (failure.pattern, failure.step)
+    if failure.cured_by == failed.id:
+        return Cure(failed=failed.id, session=failed.id)
+    variants = {*failed.variants, *failed.emulated}
+    for later in rows[place + 1 :]:
+        is_same_target = (later.target, later.device) == (failed.target, failed.device)
+        if later.recorded or not is_same_target or not variants <= {*later.variants, *later.emulated}:
             continue
-        status = next((run.status for run in reversed(later_session.steps) if (run.pattern, run.step) == step), "")
-        subjects = {other.subject for other in later_session.failures if (other.pattern, other.step) == step}
-        is_other_subject = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
-        if status == "passed" or (status == "failed" and is_other_subject):
-            return _cure_between(failed_session, later_session)
+        statuses = [run.status for run in later.steps if (run.pattern, run.step) == step]
+        status = statuses[-1] if statuses else ""
+        # `subject`: the variant that failed; empty if the failure has none.
+        subjects = {other.subject for other in later.failures if (other.pattern, other.step) == step}
+        is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
+        if status == "passed" or (status == "failed" and is_of_others):
+            return _cure_between(failed, later)
     return None
 
 
-def _cure_between(failed_session: SessionRow, passed_session: SessionRow) -> Cure:
-    """Everything on record that changed from one session to another."""
-    facts = [
-        (FACT_LABELS.get(n, n), getattr(failed_session.environment, n), getattr(passed_session.environment, n))
-        for n in FACTOR_BY_FACT
-    ]
-    facts += [
-        ("loop", failed_session.loop_version, passed_session.loop_version),
-        ("threads", failed_session.threads, passed_session.threads),
-    ]
-    changed = [(name, before, after) for name, before, after in facts if before != after]
-    commits = (
-        (failed_session.commit, passed_session.commit) if failed_session.commit and passed_session.commit else None
-    )
+def _cure_between(failed: SessionRow, passed: SessionRow) -> Cure:
+    """Everything on record that changed from the failed session to the one that passed."""
+    values = [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
+    for fact in reversed(FACTOR_BY_FACT):
+        label = FACT_LABELS.get(fact, fact)
+        values.insert(0, (label, getattr(failed.environment, fact), getattr(passed.environment, fact)))
+    changes = []
+    for name, before, after in values:
+        if before != after and (before or after):
+            changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
+    commits = None
+    if failed.commit and passed.commit and failed.commit != passed.commit:
+        commits = failed.commit, passed.commit
     return Cure(
-        failed=failed_session.id,
-        session=passed_session.id,
-        environment=tuple(f"{name} {a or 'not there'} -> {b or 'not there'}" for name, a, b in changed if a or b),
-        commits=commits if commits and commits[0] != commits[1] else None,
-        sources=failed_session.ground != passed_session.ground,
+        failed=failed.id,
+        session=passed.id,
+        environment=tuple(changes),
+        commits=commits,
+        sources=failed.ground != passed.ground,
     )
 
 
 def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str:
-    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`."""
-    more_sessions = len(sessions) - 1
-    text = f"seen before: session {sessions[0]}" + (f" (and {more_sessions} more)" if more_sessions else "")
+    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`.
+
+    `sessions`: ids of the sessions that had the failure, the latest first.
+    """
+    more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
+    sentence = f"seen before: session {sessions[0]}{more}"
     if cure is None:
-        return f"{text}; no session has got past it yet"
-    text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
-    changes, hidden_facts = list(cure.environment[:MOST_FACTS]), len(cure.environment) - MOST_FACTS
-    changes += [say.count(hidden_facts, "more fact")] if hidden_facts > 0 else []
+        return f"{sentence}; no session has got past it yet"
+    is_resumed = cure.session == cure.failed
+    sentence += "; gone when that was resumed" if is_resumed else f"; cured in session {cure.session}"
+    changes, hidden = list(cure.environment[:MOST_FACTS]), len(cure.environment) - MOST_FACTS
+    changes += [say.count(hidden, "more fact")] if hidden > 0 else []
     changes += ["other files of the target"] if cure.sources else []
-    changes += (
-        [f"commits {cure.commits[0][:HASH_LENGTH]}..{cure.commits[1][:HASH_LENGTH]}"] if cure.commits else []
+    if cure.commits:
+        failed, passed = cure.commits
+        changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
+    return (
+        f"{sentence} by {'; '.join(changes)}" if changes else f"{sentence}, with nothing changed that is on record"
     )
-    return text + (f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record")
 
 
 @dataclass
@@ -130,25 +137,24 @@ class FailureHistory:
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred before; empty otherwise."""
-        keys = [failure.key for failure in fingerprints_of_step(record)] if record.status == "failed" else []
+        errors = fingerprints_of_step(record) if record.status == "failed" else ()
         try:
-            histories = [find_earlier_failures(self.rows, key) for key in keys]
+            histories = [find_earlier_failures(self.rows, error.key) for error in errors]
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
         return tuple(describe_earlier_failures(sessions, cure) for sessions, cure in histories if sessions)
 
     def describe_failed_steps(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
-        """Each failed step, with its errors and their earlier occurrences."""
-        return tuple(
-            {
-                "step": f"{record.pattern}/{record.step}",
-                "message": record.message,
-                "signatures": [
-                    failure.model_dump(include={"text", "key", "subject"})
-                    for failure in fingerprints_of_step(record)
-                ],
-                "seen_before": self.describe_failures(record),
-            }
-            for record in latest_attempts(finished)
-            if record.status == "failed"
-        )
+        """For JSON: each failed step, with its errors and their earlier occurrences."""
+        steps: list[dict[str, object]] = []
+        for record in latest_attempts(finished):
+            if record.status == "failed":
+                errors = fingerprints_of_step(record)
+                step: dict[str, object] = {
+                    "step": f"{record.pattern}/{record.step}",
+                    "message": record.message,
+                    "signatures": [error.model_dump(include={"text", "key", "subject"}) for error in errors],
+                    "seen_before": self.describe_failures(record),
+                }
+                steps.append(step)
+        return tuple(steps)

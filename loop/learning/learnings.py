@@ -37,22 +37,20 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
     verdicts: list[Verdict] = []
     for record in latest_target_attempts(records):
         output = read_output(record, Output)
-        step_verdicts = output.verdicts if output else ()
+        added = output.verdicts if output else ()
         if record.run in kept_changes:
-            step_verdicts = tuple(verdict for verdict in step_verdicts if verdict.against != "known_good")
-            timed_variants = {verdict.variant for verdict in step_verdicts if verdict.ratio is not None}
-            verdicts = [
-                earlier
-                for earlier in verdicts
-                if earlier.ratio is not None or earlier.variant not in timed_variants
-            ]
-        verdicts += step_verdicts
-    wrong_variants = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
-    trusted = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong_variants]
-    last_by_comparison = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in trusted}
+            added = tuple(verdict for verdict in added if verdict.against != "known_good")
+            timed = {verdict.variant for verdict in added if verdict.ratio is not None}
+            verdicts = [past for past in verdicts if past.ratio is not None or past.variant not in timed]
+        verdicts += added
+    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    last_verdicts = {}
+    for verdict in verdicts:
+        if verdict.ratio is None or verdict.variant not in wrong:
+            last_verdicts[verdict.variant, verdict.workload, verdict.against] = verdict
     outputs = outputs_of(finished, Output)
     return Findings(
-        verdicts=tuple(last_by_comparison.values()),
+        verdicts=tuple(last_verdicts.values()),
         not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
         learned=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
     )
@@ -61,31 +59,24 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
     """Status and reason of a session; failed outranks aborted, then paused, then passed."""
     for verdict in verdicts:
+        name = verdict.variant
         if verdict.verdict in ("incorrect", "invalid"):
-            return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
+            return "failed", f"{name} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            known_good_verdicts = [
-                v.verdict for v in verdicts if (v.variant, v.against) == (verdict.variant, "known_good")
-            ]
-            slower_count = known_good_verdicts.count("slower")
-            workloads_text = (
-                f"{slower_count} of {len(known_good_verdicts)} workloads"
-                if len(known_good_verdicts) > 1
-                else verdict.workload
-            )
-            return "failed", f"{verdict.variant} is slower than the known good on {workloads_text}"
+            compared = [v.verdict for v in verdicts if (v.variant, v.against) == (name, "known_good")]
+            workloads = verdict.workload
+            if len(compared) > 1:
+                workloads = f"{compared.count('slower')} of {len(compared)} workloads"
+            return "failed", f"{name} is slower than the known good on {workloads}"
     steps = latest_attempts(finished)
     endings: tuple[Status, ...] = ("failed", "aborted", "paused")
     for status in endings:
         for record in steps:
             if record.status == status:
                 return status, f"{record.pattern}/{record.step}: {record.message}"
-    passed_count = sum(record.status == "passed" for record in steps)
-    if passed_count:
-        return (
-            "passed",
-            "the one step that ran passed" if passed_count == 1 else f"all {passed_count} steps that ran passed",
-        )
+    passed = sum(record.status == "passed" for record in steps)
+    if passed:
+        return "passed", "the one step that ran passed" if passed == 1 else f"all {passed} steps that ran passed"
     return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")
 
 
@@ -98,33 +89,27 @@ def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 def _best_and_worst(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
     """Best and worst workload of each variant, without inconclusive measurements."""
-    conclusive = {
-        (verdict.variant, verdict.workload)
-        for output in outputs
-        for verdict in output.verdicts
-        if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same")
-    }
-    measurements_by_variant: dict[str, list[Measurement]] = {}
+    clear: set[tuple[str, str]] = set()
+    measurements: dict[str, list[Measurement]] = {}
     for output in outputs:
+        for verdict in output.verdicts:
+            if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same"):
+                clear.add((verdict.variant, verdict.workload))
         for measurement in output.measurements:
             if measurement.against == "baseline":
-                measurements_by_variant.setdefault(measurement.variant, []).append(measurement)
-    for variant, measurements in measurements_by_variant.items():
-        clear_measurements = [m for m in measurements if (variant, m.workload.name) in conclusive]
-        if len(clear_measurements) < len(measurements):
-            count = len(measurements) - len(clear_measurements)
-            yield f"{variant} could not be judged on {count} of {len(measurements)} workloads."
-        if clear_measurements:
-            best, worst = (
-                pick(clear_measurements, key=lambda measurement: measurement.ratio) for pick in (max, min)
-            )
+                measurements.setdefault(measurement.variant, []).append(measurement)
+    for variant, timed in measurements.items():
+        judged = [m for m in timed if (variant, m.workload.name) in clear]
+        if len(judged) < len(timed):
+            yield f"{variant} could not be judged on {len(timed) - len(judged)} of {len(timed)} workloads."
+        if judged:
+            best = max(judged, key=lambda measurement: measurement.ratio)
+            worst = min(judged, key=lambda measurement: measurement.ratio)
             if best is worst:
                 yield f"{variant} runs at {best.speed_text} of the baseline's speed on {best.workload.name}."
             else:
-                yield (
-                    f"{variant} does best on {best.workload.name} ({best.speed_text}) "
-                    f"and worst on {worst.workload.name} ({worst.speed_text})."
-                )
+                best_text = f"best on {best.workload.name} ({best.speed_text})"
+                yield f"{variant} does {best_text} and worst on {worst.workload.name} ({worst.speed_text})."
 
 
 def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
@@ -148,7 +133,7 @@ def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
 
 
 def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
-    """Where to look for an incorrect variant's error; empty if the variant is correct.
+    """Where to look for an incorrect variant's error; empty if the variant is correct or None.
 
     Names the smallest failing workload that a step found, else the first. `files`: its sources.
     """
@@ -156,10 +141,13 @@ def explain_location(finished: Sequence[Finished], variant: str | None, files: S
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     if variant is None or not failures:
         return ""
-    smallest = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
-    messages = [case.check.message for case in smallest if case.variant == variant]
-    files_text = f"Look in {', '.join(files)}: " if files else ""
-    return files_text + one_line([*messages, failures[0].message][0])
+    message = failures[0].message
+    cases = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
+    for case in cases:
+        if case.variant == variant:
+            message = case.check.message
+            break
+    return f"Look in {', '.join(files)}: {one_line(message)}" if files else one_line(message)
 
 
 def one_line(text: str) -> str:

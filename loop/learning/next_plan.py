@@ -1,6 +1,7 @@
 """Propose the next session: fix what is wrong, then measure what is not, then optimise."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,6 +29,7 @@ class TargetState:
     """The current state of the target."""
 
     ground: str
+    """Hash of its sources, workloads and tolerances; equal in a session on the same files."""
     compiled: Collection[str] = ()
     """Variants that are compiled, so they can be optimised."""
     tunable: Collection[str] = ()
@@ -41,10 +43,8 @@ class TargetState:
 
     def failures(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
         """Failed checks that have not passed since, latest first."""
-        names_by_variant = {
-            name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()
-        }
-        return unresolved_failures(rows, self.ground, names_by_variant)
+        workloads = {name: set().union(*sets.values()) for name, sets in self.declared.items()}
+        return unresolved_failures(rows, self.ground, workloads)
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """The standing failures, by variant."""
@@ -64,18 +64,23 @@ class TargetState:
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
         unjudged = self.find_unjudged(rows)
-        return (*self.wrong_sentences(rows), *([unjudged_sentence(unjudged)] if unjudged else ())) or (ALL_RIGHT,)
+        sentences = self.wrong_sentences(rows)
+        if unjudged:
+            sentences += (unjudged_sentence(unjudged),)
+        return sentences or (ALL_RIGHT,)
 
 
 def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`, for one variant's failures."""
-    first, row, judgement = failures[0], failures[0].row, failures[0].judgement
-    more_checks = sum(failure.row.id == row.id for failure in failures) - 1
-    more_text = f" and {say.count(more_checks, 'more check')}" if more_checks else ""
+    first, session, judgement = failures[0], failures[0].row, failures[0].judgement
+    others = sum(failure.row.id == session.id for failure in failures) - 1
+    others_text = f" and {say.count(others, 'more check')}" if others else ""
     conditions = [say.count(judgement.threads, "thread")] if judgement.threads else []
-    conditions += [f"seed {judgement.seed}", *(["emulated"] if judgement.emulated else [])]
-    checks = f"{first.check}{more_text} ({', '.join(conditions)})"
-    return f"{judgement.variant} was wrong in {row.id} on {checks}; {first.explanation}"
+    conditions.append(f"seed {judgement.seed}")
+    if judgement.emulated:
+        conditions.append("emulated")
+    checks = f"{first.check}{others_text} ({', '.join(conditions)})"
+    return f"{judgement.variant} was wrong in {session.id} on {checks}; {first.explanation}"
 
 
 def unjudged_sentence(sets_by_variant: Mapping[str, Sequence[str]]) -> str:
@@ -107,10 +112,11 @@ def propose_sessions(
 ) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies.
 
-    `rows`: one target's sessions, oldest first. `lost`: rejected changes since the last kept one.
+    `rows`: one target's sessions, oldest first. `rejections`: variant to the number of its changes
+    that were rejected since the last kept one.
     """
-    local_rows = [row for row in rows if not row.recorded]
-    ended = [row for row in local_rows if row.status is not None]
+    local = [row for row in rows if not row.recorded]
+    ended = [row for row in local if row.status is not None]
     measured = [row for row in ended if row.ratios]
     last = ended[-1] if ended else None
     proposals: list[Idea] = []
@@ -122,7 +128,7 @@ def propose_sessions(
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
-    proposals += [*_ideas_for_wrong(local_rows, state), *_ideas_for_regressed(ended), *_ideas_after_error(ended)]
+    proposals += [*_ideas_for_wrong(local, state), *_ideas_for_regressed(ended), *_ideas_after_error(ended)]
     is_measured = any(state.ground in (row.measured_hash, row.ground) for row in measured)
     if not measured:
         why = "no session has measured speed"
@@ -130,52 +136,54 @@ def propose_sessions(
     elif not is_measured:
         why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
-    if last is not None and last.missed and last.otherwise not in {"", None, *(run.pattern for run in last.runs)}:
+    # `otherwise`: the pattern or plan that the plan names as its answer to a miss.
+    untried_answer = last.otherwise if last and last.otherwise not in {run.pattern for run in last.runs} else None
+    if last is not None and last.missed and untried_answer:
         why = f"{last.id} missed its objective: {last.missed}"
-        proposals.append(Idea(last.otherwise or "", "Do what the plan names as the answer to a miss", (why,)))
+        proposals.append(Idea(untried_answer, "Do what the plan names as the answer to a miss", (why,)))
     proposals += _ideas_for_slow(ended, state, rejections)
     # Sets that no session checked on these files, unless `baseline` tried.
-    unjudged = state.find_unjudged(local_rows) if is_measured else {}
-    untried_sets = {
-        name: sets for name, sets in unjudged.items() if not _has_ended("baseline", name, local_rows, state.ground)
+    unjudged = state.find_unjudged(local) if is_measured else {}
+    untried = {
+        name: sets for name, sets in unjudged.items() if not _has_ended("baseline", name, local, state.ground)
     }
-    if untried_sets:
-        variant = next(iter(untried_sets)) if len(untried_sets) == 1 else None
+    if untried:
+        variant = next(iter(untried)) if len(untried) == 1 else None
         objective = "Judge what no session has judged on these files"
-        proposals.append(Idea("baseline", objective, (unjudged_sentence(untried_sets),), variant))
-    return (*proposals, _fallback_idea(local_rows, state))
+        proposals.append(Idea("baseline", objective, (unjudged_sentence(untried),), variant))
+    return (*proposals, _fallback_idea(local, state))
 
 
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
-    """Repeat each failed check until it passes on changed files.
+    """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit.
 
-    The proposal is to edit, to revert the blamed commit, or to bisect for it.
+    The session repeats the failed check, until the check passes on changed files.
     """
     wrong_build_ids = wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
-        row, why = failures[0].row, (wrong_sentence(failures),)
-        plan = "baseline" if row.plan in SLOW_PLANS else row.plan
-        right_rows = (past for past in reversed(rows) if variant in past.right and past.commit)
-        last_right = next(
-            (past for past in right_rows if not past.has_judged_build(variant, wrong_build_ids)), None
-        )
-        if row.ground != state.ground:
+        failed, why = failures[0].row, (wrong_sentence(failures),)
+        plan = "baseline" if failed.plan in SLOW_PLANS else failed.plan
+        right = [row for row in rows if variant in row.right and row.commit]
+        right = [row for row in right if not row.has_judged_build(variant, wrong_build_ids)]
+        good = right[-1] if right else None
+        if failed.ground != state.ground:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
-        elif variant in row.blamed:
-            idea = _idea_to_revert(variant, row, "wrong")
+        elif variant in failed.blamed:
+            idea = _idea_to_revert(variant, failed, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
-        elif last_right and row.commit not in (None, last_right.commit) and not _has_bisected(row):
-            evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
+        elif good and failed.commit not in (None, good.commit) and not _has_bisected(failed):
+            evidence = f"{good.id} found it right at commit {str(good.commit)[:12]}"
             yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
         else:
-            yield Idea(plan, f"Mend {variant}, then run again what failed", why, variant, failed_check=failures[0])
+            objective = f"Mend {variant}, then run again what failed"
+            yield Idea(plan, objective, why, variant, failed_check=failures[0])
 
 
 def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """Variants that were slower than their known good in their latest measurement."""
-    latest_by_variant = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
-    for variant, row in latest_by_variant.items():
+    """For each variant that was slower than its known good in its latest measurement."""
+    latest_row = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
+    for variant, row in latest_row.items():
         if variant not in row.regressed:
             continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
@@ -184,10 +192,8 @@ def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         elif not _has_bisected(row):
             yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
         else:
-            no_commit = f"the search in {row.id} named no commit"
-            yield Idea(
-                "baseline", f"Measure {variant} again, and win back what it lost", (why, no_commit), variant
-            )
+            reasons = (why, f"the search in {row.id} named no commit")
+            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", reasons, variant)
 
 
 def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
@@ -207,89 +213,90 @@ def _has_bisected(row: SessionRow) -> bool:
 
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """If the last session failed with an error: its most frequent failure so far."""
-    for row in rows[-1:]:
-        if row.status != "failed" or row.incorrect or row.regressed or not row.failures:
-            continue
-        key_by_text = {failure.text: failure.key or failure.text for failure in row.failures}
-        count_by_text = {
-            signature: sum(any(key in (other.key, other.text) for other in past.failures) for past in rows)
-            for signature, key in key_by_text.items()
-        }
-        failure = max(row.failures, key=lambda failure: count_by_text[failure.text])
-        earlier_count = count_by_text[failure.text] - 1
-        past_text = f" and {earlier_count} before it" if earlier_count > 0 else ""
-        why = [f"it failed in {row.id}{past_text}: {failure.message}"]
-        why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
-        variants = (*row.variants, *row.emulated)
-        variant = variants[0] if len(variants) == 1 else None
-        yield Idea(row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
+    """If the last session failed with an error: mend its most frequent failure. Nothing otherwise."""
+    last = rows[-1] if rows else None
+    if last is None or last.status != "failed" or last.incorrect or last.regressed or not last.failures:
+        return
+    count_by_text: Counter[str] = Counter()
+    for failure in last.failures:
+        for row in rows:
+            names = [name for past in row.failures for name in (past.key, past.text)]
+            count_by_text[failure.text] += (failure.key or failure.text) in names
+    failure = max(last.failures, key=lambda failure: count_by_text[failure.text])
+    earlier = count_by_text[failure.text] - 1
+    why = [f"it failed in {last.id}{f' and {earlier} before it' if earlier > 0 else ''}: {failure.message}"]
+    why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
+    variants = (*last.variants, *last.emulated)
+    variant = variants[0] if len(variants) == 1 else None
+    yield Idea(last.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
 def _ideas_for_slow(
     rows: Sequence[SessionRow], state: TargetState, rejections: Mapping[str, int]
 ) -> Iterator[Idea]:
-    """Variants slower than `AHEAD` x baseline, largest saving first; after `LOST` rejections last.
+    """For each compiled variant slower than `AHEAD` x baseline, by the time that could be saved.
 
+    After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.
     A plan that ended on these files with nothing kept is not proposed for them again.
     """
-    promise_by_case = _promise_by_case(rows)
-    row_by_variant = {
-        name: row for row in rows for name in row.ratios if name not in row.inconclusive and name in state.compiled
-    }
-    estimates = {
-        name: _estimate_saving(name, row, state.weights, promise_by_case) for name, row in row_by_variant.items()
-    }
-    slow_variants = [name for name, (ratio, _, _) in estimates.items() if ratio < AHEAD]
-    for variant in sorted(
-        slow_variants, key=lambda name: (rejections.get(name, 0) >= MOST_REJECTIONS, -estimates[name][1])
-    ):
-        (ratio, _, why), rejection_count = estimates[variant], rejections.get(variant, 0)
-        reasons = [
-            why,
-            f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {row_by_variant[variant].id}",
-        ]
-        if rejection_count:
-            reasons.append(f"{rejection_count} of its changes lost in this environment and are not proposed again")
-        if rejection_count < MOST_REJECTIONS and not _has_ended("optimize", variant, rows, state.ground):
+    promises = _promise_by_case(rows)
+    estimates: dict[str, tuple[float, float, str, str]] = {}
+    for row in rows:  # The latest row of a variant replaces earlier ones.
+        for name in row.ratios:
+            if name not in row.inconclusive and name in state.compiled:
+                estimates[name] = (*_estimate_saving(name, row, state.weights, promises), row.id)
+    worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
+    for variant in sorted(estimates, key=lambda name: (name in worn_out, -estimates[name][1])):
+        ratio, _, why, session = estimates[variant]
+        if ratio >= AHEAD:
+            continue
+        reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {session}"]
+        if rejections.get(variant):
+            lost = f"{rejections[variant]} of its changes lost in this environment"
+            reasons.append(f"{lost} and are not proposed again")
+        if variant not in worn_out and not _has_ended("optimize", variant, rows, state.ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
         elif variant in state.tunable and not _has_ended("tune", variant, rows, state.ground):
             yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
 
 
 def _estimate_saving(
-    variant: str, row: SessionRow, weights: Mapping[str, float], promise_by_case: Mapping[tuple[str, str], Promise]
+    variant: str, row: SessionRow, weights: Mapping[str, float], promises: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
-    """Weighted geometric mean of the ratio, largest share of time to save, and the reason."""
-    ratio_by_workload = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
-    weight_by_workload = {name: weights.get(name, 1.0) for name in ratio_by_workload}
-    total_weight = sum(weight_by_workload.values())
-    mean_ratio = math.exp(
-        sum(weight_by_workload[name] * math.log(ratio) for name, ratio in ratio_by_workload.items()) / total_weight
-    )
-    options = []
-    for name, ratio in ratio_by_workload.items():
-        promise = promise_by_case.get((variant, name))
+    """Mean ratio of a variant, largest share of its time to save on one workload, and the reason.
+
+    `promises`: variant and workload to a profile's promised gain; without one, the gain that would
+    make the variant `AHEAD` times as fast as the baseline. The mean is geometric, by `weights`.
+    """
+    ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
+    total_weight = sum(weights.get(name, 1.0) for name in ratios)
+    mean_log, options = 0.0, []
+    for name, ratio in ratios.items():
+        share = weights.get(name, 1.0) / total_weight
+        mean_log += share * math.log(ratio)
+        promise = promises.get((variant, name))
         gain = math.sqrt(math.prod(promise.stated)) if promise else max(1.0, AHEAD / ratio)
         source = f"advice on {promise.advice} promises" if promise else f"{AHEAD}x the baseline would be"
-        share = weight_by_workload[name] / total_weight
-        share_text = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        options.append((time_share_won(ratio, share, gain), f"{share_text}, and {source} {say.times(gain)} there"))
-    return (mean_ratio, *max(options))
+        takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        why = f"{takes}, and {source} {say.times(gain)} there"
+        options.append((time_share_won(ratio, share, gain), why))
+    return (math.exp(mean_log), *max(options))
 
 
 def _promise_by_case(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
     """Variant and workload to the gain that the variant's latest profile promises."""
-    latest_by_variant = {promise.variant: promise for row in rows for promise in row.promises}
-    return {(promise.variant, promise.workload): promise.promise for promise in latest_by_variant.values()}
+    latest = {promise.variant: promise for row in rows for promise in row.promises}
+    return {(promise.variant, promise.workload): promise.promise for promise in latest.values()}
 
 
 def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
-    """True if a session of this plan ended on these files with this variant."""
-    ended = (row for row in rows if row.status is not None and row.status not in RESUMABLE)
-    return any(
-        (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated) for row in ended
-    )
+    """Whether a session of this plan ended on these files (`ground`: their hash) with this variant."""
+    for row in rows:
+        has_ended = row.status is not None and row.status not in RESUMABLE
+        is_same = (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated)
+        if has_ended and is_same:
+            return True
+    return False
 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:

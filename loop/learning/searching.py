@@ -32,21 +32,22 @@ def search(query: str, entries: Iterable[tuple[str, Iterable[tuple[float, str]]]
 
     `entries`: name and fields, each a weight and a text. A match of a word's beginning counts half.
     """
-    words_of_query = list(dict.fromkeys(WORD.findall(query.lower())))
-    terms = ([word for word in words_of_query if word not in COMMON_WORDS] or words_of_query)[:MOST_QUERY_WORDS]
+    query_words = list(dict.fromkeys(WORD.findall(query.lower())))
+    terms = [word for word in query_words if word not in COMMON_WORDS] or query_words
+    terms = terms[:MOST_QUERY_WORDS]
     hits = []
     for key, fields in entries:
         texts = [(weight, set(WORD.findall(text.lower()))) for weight, text in fields]
         scores = []
         for term in terms:
-            exact_weight = sum(weight for weight, words in texts if term in words)
-            prefix_weight = sum(weight for weight, words in texts if any(word.startswith(term) for word in words))
-            scores.append((exact_weight + prefix_weight) / 2)
+            score = 0.0
+            for weight, words in texts:
+                score += weight / 2 if term in words else 0.0
+                score += weight / 2 if any(word.startswith(term) for word in words) else 0.0
+            scores.append(score)
         hits.append(Hit(key, sum(scores), sum(score > 0 for score in scores), len(terms)))
-    most_matched = max((hit.matched_words for hit in hits), default=0)
-    return sorted(
-        (hit for hit in hits if most_matched and hit.matched_words == most_matched), key=lambda hit: -hit.score
-    )
+    most = max((hit.matched_words for hit in hits), default=0)
+    return sorted((hit for hit in hits if most and hit.matched_words == most), key=lambda hit: -hit.score)
 
 
 def pattern_fields(pattern: Pattern, rows: Iterable[SessionRow] = ()) -> list[tuple[float, str]]:

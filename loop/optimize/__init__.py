@@ -7,12 +7,12 @@ A change is one run of the pattern `profile-before-optimise`, in these steps:
 `tuning`.
 2. `candidate` runs each step of the gate on the edited worktree. `paired` does so in an executor's
    job.
-3. `keeping.decision_on` decides whether the change stays (pure; add a rule there).
+3. `keeping.decide_on_change` decides whether the change stays (pure; add a rule there).
 4. `confirming` measures the kept changes again at the end.
 
 `campaign` runs rounds until `keeping.CampaignSpent` ends it (pure; add a stop rule there). `edits`
 decides what to take of an edit. `checking` is `loop kernels check`. `session_changes` finds the
 current change in the journal, and the builds it has to beat. A kept change is a commit on
-`loop/<session>`; a reverted one leaves its patch. `keeping.kept_changes_gains` and `section`
+`loop/<session>`; a reverted one leaves its patch. `keeping.sum_gains` and `section`
 report.
 """

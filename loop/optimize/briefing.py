@@ -12,7 +12,7 @@ from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, files_of, imports_package
-from loop.gate.kernel import planned_check_sets, workloads
+from loop.gate.kernel import workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
@@ -22,8 +22,8 @@ from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
 from loop.optimize.campaign import ANSWER, compiler_refusal
-from loop.optimize.edits import changeable, current_edit, may_change, page_of, readers_of
-from loop.optimize.session_changes import SessionChanges, own_tree, workshop
+from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
+from loop.optimize.session_changes import SessionChanges, session_worktree, workshop
 from loop.profile import bottleneck
 from loop.profile.actions import leaf_words, value
 from loop.report import format as say
@@ -47,14 +47,19 @@ def render_brief(templates: Path, brief: Brief) -> str:
     It has the facts of the profile, each with its source or the reason why it is unknown; the
     changes judged in this session; and changes that earlier sessions reverted.
     """
-    profile, facts, end, where = brief.profile, None, None, ""
+    profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        end, where = leaf_words(profile)
-        known = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
+        leaf, leaf_text = leaf_words(profile)
+        value_by_fact = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
         rows = tuple(
-            (name, known.get(name, "unknown"), meaning, profile.sources.get(name) or profile.unknown.get(name, ""))
+            (
+                name,
+                value_by_fact.get(name, "unknown"),
+                meaning,
+                profile.sources.get(name) or profile.unknown.get(name, ""),
+            )
             for name, meaning in FACTS.items()
-            if name in known or name in profile.unknown
+            if name in value_by_fact or name in profile.unknown
         )
         facts = filled_table(columns("Fact", ">Value", "What it is", "Source"), rows)
 
@@ -70,8 +75,8 @@ def render_brief(templates: Path, brief: Brief) -> str:
         .get_template(TEMPLATE)
         .render(
             brief=brief,
-            leaf=end,
-            where=where,
+            leaf=leaf,
+            where=leaf_text,
             facts=facts,
             tried=filled_table(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
             lost=filled_table(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
@@ -79,11 +84,13 @@ def render_brief(templates: Path, brief: Brief) -> str:
     )
 
 
-def unjudged_endings(proposals: Sequence[Proposal]) -> tuple[str, ...]:
+def ending_texts(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     """How candidates that could not be judged ended; of equal endings the last one."""
-    failed = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
-    alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in failed}
-    return tuple(alike.values())[-MOST_FELL:]
+    unjudged = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
+    text_by_ending = {
+        proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in unjudged
+    }
+    return tuple(text_by_ending.values())[-MOST_FELL:]
 
 
 class GainTerms(Model):
@@ -96,20 +103,20 @@ class GainTerms(Model):
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Wait for one edit in a worktree of loop's own; passes if there is one, or none is wanted."""
     shop = workshop(context)
-    over = "no further change is wanted" if shop.is_declined else campaign.why_over(context)
-    if over is not None:
-        return Result(BriefOutput(ok=True, declined=True, message=over))
-    subject = choose_focus(context)
-    if subject is None:
+    end_reason = "no further change is wanted" if shop.is_declined else campaign.find_end_reason(context)
+    if end_reason is not None:
+        return Result(BriefOutput(ok=True, declined=True, message=end_reason))
+    focus = choose_focus(context)
+    if focus is None:
         why = "nothing to improve: no variant that may be edited has a speed to be trusted"
         return Result(BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline")))
     yield Tick("preparing the worktree")
-    tree = own_tree(context, shop)
+    tree = session_worktree(context, shop)
     if tree is None:
-        tree = yield from _prepared(context, subject[0].variant)
-    brief = yield from _write(context, *subject, tree, arguments)
+        tree = yield from _prepared(context, focus[0].variant)
+    brief = yield from _write(context, *focus, tree, arguments)
     if context.task.campaign.is_unattended:
-        return (yield from campaign.next_candidate(context, brief, tree))
+        return (yield from campaign.offer_candidate(context, brief, tree))
     result = _edited(context, brief, tree)
     error = "" if result.paused else (yield from compiler_refusal(context, brief.variant, tree))
     return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
@@ -135,23 +142,25 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 
     Of an unclear ratio the upper limit counts: the least gain. None if no such variant has a speed.
     """
-    bench, measured = context.bench, SessionChanges(context.finished).measured
+    bench, measured = context.bench, SessionChanges(context.finished).measured_by_variant
     verdicts = [v for name, output in measured.items() for v in output.verdicts if v.variant == name]
-    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    names = {speed.variant for speed in speeds if speed.variant in bench.target.variants}
-    editable = {name for name in names if changeable(bench.target, bench.folder, name)}
+    speed_verdicts = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+    names = {speed.variant for speed in speed_verdicts if speed.variant in bench.target.variants}
+    editable_names = {name for name in names if may_edit_variant(bench.target, bench.folder, name)}
     # Examples and baselines only if no main variant may be edited.
-    editable = {name for name in editable if bench.target.variants[name].role == "main"} or editable
-    vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
+    editable_names = {
+        name for name in editable_names if bench.target.variants[name].role == "main"
+    } or editable_names
+    unclear = {(speed.variant, speed.workload) for speed in speed_verdicts if speed.verdict == "inconclusive"}
     timed = [
         measurement
         for name, output in measured.items()
         for measurement in output.measurements
-        if name in editable and (measurement.variant, measurement.against) == (name, "baseline")
+        if name in editable_names and (measurement.variant, measurement.against) == (name, "baseline")
     ]
 
     def is_vague(measurement: Measurement) -> bool:
-        return (measurement.variant, measurement.workload.name) in vague
+        return (measurement.variant, measurement.workload.name) in unclear
 
     def worth(measurement: Measurement) -> float:
         ratio = measurement.interval[1] if is_vague(measurement) else measurement.ratio
@@ -177,19 +186,22 @@ def _write(
     context: Context, worst: Measurement, standing: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """Write the brief as Markdown for people and as JSON for programs."""
-    shop, past, name = workshop(context), SessionChanges(context.finished), worst.variant
+    shop, changes, name = workshop(context), SessionChanges(context.finished), worst.variant
     variant = build.buildable_variants(context.bench, [name])[name]
-    files = yield from readers_of(context, name)
-    added = [file for change in past.tried if change.outcome == "kept" for file in change.files]
-    own = [*(file for file, others in files.items() if not others), *(file for file in added if file not in files)]
+    files = yield from find_readers(context, name)
+    kept_files = [file for change in changes.tried if change.outcome == "kept" for file in change.files]
+    editable_files = [
+        *(file for file, others in files.items() if not others),
+        *(file for file in kept_files if file not in files),
+    ]
     brief = Brief(
-        number=past.number,
+        number=changes.next_number,
         variant=name,
         title=variant.title,
         workload=worst.workload.name,
-        profile=past.profiles.get(name),
+        profile=changes.profile_by_variant.get(name),
         folder=str(tree.target),
-        files=tuple(dict.fromkeys(own)),
+        files=tuple(dict.fromkeys(editable_files)),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
         ratios=standing,
@@ -199,15 +211,15 @@ def _write(
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
-        tried=past.tried,
-        fell=unjudged_endings(past.proposals),
+        tried=changes.tried,
+        fell=ending_texts(changes.proposals),
         lost=tuple(change for change in context.past.lost if change.variant == name),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )
     shop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(page_of(shop.notes, brief), render_brief(shipped("templates"), brief))
-    write_atomic(page_of(shop.notes, brief).with_suffix(".json"), to_json(brief))
+    write_atomic(brief_path(shop.notes, brief), render_brief(shipped("templates"), brief))
+    write_atomic(brief_path(shop.notes, brief).with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -225,18 +237,20 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
     dtype = target.dtypes[context.bench.device]
     inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
     outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
-    maker = target.generator.python if target.generator else "the reference"
+    generator = target.generator.python if target.generator else "the reference"
     tolerance = target.tolerance[dtype]
     if isinstance(variant, PythonVariant):
         kind = "a class" if target.modules else "a function"
-        way = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
-        called = {"Entry": f"{variant.module}:{variant.function}, {kind} that {way[variant.passing]}"}
+        passing_text = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
+        call_fields = {
+            "Entry": f"{variant.module}:{variant.function}, {kind} that {passing_text[variant.passing]}"
+        }
     else:
         compiler = " ".join([variant.build.compiler, *variant.build.flags])
-        called = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
+        call_fields = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
     return {
-        **called,
-        "Inputs": ", ".join(inputs) or f"those of {maker}",
+        **call_fields,
+        "Inputs": ", ".join(inputs) or f"those of {generator}",
         "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
         "Types": ", ".join(variant.dtypes),
@@ -254,23 +268,25 @@ def keeping_rule(gain: float) -> str:
 
 def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passes with the edit, or pauses until there is one that may be judged."""
-    shop, changed, before = workshop(context), tree.changed(), tree.committed()
-    page = page_of(shop.notes, brief)
+    shop, changed, existing = workshop(context), tree.changed(), tree.committed()
+    page = brief_path(shop.notes, brief)
     if not changed:
         return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
-    file = next((file for file in changed if not may_change(file, brief.files, before)), None)
+    file = next((file for file in changed if not may_change(file, brief.files, existing)), None)
     if file is not None:
         why, others = f"{file} may not change", brief.shared.get(file, ())
         if others:
             chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
             why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
         return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    back = current_edit(shop, brief, tree)
-    same = next((change for change in brief.lost if change.digest == back.digest and not context.task.again), None)
-    if same is not None:
-        why = f"{same.session}: {same.reason} (--again judges it anew)"
+    edit = save_edit(shop, brief, tree)
+    reverted = next(
+        (change for change in brief.lost if change.digest == edit.digest and not context.task.again), None
+    )
+    if reverted is not None:
+        why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
         return _paused(brief, f"this very change was taken back in {why}")
-    return Result(back)
+    return Result(edit)
 
 
 def _paused(brief: Brief, message: str) -> Result[BriefOutput]:

@@ -19,7 +19,7 @@ from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
-from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate, change_at_hand, workshop
+from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate_context, change_at_hand, workshop
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
@@ -34,69 +34,70 @@ GATE = ("build", "verify", "properties", "sanitize", "measure")
 """Steps that a change has to pass before it is compared with the incumbent."""
 
 
-def on_change(
+def judge_candidate(
     run: Callable[[Context, Arguments], RunningAction[Output]], context: Context, arguments: Arguments
 ) -> RunningAction[JudgedOutput]:
     """Run an action on the edited target instead of the original.
 
     If the action fails, the change is bad, not the session: the step passes with `good` False.
     """
-    with candidate(context) as inner:
-        result = yield from run(inner, arguments)
+    with candidate_context(context) as edited:
+        result = yield from run(edited, arguments)
     return _judged(result)
 
 
 def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     """Wrap the result of a step on the target as a judgement of the change."""
     output = result.output
-    words = output.model_dump(include={"message", "hint", "not_exercised"})
-    values = {**words, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
+    texts = output.model_dump(include={"message", "hint", "not_exercised"})
+    values = {**texts, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
     samples = {f"change-{name}": rows for name, rows in result.samples.items()}
     return Result(JudgedOutput(ok=True, **values), samples)
 
 
 def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Compile the edited target; report which variants the edit changes."""
+    """Compile the edited target; report which variants the edit changes.
+
+    The change is bad if it does not compile, or if all changed builds run the incumbent's code.
+    """
     change_at_hand(context).refuse_edited()
-    with candidate(context) as inner:
-        result = yield from kernel.build_variants(inner, arguments)
+    with candidate_context(context) as edited:
+        result = yield from kernel.build_variants(edited, arguments)
     output, incumbents = result.output, SessionChanges(context.finished).incumbents
-    touched = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
-    names = tuple(build.variant for build in touched)
+    changed = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
+    names = tuple(build.variant for build in changed)
     if not output.ok:
         return _judged(result, touched=names)
-    message, good = output.message, bool(touched)
-    if not touched:
+    if not changed:
         message = "the edit changes no variant of this session"
-    for build in touched:
-        known = incumbents.get(build.variant)
-        before = find_build_by_id(build.variant, known, context.bench.cache) if known else None
-        if before is None or not is_same_build(before, build):
-            break
-    else:
-        if touched:
-            message, good = "the edit changes nothing that runs: the code is that of the incumbent", False
-    return _judged(result, good=good, message=message, touched=names)
+        return _judged(result, good=False, message=message, touched=names)
+    for build in changed:
+        build_id = incumbents.get(build.variant)
+        incumbent = find_build_by_id(build.variant, build_id, context.bench.cache) if build_id else None
+        if incumbent is None or not is_same_build(incumbent, build):
+            return _judged(result, good=True, touched=names)
+    message = "the edit changes nothing that runs: the code is that of the incumbent"
+    return _judged(result, good=False, message=message, touched=names)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> RunningAction[JudgedOutput]:
     """Verify the edited variants against the float64 reference."""
-    return (yield from on_change(kernel.verify, context, arguments))
+    return (yield from judge_candidate(kernel.verify, context, arguments))
 
 
 def check_properties(context: Context, arguments: Lasting) -> RunningAction[JudgedOutput]:
     """Check relations between outputs of the edited target."""
-    return (yield from on_change(properties.properties, context, arguments))
+    return (yield from judge_candidate(properties.properties, context, arguments))
 
 
 def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> RunningAction[JudgedOutput]:
     """Run the GPU's sanitizer on the edited target; also good if no sanitizer is available."""
-    return (yield from on_change(sanitizing.sanitize, context, arguments))
+    return (yield from judge_candidate(sanitizing.sanitize, context, arguments))
 
 
 def measure(context: Context, arguments: against_baseline.MeasureTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the baseline."""
-    return (yield from on_change(against_baseline.measure, context, arguments))
+    return (yield from judge_candidate(against_baseline.measure, context, arguments))
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
@@ -108,10 +109,10 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     if paired.is_compared_by_job(at_hand):
         result, jobs = yield from paired.compared_by_job(at_hand, arguments)
         return _judged(result, jobs=jobs)
-    remaining_s = campaign.spent_by(context).left_s(task.campaign, task.usd_per_hour)
-    number = SessionChanges(context.finished).number
+    remaining_s = campaign.sum_spending(context).left_s(task.campaign, task.usd_per_hour)
+    number = SessionChanges(context.finished).next_number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
-    return (yield from on_change(against_known_good.compare, context, terms))
+    return (yield from judge_candidate(against_known_good.compare, context, terms))
 
 
 def look(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
@@ -121,16 +122,16 @@ def look(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput
         message = "no pattern of this session has a decision tree"
         return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
     terms = profile.ProfileTerms.model_validate(step.arguments)
-    return (yield from on_change(profile.profile, context, terms))
+    return (yield from judge_candidate(profile.profile, context, terms))
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
-    at_hand, past, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
+    at_hand, changes, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
     yield Tick("deciding")
     if at_hand.tree.head == at_hand.brief.base:
         at_hand.refuse_edited()
-    outcome, reason, gain = keeping.decision_on(*judgement_of_change(at_hand), arguments.gain)
+    outcome, reason, gain = keeping.decide_on_change(*read_judgement(at_hand), arguments.gain)
     brief = at_hand.brief.brief
     assert brief is not None
     change = TriedChange(
@@ -141,53 +142,55 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         gain=gain,
         files=at_hand.brief.files,
         patch=at_hand.brief.patch,
-        promised=against_promise(at_hand),
+        promised=compare_with_promise(at_hand),
     )
     branch = settle_change(at_hand, change)
-    fields: dict[str, Any] = {"incumbents": past.incumbents}
+    kept_fields: dict[str, Any] = {"incumbents": changes.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
-        whole = shop.notes / KEPT
-        at_hand.tree.write_patch(whole, past.first_base or at_hand.brief.base)
-        command = shlex.join(taking_command(context.task.folder, branch, whole, change.variant))
-        offered = f"take it over: {command}" if command else f"the sources of the answer, as a patch: {whole}"
+        all_kept_patch = shop.notes / KEPT
+        at_hand.tree.write_patch(all_kept_patch, changes.first_base or at_hand.brief.base)
+        command = shlex.join(find_take_command(context.task.folder, branch, all_kept_patch, change.variant))
+        offered = (
+            f"take it over: {command}" if command else f"the sources of the answer, as a patch: {all_kept_patch}"
+        )
         message = f"{message}; {offered}"
-        built = at_hand.found(BuildOutput)
+        built = at_hand.output_of(BuildOutput)
         builds = {build.variant: build.build_id for build in built.builds} if built else {}
         ground = targets.sources_hash(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
-        fields = {"taking": command, "incumbents": {**past.incumbents, **builds}, "ground": ground}
+        kept_fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": ground}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
-    fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
-    return Result(DecisionOutput(ok=True, message=message, **fields))
+    kept_fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
+    return Result(DecisionOutput(ok=True, message=message, **kept_fields))
 
 
-def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
+def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     """The measured gain over the known-good build on the brief's workload, with the gain promised there.
 
     None if either is unknown.
     """
-    brief, against = at_hand.brief.brief, at_hand.found(CompareOutput)
+    brief, comparison = at_hand.brief.brief, at_hand.output_of(CompareOutput)
     profile = brief.profile if brief else None
-    if profile is None or profile.promise is None or against is None:
+    if profile is None or profile.promise is None or comparison is None:
         return None
-    wanted = (profile.variant, profile.workload, "known_good")
-    for verdict in against.verdicts:
-        is_wanted = (verdict.variant, verdict.workload, verdict.against) == wanted
-        if is_wanted and isinstance(verdict, SpeedVerdict) and not verdict.vague:
+    promised_case = (profile.variant, profile.workload, "known_good")
+    for verdict in comparison.verdicts:
+        is_promised_case = (verdict.variant, verdict.workload, verdict.against) == promised_case
+        if is_promised_case and isinstance(verdict, SpeedVerdict) and not verdict.vague:
             fields = {"variant": verdict.variant, "workload": verdict.workload, "actual": verdict.ratio}
             return GainOutcome(promise=profile.promise, basis="change", **fields)
     return None
 
 
-def judgement_of_change(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
+def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]]:
     """The message of the gate's failed step, or None; and the verdicts against the incumbent."""
-    judged = (at_hand.judged(f"change.{name}") for name in GATE)
-    stopped = next((output.message for output in judged if output and not output.good), None)
-    failed = next((record for record in at_hand.records if record.status == "failed"), None)
-    if failed is not None:
-        stopped = f"{failed.step}: {failed.message}"
-    against = at_hand.found(CompareOutput)
-    return stopped, against.verdicts if against else ()
+    judgements = (at_hand.judgement_by(f"change.{name}") for name in GATE)
+    failed_message = next((output.message for output in judgements if output and not output.good), None)
+    failed_step = next((record for record in at_hand.records if record.status == "failed"), None)
+    if failed_step is not None:
+        failed_message = f"{failed_step.step}: {failed_step.message}"
+    comparison = at_hand.output_of(CompareOutput)
+    return failed_message, comparison.verdicts if comparison else ()
 
 
 def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
@@ -204,7 +207,7 @@ def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
     return tree.branch(f"loop/{session}") if tree.repository else ""
 
 
-def taking_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
+def find_take_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     """The command that applies all kept changes to the user's files, or to a task's answer.
 
     Empty if no command can: an answer with its sources inside a JSON document.
@@ -213,8 +216,8 @@ def taking_command(folder: Path, branch: str, patch: Path, variant: str) -> list
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return ["git", "-C", str(folder), "merge", "--no-edit", branch]
-    origin = read_origin(folder)
-    answer = origin.answers.get(variant) if origin else None
+    task_origin = read_origin(folder)
+    answer = task_origin.answers.get(variant) if task_origin else None
     if answer is None:
         return ["git", "-C", str(folder), "apply", "-p2", str(patch)]
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]

@@ -97,7 +97,7 @@ class CheckOutput(Output):
     """One for each variant that is right."""
 
 
-def note_of(folder: Path) -> CheckNote | None:
+def read_check_note(folder: Path) -> CheckNote | None:
     """The campaign's data for the checks of this candidate; None outside a campaign."""
     repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
     try:
@@ -108,7 +108,7 @@ def note_of(folder: Path) -> CheckNote | None:
 
 def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]:
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
-    bench, note = context.bench, note_of(context.task.folder)
+    bench, note = context.bench, read_check_note(context.task.folder)
     builds, failures = yield from kernel.compile_all(
         context, build.buildable_variants(bench, context.task.variants)
     )
@@ -117,66 +117,72 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
         return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
-    chosen = in_turn(context, note)
-    allowance = TimeAllowance(arguments.verify_s, chosen[LEAST:])
-    jobs = [Job(bench.make_side(build.variant, build), chosen) for build in builds]
+    workloads_to_check = order_workloads(context, note)
+    allowance = TimeAllowance(arguments.verify_s, workloads_to_check[LEAST:])
+    jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
-    verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
+    verified = tuple(workload.name for workload in workloads_to_check if workload not in allowance.left_out)
     missing = kernel.describe_unverified_sets(context, fields["built"], allowance.left_out)
-    wrong = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
-    fields |= {"verified": verified, "wrong": wrong, "variants": checks}
-    for name, failed in wrong.items():
+    failures_by_variant = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
+    fields |= {"verified": verified, "wrong": failures_by_variant, "variants": checks}
+    for name, failed in failures_by_variant.items():
         message = f"{name}: {failed[0]}"
         return Result(CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields))
     speeds: list[QuickSpeed] = []
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
-        for right in builds:
+        for correct_build in builds:
             try:
-                speeds += yield from _speed(context, right, note, arguments)
+                speeds += yield from _speed(context, correct_build, note, arguments)
             except (Untimed, LoopError) as error:
-                missing.append(f"speed of {right.variant}: {error}")
+                missing.append(f"speed of {correct_build.variant}: {error}")
     texts = ", ".join(speed.words for speed in speeds)
     about = f" on {say.count(len(verified), 'workload')}; about {texts}" if texts else "; no speed"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=f"right{about}", **fields))
 
 
-def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
+def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     """Workloads, alternating between sets; those larger than any timed workload come last.
 
     In a campaign, only the sets that a proposer may see.
     """
     sets = note.sets if note else tuple(context.bench.target.workloads)
-    timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    size = partial(count_operations, context.bench.target)
-    of = [kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads]
-    turns = kernel.distinct_workloads(
-        workload for turn in zip_longest(*of) for workload in turn if workload is not None
+    timed_workloads = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
+    operation_count = partial(count_operations, context.bench.target)
+    workloads_by_set = [
+        kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads
+    ]
+    alternating = kernel.distinct_workloads(
+        workload for turn in zip_longest(*workloads_by_set) for workload in turn if workload is not None
     )
-    most = max(map(size, timed), default=0)
-    return tuple(sorted(turns, key=lambda workload: max(size(workload), most)))
+    largest_timed = max(map(operation_count, timed_workloads), default=0)
+    return tuple(sorted(alternating, key=lambda workload: max(operation_count(workload), largest_timed)))
 
 
 def _speed(
-    context: Context, right: Build, note: CheckNote | None, arguments: CheckTerms
+    context: Context, correct_build: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
     """Estimate the speed against the incumbent; against the baseline outside a campaign.
 
     On the variant's worst workload if known, else the plan's last. Empty without enough rounds.
     """
-    bench, name, side = context.bench, right.variant, context.bench.make_side(right.variant, right)
-    known = note.incumbents.get(name) if note else None
-    incumbent = build.find_build_by_id(name, known, Path(note.builds)) if note and known else None
+    bench, name, side = (
+        context.bench,
+        correct_build.variant,
+        context.bench.make_side(correct_build.variant, correct_build),
+    )
+    incumbent_id = note.incumbents.get(name) if note else None
+    incumbent = build.find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
     rival, against = bench.make_side(BASELINE), BASELINE
     if incumbent is not None:
         rival, against = bench.make_side(name, incumbent).copy_as("incumbent"), "the incumbent"
-    every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
-    accepted = [workload for workload in every if is_supported(side, workload)]
-    worst = [workload for workload in accepted if note and workload.name == note.workload]
+    workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
+    accepted = [workload for workload in workloads if is_supported(side, workload)]
+    worst_workloads = [workload for workload in accepted if note and workload.name == note.workload]
     if not accepted:
         return []
-    workload = (*worst, accepted[-1])[0]
+    workload = (*worst_workloads, accepted[-1])[0]
     terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
     logs = samples.log_ratios(timings.segments_of(workload.name), rival.name, side.name)

@@ -43,24 +43,28 @@ class ConfirmTerms(Model):
 
 def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmOutput]:
     """Time the kept changes against the start: new seed, fresh processes, held-out workloads."""
-    past = SessionChanges(context.finished)
-    start, now = past.start, past.incumbents
-    changed = [name for name, build_id in now.items() if start.get(name, build_id) != build_id]
+    changes = SessionChanges(context.finished)
+    start_builds, current_builds = changes.start_builds, changes.incumbents
+    changed = [name for name, build_id in current_builds.items() if start_builds.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"))
-    confirmed, wrong, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
+    confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old, new = (build.find_build_by_id(name, ids[name], context.bench.cache) for ids in (start, now))
+        old, new = (
+            build.find_build_by_id(name, ids[name], context.bench.cache) for ids in (start_builds, current_builds)
+        )
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
         figure, failure, timings = yield from _one(context, old, new, arguments)
         confirmed += [figure] if figure else []
-        wrong += [f"{name} is wrong on fresh values: {failure}"] if failure else []
+        failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
     output = ConfirmOutput(
-        ok=not wrong,
-        message="; ".join(wrong or [f"{figure.variant} {figure.speedup_text}" for figure in confirmed] or missing),
+        ok=not failures,
+        message="; ".join(
+            failures or [f"{figure.variant} {figure.speedup_text}" for figure in confirmed] or missing
+        ),
         confirmed=tuple(confirmed),
         seed=fresh_seed(context),
         not_exercised=tuple(missing),
@@ -75,11 +79,13 @@ def fresh_seed(context: Context) -> int:
 
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
     """Workloads of sets that no brief, check or judgement of a candidate used."""
-    known = {
+    used_names = {
         workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))
     }
-    every = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
-    return tuple({workload.name: workload for workload in every if workload.name not in known}.values())
+    all_workloads = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
+    return tuple(
+        {workload.name: workload for workload in all_workloads if workload.name not in used_names}.values()
+    )
 
 
 def _one(
@@ -89,26 +95,29 @@ def _one(
     bench, name, seed = context.bench, new.variant, fresh_seed(context)
     sides = [bench.make_side(name, old).copy_as("start"), bench.make_side(name, new).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
-    unseen = held_out(context, timed)
-    accepted = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
+    held_out_workloads = held_out(context, timed)
+    accepted = [workload for workload in (*timed, *held_out_workloads) if is_supported(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()
     terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least_rounds=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
-        room = fit_workloads(bench, accepted, sides, with_windows=True)
-        timings = yield from schedule.measure(bench, sides, room.workloads, terms)
-    every = {w.name: samples.log_ratios(timings.segments_of(w.name), "start", "now") for w in (*timed, *unseen)}
-    logs = {name: ratios for name, ratios in every.items() if len(ratios) >= MIN_ROUNDS}
-    by_workload = [logs[workload.name] for workload in timed if workload.name in logs]
-    if not by_workload:  # No workload has enough valid rounds.
+        fitting = fit_workloads(bench, accepted, sides, with_windows=True)
+        timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
+    logs_by_workload = {
+        w.name: samples.log_ratios(timings.segments_of(w.name), "start", "now")
+        for w in (*timed, *held_out_workloads)
+    }
+    valid_logs = {name: ratios for name, ratios in logs_by_workload.items() if len(ratios) >= MIN_ROUNDS}
+    timed_logs = [valid_logs[workload.name] for workload in timed if workload.name in valid_logs]
+    if not timed_logs:  # No workload has enough valid rounds.
         return None, "", timings
 
     def ranges(workloads: Sequence[Workload]) -> dict[str, tuple[float, float, float]]:
-        of_each = {w.name: ratio_interval(logs[w.name]) for w in workloads if w.name in logs}
+        of_each = {w.name: ratio_interval(valid_logs[w.name]) for w in workloads if w.name in valid_logs}
         return {name: (low, ratio, high) for name, (ratio, low, high) in of_each.items()}
 
-    ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*by_workload, strict=False)])
-    fields = {"workloads": ranges(timed), "held_out": ranges(unseen)}
+    ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*timed_logs, strict=False)])
+    fields = {"workloads": ranges(timed), "held_out": ranges(held_out_workloads)}
     return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings

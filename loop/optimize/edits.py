@@ -23,34 +23,36 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 
 
-def changeable(target: Target, folder: Path, name: str) -> bool:
+def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
     """Whether a variant has a file that may be edited; in Python, one that does not judge it."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool(own_files(files_of([variant.module], folder), target, folder))
+        return bool(editable_files(files_of([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
 
 
-def own_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
+def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """A variant's files that do not judge it; in another format's task, only its answers."""
-    sources = {*files} - judging_files_of(target, folder)
+    sources = {*files} - find_judging_files(target, folder)
     return sorted(file for file in sources if read_origin(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
-def judging_files_of(target: Target, folder: Path) -> set[str]:
+def find_judging_files(target: Target, folder: Path) -> set[str]:
     """Files of a target that define correctness and the baseline, manifest included."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
     return {MANIFEST, *files_of(modules, folder)}
 
 
-def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
+def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
-        reads = yield from build.scan(build.buildable_variants(bench, [name])[name], folder, bench.include)
+        scan = yield from build.scan(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
-    others: dict[str, tuple[str, ...]] = dict.fromkeys(own_files(reads.files, bench.target, bench.folder), ())
+    readers_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(
+        editable_files(scan.files, bench.target, bench.folder), ()
+    )
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
             files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources
@@ -61,9 +63,9 @@ def readers_of(context: Context, name: str) -> Generator[Tick, None, dict[str, t
                     with contextlib.suppress(BuildFailed):
                         files = (yield from build.scan(recipe, folder, bench.include)).files
             for file in files:
-                if file in others:
-                    others[file] += (other,)
-    return others
+                if file in readers_by_file:
+                    readers_by_file[file] += (other,)
+    return readers_by_file
 
 
 LARGEST = 16 << 20
@@ -72,28 +74,30 @@ INSTEAD = "in place of a change kept meanwhile, with which it conflicts"
 NO_FILE = f"no plain file of at most {LARGEST >> 20} MiB"
 
 
-def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
+def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
     """Whether a file may be edited: one of `files`, or a new one of their folders and suffixes.
 
-    `before`: existing files. The manifest never may: it defines how to build and judge. A new
+    `existing`: existing files. The manifest never may: it defines how to build and judge. A new
     Python file could hide a package that the judge imports, so it needs a name like `rms_*.py` next
     to `rms.py`.
     """
     if name in files:
         return True
-    path, known = Path(name), [Path(file) for file in files]
-    beside = [file for file in known if file.parent == path.parent]
+    path, editable = Path(name), [Path(file) for file in files]
+    neighbours = [file for file in editable if file.parent == path.parent]
     if path.suffix == ".py":
-        beside = [file for file in beside if file.suffix == ".py" and path.stem.startswith(f"{file.stem}_")]
-    return name not in before and bool(beside) and path.suffix in {file.suffix for file in known}
+        neighbours = [
+            file for file in neighbours if file.suffix == ".py" and path.stem.startswith(f"{file.stem}_")
+        ]
+    return name not in existing and bool(neighbours) and path.suffix in {file.suffix for file in editable}
 
 
-def page_of(notes: Path, brief: Brief) -> Path:
+def brief_path(notes: Path, brief: Brief) -> Path:
     """Path of a brief's Markdown page; its JSON is next to it."""
     return notes / f"{brief.number}-brief.md"
 
 
-def current_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
+def save_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
     changed, patch = tree.changed(), tree.patch()
     lines, digest = sum(changed.values()), content_hash(patch)
@@ -114,7 +118,7 @@ def current_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
 
 
 @dataclass(frozen=True)
-class Taken:
+class AcceptedEdit:
     """The accepted part of a candidate's edit."""
 
     files: dict[str, bytes | None]
@@ -123,7 +127,7 @@ class Taken:
     """Changed files that may not change; `of` restores them."""
 
     @classmethod
-    def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "Taken":
+    def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "AcceptedEdit":
         """Files that differ from the incumbent; restores those that may not change.
 
         Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
@@ -132,26 +136,28 @@ class Taken:
         files, left_out = dict[str, bytes | None](), list[str]()
         if not copy.target.is_dir():
             return cls({}, ())
-        before, kinds = tree.committed(), {Path(file).suffix for file in brief.files}
-        names = set(before)
+        existing, suffixes = tree.committed(), {Path(file).suffix for file in brief.files}
+        names = set(existing)
         for parent in {Path(), *(Path(file).parent for file in brief.files)}:
             place = copy.target / parent
             if place.is_dir() and not place.is_symlink():
-                new = (path for path in place.iterdir() if path.suffix in kinds)
-                names |= {str(parent / path.name) for path in new if path.is_file() and not path.is_symlink()}
+                new_paths = (path for path in place.iterdir() if path.suffix in suffixes)
+                names |= {
+                    str(parent / path.name) for path in new_paths if path.is_file() and not path.is_symlink()
+                }
         for name in sorted(names):
             path, is_inside = copy.target / name, _lies_in(copy, copy.target / name)
             # A link leads to a foreign file: do not read or restore it.
-            was, now = _content(tree.target / name), _content(path) if is_inside else None
-            if was == now:
+            incumbent_content, content = _content(tree.target / name), _content(path) if is_inside else None
+            if incumbent_content == content:
                 continue
-            unreadable = now is None and is_inside and os.path.lexists(path)
-            if may_change(name, brief.files, before) and not unreadable:
-                files[name] = now
+            unreadable = content is None and is_inside and os.path.lexists(path)
+            if may_change(name, brief.files, existing) and not unreadable:
+                files[name] = content
             else:
                 left_out.append(f"{name} ({NO_FILE})" if unreadable else name)
                 if is_inside:
-                    _put_back(path, was)
+                    _put_back(path, incumbent_content)
         return cls(files, tuple(left_out))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
@@ -166,8 +172,8 @@ class Taken:
 
 def _lies_in(tree: Worktree, path: Path) -> bool:
     """Whether a path stays inside the tree: no parent folder is a symbolic link."""
-    top, folder = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
-    return folder.is_relative_to(tree.root) and folder.resolve() == top / folder.relative_to(tree.root)
+    real_root, parent = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
+    return parent.is_relative_to(tree.root) and parent.resolve() == real_root / parent.relative_to(tree.root)
 
 
 def _content(path: Path) -> bytes | None:
@@ -189,33 +195,33 @@ def _put_back(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def apply_proposal(tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
+def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str], first_base: str = "") -> Proposal:
     """Apply a candidate's edit to the session's worktree; `ended` changes if it cannot be judged.
 
     The edit is rebased on changes kept meanwhile. If they conflict, it replaces those kept since
-    `start` (the commit before the first kept change) and has to be faster than they are. `judged`:
+    `first_base` (the commit before the first kept change) and has to be faster than they are. `judged_digests`:
     hashes of edits judged before.
     """
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
         tree.revert()
-        if not _instead(tree, Path(proposal.patch).absolute(), start):
+        if not _instead(tree, Path(proposal.patch).absolute(), first_base):
             return proposal.model_copy(update={"ended": "conflict"})
         proposal = proposal.model_copy(update={"said": INSTEAD})
-    if not tree.changed() or content_hash(tree.patch()) in judged:
+    if not tree.changed() or content_hash(tree.patch()) in judged_digests:
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal
 
 
-def _instead(tree: Worktree, patch: Path, start: str) -> bool:
-    """Apply a patch to an earlier commit since `start`, replacing later commits.
+def _instead(tree: Worktree, patch: Path, first_base: str) -> bool:
+    """Apply a patch to an earlier commit since `first_base`, replacing later commits.
 
     False, with nothing changed, if it fits none. The worktree's `head` stays.
     """
     commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
-    for commit in commits[1 : commits.index(start) + 1] if start in commits else ():
+    for commit in commits[1 : commits.index(first_base) + 1] if first_base in commits else ():
         git(tree.root, "restore", f"--source={commit}", "--staged", "--worktree", "--", ".")
         try:
             git(tree.root, "apply", "--whitespace=nowarn", str(patch))

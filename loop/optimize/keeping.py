@@ -15,42 +15,42 @@ from loop.model.verdict import SpeedVerdict, Verdict
 from loop.timing.against_known_good import CompareOutput
 
 
-def decision_on(
-    stopped: str | None, verdicts: Sequence[Verdict], least_gain: float
+def decide_on_change(
+    failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
 ) -> tuple[Outcome, str, float | None]:
     """Whether to keep a change, the reason, and its gain.
 
     It is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by enough
     in the mean. The gain is the geometric mean over workloads of incumbent time / change time; None
-    if not timed. `stopped`: message of the step of the gate that it failed. `verdicts`: against the
+    if not timed. `failed_message`: message of the step of the gate that it failed. `verdicts`: against the
     incumbent. `least_gain`: share, 0.02 is 2 %.
     """
     speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
-    doubt = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
-    if stopped is not None:
-        return "reverted", stopped, gain
-    if doubt is not None:
-        return "reverted", f"{doubt.variant} is {doubt.verdict}: {doubt.reason}", gain
+    untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
+    if failed_message is not None:
+        return "reverted", failed_message, gain
+    if untimed is not None:
+        return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
     if gain is None:
         return "reverted", "it was not compared with the incumbent", None
-    words, speed = [speed.verdict for speed in speeds], f"{times(gain, 3)} the incumbent's speed"
+    outcomes, speed = [speed.verdict for speed in speeds], f"{times(gain, 3)} the incumbent's speed"
     slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
         worst = min(slower, key=lambda speed: speed.ratio)
         where = f"slower on {len(slower)} of {len(speeds)} workloads"
         return "reverted", f"{where}: {times(worst.ratio, 3)} on {worst.workload}", gain
-    if "faster" not in words:
+    if "faster" not in outcomes:
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
-        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+        counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
         return "reverted", f"{why}: {speed}, {counts}", gain
     if gain < 1 + least_gain:
         return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
-    return "kept", f"{speed}, faster on {words.count('faster')} of {len(speeds)} workloads", gain
+    return "kept", f"{speed}, faster on {outcomes.count('faster')} of {len(speeds)} workloads", gain
 
 
-def kept_changes_gains(finished: Iterable[Finished]) -> Gains:
+def sum_gains(finished: Iterable[Finished]) -> Gains:
     """The kept changes, and the microseconds a call that they save.
 
     One change saves the incumbent's time less its own: the mean over workloads timed on both.
@@ -58,21 +58,21 @@ def kept_changes_gains(finished: Iterable[Finished]) -> Gains:
     """
     records = latest_attempts(finished)
     changes = [as_target_step(record) for record in records if record.action == "change.compare"]
-    compared = dict(outputs_by_run(changes, CompareOutput))
-    kept = {
+    comparison_by_run = dict(outputs_by_run(changes, CompareOutput))
+    change_by_run = {
         run: output.tried
         for run, output in outputs_by_run(records, DecisionOutput)
         if output.kept and output.tried
     }
-    saved = []
-    for run, change in kept.items():
-        pairs = [
+    saved_us = []
+    for run, change in change_by_run.items():
+        saved_by_workload = [
             measurement.reference_us - measurement.candidate_us
-            for measurement in (compared[run].measurements if run in compared else ())
+            for measurement in (comparison_by_run[run].measurements if run in comparison_by_run else ())
             if (measurement.variant, measurement.against) == (change.variant, "known_good")
         ]
-        saved += [fmean(pairs)] if pairs else []
-    return Gains(accepted=len(kept), accepted_us=sum(saved) if saved else None)
+        saved_us += [fmean(saved_by_workload)] if saved_by_workload else []
+    return Gains(accepted=len(change_by_run), accepted_us=sum(saved_us) if saved_us else None)
 
 
 NONE_YET = ", of which preparing took all: no candidate was proposed"
@@ -108,10 +108,10 @@ class CampaignSpent:
 
     def why_ended(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
-        late = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
+        time_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
         bounds = (
             (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
-            (campaign.minutes, self.seconds / 60, late),
+            (campaign.minutes, self.seconds / 60, time_text),
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
             (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
@@ -121,5 +121,5 @@ class CampaignSpent:
         if self.done:
             return "the proposer has nothing more to propose"
         return next(
-            (text.format(bound) for bound, now, text in bounds if bound is not None and now >= bound), None
+            (text.format(bound) for bound, amount, text in bounds if bound is not None and amount >= bound), None
         )

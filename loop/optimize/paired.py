@@ -53,26 +53,33 @@ def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOut
     """Compile a candidate and the incumbent, verify changed variants, and time both in pairs."""
     bench, task = context.bench, context.task
     builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
-    place = bench.folder.parent / arguments.beside
-    with bench.copy_for_folder(place, read_file(place / MANIFEST, Target).value) as inner:
-        beside = replace(context, bench=inner, task=replace(task, folder=place))
-        old, failed = yield from kernel.compile_all(beside, buildable_variants(inner, task.variants))
-    for first in (*failures, *failed):
+    incumbent_folder = bench.folder.parent / arguments.beside
+    with bench.copy_for_folder(
+        incumbent_folder, read_file(incumbent_folder / MANIFEST, Target).value
+    ) as incumbent_bench:
+        incumbent_context = replace(context, bench=incumbent_bench, task=replace(task, folder=incumbent_folder))
+        incumbent_builds, incumbent_failures = yield from kernel.compile_all(
+            incumbent_context, buildable_variants(incumbent_bench, task.variants)
+        )
+    for first in (*failures, *incumbent_failures):
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
-    good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
-    builds = {build.variant: build for build in builds_now if good[build.variant].build_id != build.build_id}
-    timed = kernel.workloads(context, task.plan.workloads)
+    known_good = {
+        build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None)
+        for build in incumbent_builds
+    }
+    builds = {build.variant: build for build in builds_now if known_good[build.variant].build_id != build.build_id}
+    timed_workloads = kernel.workloads(context, task.plan.workloads)
     jobs = []
     for name, build in builds.items():
         side = bench.make_side(name, build)
-        accepted = tuple(workload for workload in timed if is_supported(side, workload))
+        accepted = tuple(workload for workload in timed_workloads if is_supported(side, workload))
         jobs.append(Job(side, accepted, layouts=False, enough=True))
     for checks in (yield from verify(bench, jobs)):
         if checks.first_failure:
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"
             return Result(CompareOutput(ok=False, message=why))
-    known = replace(context, past=replace(context.past, known_good=good))
-    return (yield from compare_ready(known, ReadyVariants(tuple(builds), builds), arguments))
+    comparing_context = replace(context, past=replace(context.past, known_good=known_good))
+    return (yield from compare_ready(comparing_context, ReadyVariants(tuple(builds), builds), arguments))
 
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
@@ -86,7 +93,7 @@ def compared_by_job(
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
     """The result of the job that compares the current change, and the job. Raises WorkFailed."""
     context = at_hand.context
-    number = at_hand.brief.candidate or SessionChanges(context.finished).number
+    number = at_hand.brief.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from _jobs(context, [part])
@@ -95,30 +102,30 @@ def compared_by_job(
     )
 
 
-def best_first(
-    context: Context, tree: Worktree, waiting: Sequence[Proposal]
+def order_by_gain(
+    context: Context, tree: Worktree, proposals: Sequence[Proposal]
 ) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
     """Compare all waiting candidates in parallel; returns them with most gain first, and the jobs.
 
     Candidates that conflict with kept changes, or that no job could compare, come last.
     """
     step = context.task.first_step("change.compare")
-    if step is None or not context.task.campaign.executor or len(waiting) < 2:
-        return list(waiting), ()
-    terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
+    if step is None or not context.task.campaign.executor or len(proposals) < 2:
+        return list(proposals), ()
+    terms, part_by_number = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        for proposal in waiting:
+        for proposal in proposals:
             try:
                 tree.apply(Path(proposal.patch))
                 place = Path(folder) / str(proposal.number)
-                parts[proposal.number] = _part(context, tree, place, proposal.number, terms)
+                part_by_number[proposal.number] = _part(context, tree, place, proposal.number, terms)
             except LoopError:
                 continue
             finally:
                 tree.revert()
-        jobs = yield from _jobs(context, [*parts.values()])
-    gains = dict(zip(parts, map(_gain, jobs), strict=True))
-    return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(
+        jobs = yield from _jobs(context, [*part_by_number.values()])
+    gain_by_number = dict(zip(part_by_number, map(_gain, jobs), strict=True))
+    return sorted(proposals, key=lambda proposal: -gain_by_number.get(proposal.number, 0.0)), tuple(
         job.run_record for job in jobs
     )
 
@@ -128,8 +135,8 @@ def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list
     step = context.task.first_step("change.compare")
     if step is not None:  # Fixed limits, as a running step's grow and change the job id.
         context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
-    ran = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
-    group = next((job.group for job in ran), "")
+    timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
+    group = next((job.group for job in timed_jobs), "")
     return (yield from run_jobs(context, "change.paired", parts, group))
 
 

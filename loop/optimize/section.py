@@ -47,9 +47,9 @@ JUDGED = (
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """A session's changes, tuning searches, and where kept changes are; empty without any."""
     records = latest_attempts(finished)
-    decided, rows = outputs_by_run(records, DecisionOutput), []
-    tried = {run: decision.tried for run, decision in decided if decision.tried}
-    for run, change in tried.items():
+    decisions, rows = outputs_by_run(records, DecisionOutput), []
+    change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
+    for run, change in change_by_run.items():
         steps = (as_target_step(r) for r in records if r.run == run and r.action == "change.measure")
         verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
         speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
@@ -57,18 +57,18 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
         promised = (
             f"{outcome_text(change.promised)} on {change.promised.workload}" if change.promised else "no interval"
         )
-        against = [say.times(change.gain) if change.gain else "not timed"]
-        against += [say.times(geometric_mean(ratios)) if ratios else "not timed"]
-        head = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
-        rows.append((*head, *against, promised, change.reason))
+        speed_cells = [say.times(change.gain) if change.gain else "not timed"]
+        speed_cells += [say.times(geometric_mean(ratios)) if ratios else "not timed"]
+        first_cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
+        rows.append((*first_cells, *speed_cells, promised, change.reason))
     searches = [_trials(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
-    lines, kept = [*_campaign(records)], [decision for _, decision in decided if decision.kept]
+    lines, kept = [*_campaign(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
-        whole = Path(kept[-1].tried.patch).parent / "kept.patch"
-        lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`")
+        all_kept_patch = Path(kept[-1].tried.patch).parent / "kept.patch"
+        lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {all_kept_patch}'}`")
         if kept[-1].branch:
-            lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`")
-    for change in tried.values():
+            lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{all_kept_patch}`")
+    for change in change_by_run.values():
         lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
@@ -93,9 +93,9 @@ def has_timed_change(finished: Sequence[Finished]) -> bool:
 
 def _has_result(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
     """Whether one of the actions has a result, or a search point one of the outcomes."""
-    mine = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
+    judgements = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
     trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]
-    return any(output.found for output in mine) or any(trial.outcome in outcomes for trial in trials)
+    return any(output.found for output in judgements) or any(trial.outcome in outcomes for trial in trials)
 
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -108,11 +108,11 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     if not record.action.startswith(ON_CHANGE):
         return False
     steps = (step for step in latest_attempts(finished) if step.run == record.run)
-    mine = [step for step in steps if step.action.startswith(ON_CHANGE)]
-    edited = any(output.edited for output in outputs_of(mine, BriefOutput))
-    refused = any(not output.good for output in outputs_of(mine, JudgedOutput))
-    reverted = any(not output.kept for output in outputs_of(mine, DecisionOutput))
-    return not edited or refused or reverted or any(step.status == "failed" for step in mine)
+    change_steps = [step for step in steps if step.action.startswith(ON_CHANGE)]
+    is_edited = any(output.edited for output in outputs_of(change_steps, BriefOutput))
+    is_refused = any(not output.good for output in outputs_of(change_steps, JudgedOutput))
+    is_reverted = any(not output.kept for output in outputs_of(change_steps, DecisionOutput))
+    return not is_edited or is_refused or is_reverted or any(step.status == "failed" for step in change_steps)
 
 
 def _trials(trials: Sequence[TriedPoint]) -> Section:
@@ -142,8 +142,8 @@ def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
 
 def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
-    for final in (final for output in outputs_of(records, ConfirmOutput) for final in output.confirmed):
-        yield f"{final.variant} {final.speedup_text}, measured when all was over, on fresh values"
+    for figure in (figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed):
+        yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"
     briefs = outputs_of(records, BriefOutput)
     proposed = latest_proposals(briefs)
     if not proposed:
@@ -154,19 +154,19 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
-    runs = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
-    changes = {
+    run_by_candidate = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
+    change_by_run = {
         run: decision.tried.number for run, decision in outputs_by_run(records, DecisionOutput) if decision.tried
     }
     priced = use.usd is not None or bool(use.models)
     for proposal in proposed:
-        change = changes.get(runs.get(proposal.number, -1))
+        change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
         end = f"change {change}" if change else proposal.text
         yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_details(proposal, priced=priced)])}"
-    ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
-    if ended:
-        yield f"The campaign ended: {ended}"
+    ending = next((brief.message for brief in reversed(briefs) if brief.declined), "")
+    if ending:
+        yield f"The campaign ended: {ending}"
 
 
 def _details(proposal: Proposal, *, priced: bool) -> Iterator[str]:

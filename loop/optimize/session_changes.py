@@ -61,7 +61,7 @@ class SessionChanges:
         return {brief.digest for _, brief in outputs_by_run(self.finished, BriefOutput) if brief.digest}
 
     @property
-    def gained(self) -> float:
+    def best_speedup(self) -> float:
         """Speedup by the kept changes, for the variant that gained most."""
         ratios: dict[str, float] = {}
         for change in self.tried:
@@ -70,7 +70,7 @@ class SessionChanges:
         return max(ratios.values(), default=1.0)
 
     @property
-    def without_gain(self) -> int:
+    def since_last_kept(self) -> int:
         """Candidates, and changes of a person, since the last kept one."""
         since = 0
         for record in self.finished:
@@ -82,14 +82,14 @@ class SessionChanges:
         return since
 
     @property
-    def number(self) -> int:
+    def next_number(self) -> int:
         """Number of the current change, from 1."""
         return len(self.tried) + 1
 
     @property
-    def start(self) -> dict[str, str]:
+    def start_builds(self) -> dict[str, str]:
         """Variant to its build id at the start of the session."""
-        built = list(self._outputs(BuildOutput, changes=False))
+        built = list(self._incumbent_outputs(BuildOutput, changes=False))
         return {build.variant: build.build_id for build in built[-1].builds} if built else {}
 
     @property
@@ -98,23 +98,23 @@ class SessionChanges:
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
         if kept:
             return kept[-1]
-        built = next(self._outputs(BuildOutput, changes=False), None)
+        built = next(self._incumbent_outputs(BuildOutput, changes=False), None)
         return {build.variant: build.build_id for build in built.builds} if built else {}
 
     @property
-    def measured(self) -> dict[str, MeasureOutput]:
+    def measured_by_variant(self) -> dict[str, MeasureOutput]:
         """Variant to the latest timing of its incumbent against the baseline."""
         newest: dict[str, MeasureOutput] = {}
-        for output in self._outputs(MeasureOutput):  # Latest first.
+        for output in self._incumbent_outputs(MeasureOutput):  # Latest first.
             for row in (*output.verdicts, *output.measurements):
                 newest.setdefault(row.variant, output)
         return newest
 
     @property
-    def profiles(self) -> dict[str, Profile]:
+    def profile_by_variant(self) -> dict[str, Profile]:
         """Variant to the latest profile of its incumbent."""
         newest: dict[str, Profile] = {}
-        for output in self._outputs(ProfileOutput):
+        for output in self._incumbent_outputs(ProfileOutput):
             for profile in output.profiles:
                 newest.setdefault(profile.variant, profile)
         return newest
@@ -124,7 +124,7 @@ class SessionChanges:
         """Commit that the session's first change was based on; empty before there is one."""
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
-    def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
+    def _incumbent_outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, latest first: of the original target, and of kept changes."""
         kept_runs = {run for run, decision in self.decisions if decision.kept and changes}
         for record in reversed(self.finished):
@@ -148,12 +148,12 @@ class ChangeAtHand:
         """Finished steps of the change."""
         return [record for record in self.context.finished if record.run == self.run]
 
-    def judged(self, action: str) -> JudgedOutput | None:
+    def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement by this action; None if it did not run."""
         read = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
         return next((output for output in read if output), None)
 
-    def found(self, kind: type[Kind]) -> Kind | None:
+    def output_of(self, kind: type[Kind]) -> Kind | None:
         """The output of this type, from the change's steps; None if none produced it."""
         read = (read_output(as_target_step(record), kind) for record in self.records)
         return next((output for output in read if output), None)
@@ -174,11 +174,11 @@ def workshop(context: Context) -> Workshop:
     return context.task.workshop
 
 
-def own_tree(context: Context, shop: Workshop) -> Worktree | None:
+def session_worktree(context: Context, shop: Workshop) -> Worktree | None:
     """The session's worktree; None, with leftovers deleted, if it was never completed."""
     tree = worktree.find_worktree(context.task.folder, shop.tree)
-    was_asked = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
-    if was_asked or (tree is not None and is_noted(tree)):
+    has_brief = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
+    if has_brief or (tree is not None and is_noted(tree)):
         return tree
     worktree.clear_place(context.task.folder, shop.tree)
     return None
@@ -197,39 +197,45 @@ def change_at_hand(context: Context) -> ChangeAtHand:
 
 
 @contextmanager
-def candidate(context: Context) -> Iterator[Context]:
+def candidate_context(context: Context) -> Iterator[Context]:
     """The session's context, with the edited target in place of the original.
 
     Its variants are those that the edit changes; their known-good build is the incumbent.
     """
-    at_hand = change_at_hand(context)
-    target, plan = read_file(at_hand.tree.target / MANIFEST, Target).value, context.task.plan
-    tuned = at_hand.brief.brief.tuning if at_hand.brief.brief else None
-    if tuned is not None:
-        target = with_tuning_set(target, tuned)
+    change = change_at_hand(context)
+    target, plan = read_file(change.tree.target / MANIFEST, Target).value, context.task.plan
+    tuning_name = change.brief.brief.tuning if change.brief.brief else None
+    if tuning_name is not None:
+        target = with_tuning_set(target, tuning_name)
         checks = (*plan.workloads, *plan.checks)
-        plan = plan.model_copy(update={"workloads": (tuning_set(tuned),), "checks": checks})
-    incumbents, built = SessionChanges(context.finished).incumbents, at_hand.judged("change.build")
-    good = {name: KnownGood(session=INCUMBENT, build_id=i, commit=None) for name, i in incumbents.items()}
+        plan = plan.model_copy(update={"workloads": (tuning_set_name(tuning_name),), "checks": checks})
+    incumbents, build_judgement = SessionChanges(context.finished).incumbents, change.judgement_by("change.build")
+    known_good = {
+        name: KnownGood(session=INCUMBENT, build_id=build_id, commit=None) for name, build_id in incumbents.items()
+    }
     # Before its build, the change may affect any variant.
-    variants = built.touched if built else tuple(buildable_variants(context.bench, context.task.variants))
-    task = replace(context.task, plan=plan, folder=at_hand.tree.target, variants=variants, emulated=())
-    with context.bench.copy_for_folder(at_hand.tree.target, target) as bench:
+    variants = (
+        build_judgement.touched
+        if build_judgement
+        else tuple(buildable_variants(context.bench, context.task.variants))
+    )
+    task = replace(context.task, plan=plan, folder=change.tree.target, variants=variants, emulated=())
+    with context.bench.copy_for_folder(change.tree.target, target) as bench:
         yield replace(
             context,
             bench=bench,
             task=task,
-            finished=tuple(as_target_step(record) for record in at_hand.records),
-            past=replace(context.past, known_good=good),
+            finished=tuple(as_target_step(record) for record in change.records),
+            past=replace(context.past, known_good=known_good),
         )
 
 
-def tuning_set(name: str) -> str:
+def tuning_set_name(name: str) -> str:
     """Name of the workload set for a tuning search."""
     return f"tuning-{name}"
 
 
 def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set: the workloads of a tuning search."""
-    sets = {**target.workloads, tuning_set(name): target.tuning[name].workloads}
+    sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})

@@ -35,8 +35,14 @@ from loop.model.plan import Identifier
 from loop.model.target import Target, Tuning, Values, Workload
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import keeping_rule
-from loop.optimize.edits import current_edit
-from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
+from loop.optimize.edits import save_edit
+from loop.optimize.session_changes import (
+    SessionChanges,
+    session_worktree,
+    tuning_set_name,
+    with_tuning_set,
+    workshop,
+)
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, RunningAction
@@ -66,7 +72,7 @@ class TuneTerms(Model):
     """Most points of an entry; `loop` refuses a larger one before compiling."""
 
 
-def label_of(values: Values) -> str:
+def point_label(values: Values) -> str:
     """A point in words: `rows 64, held true`."""
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
@@ -98,7 +104,7 @@ class PointSearch:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
         return expand_sets(
-            target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed
+            target, [tuning_set_name(self.name)], target.dtypes[self.bench.device], self.context.task.seed
         )
 
     def drop(self, values: Values, outcome: str, reason: str) -> None:
@@ -116,12 +122,12 @@ class PointSearch:
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
-        past = [] if context.task.again else context.past.searches
-        lost = lost_points(past, self.name, self.ground)
+        searches = [] if context.task.again else context.past.searches
+        reason_by_point = lost_points(searches, self.name, self.ground)
         points = [self.incumbent]
         for values in tuning.points:
-            if values != self.incumbent and point(values) in lost:
-                self.drop(values, "lost", lost[point(values)])
+            if values != self.incumbent and point(values) in reason_by_point:
+                self.drop(values, "lost", reason_by_point[point(values)])
             elif values != self.incumbent:
                 points.append(values)
 
@@ -134,7 +140,7 @@ class PointSearch:
 
         attempts = yield from run_side_by_side((attempt(values) for values in points), cores())
         for values, result in zip(points, attempts, strict=True):
-            label = INCUMBENT if values == self.incumbent else label_of(values)
+            label = INCUMBENT if values == self.incumbent else point_label(values)
             if isinstance(result, BuildFailed):
                 self.drop(values, "refused", result.message)
             else:
@@ -142,8 +148,8 @@ class PointSearch:
 
     def _recipe(self, values: Values) -> Any:
         """The build recipe of the variant with these values."""
-        target, tuned = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
-        target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuned}})
+        target, tuning = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
+        target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuning}})
         return target.compiled_variant(self.tuning.variant, self.bench.architecture)
 
     def verify(self) -> Generator[Tick, None, None]:
@@ -162,32 +168,32 @@ class PointSearch:
         If a group cannot be timed, its points are timed alone, so that only the bad one is removed.
         """
         trials: dict[str, TriedPoint] = {}
-        waiting = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
+        groups = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
         terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
-        while waiting:
-            few = waiting.pop(0)
-            sides = [self.sides[label][1] for label in (INCUMBENT, *few)]
+        while groups:
+            group = groups.pop(0)
+            sides = [self.sides[label][1] for label in (INCUMBENT, *group)]
             try:
                 timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
             except Untimed as error:
-                if error.side not in few:
+                if error.side not in group:
                     raise
-                if len(few) == 1:
-                    self.drop(self.sides[few[0]][0], "wrong", error.message)
+                if len(group) == 1:
+                    self.drop(self.sides[group[0]][0], "wrong", error.message)
                 else:
-                    waiting = [[label] for label in few] + waiting
+                    groups = [[label] for label in group] + groups
                 continue
             for label, check in timings.wrong_outputs:
-                if label in few and label in self.sides:
+                if label in group and label in self.sides:
                     self.drop(self.sides[label][0], "wrong", f"while it was timed: {check.message}")
-            for label in (label for label in few if label in self.sides):
-                logs = [
+            for label in (label for label in group if label in self.sides):
+                log_ratios = [
                     samples.log_ratios(timings.segments_of(load.name), INCUMBENT, label) for load in self.workloads
                 ]
-                ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
-                known = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
+                ratios = [math.exp(fmean(of_workload)) for of_workload in log_ratios if of_workload]
+                speed_fields = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
                 reason = "" if ratios else "no round of it was sound"
-                fields = {"tuning": self.name, "values": self.sides[label][0], "reason": reason, **known}
+                fields = {"tuning": self.name, "values": self.sides[label][0], "reason": reason, **speed_fields}
                 trials[label] = TriedPoint.model_validate({**fields, "outcome": "timed"})
         return trials
 
@@ -195,27 +201,31 @@ class PointSearch:
         """Time all points, then the fastest again; returns the best, None if the incumbent is."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
-            rivals = [label for label in self.sides if label != INCUMBENT]
-            trials = yield from self.timed(rivals, arguments.rounds)
+            other_labels = [label for label in self.sides if label != INCUMBENT]
+            trials = yield from self.timed(other_labels, arguments.rounds)
             fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
             if fastest:
                 trials |= yield from self.timed(fastest, 3 * arguments.rounds)
-        sound = [trial for label, trial in trials.items() if label in self.sides]
-        sound.sort(key=lambda trial: -(trial.ratio or 0))
-        best = sound[0] if sound and (sound[0].ratio or 0) > 1 else None
-        for trial in sound:
+        valid = [trial for label, trial in trials.items() if label in self.sides]
+        valid.sort(key=lambda trial: -(trial.ratio or 0))
+        best = valid[0] if valid and (valid[0].ratio or 0) > 1 else None
+        for trial in valid:
             self.trials.append(trial.model_copy(update={"outcome": "best"}) if trial is best else trial)
         return best
 
     def counts(self) -> str:
         """The other points in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
-        words = [trial.outcome for trial in self.trials]
-        names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
-        counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
+        outcomes = [trial.outcome for trial in self.trials]
+        text_by_outcome = {
+            "lost": "lost before (--again tries them)",
+            "refused": "did not compile",
+            "wrong": "went wrong",
+        }
+        counted = [f"{outcomes.count(word)} {text}" for word, text in text_by_outcome.items() if word in outcomes]
         ratios = [trial.ratio for trial in self.trials if trial.outcome in ("timed", "best")]
         if ratios:
-            sound = [ratio for ratio in ratios if ratio is not None]
-            highest = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
+            valid = [ratio for ratio in ratios if ratio is not None]
+            highest = f"the best of them at {times(max(valid), 3)}" if valid else "and no round of them was sound"
             counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
         others = self.tuning.point_count - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
@@ -223,20 +233,20 @@ class PointSearch:
 
 def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     """Search the next `tuning` entry that this session has not searched yet."""
-    done = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
+    searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
     names = [
         name
         for name, tuning in target.tuning.items()
-        if name not in done
+        if name not in searched
         and arguments.only in (None, name)
         and tuning.variant in context.task.variants
         and target.variants[tuning.variant].device == device
         and tuning.best_on(device_name) is not None
     ]
     if not names:
-        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if done else ''}to tune here"))
+        return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))
     name, shop = names[0], workshop(context)
     size = target.tuning[name].point_count
     if size > arguments.most:
@@ -244,7 +254,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = own_tree(context, shop) or worktree.make(context.task.folder, shop.tree)
+    tree = session_worktree(context, shop) or worktree.make(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
     edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited) as bench:
@@ -255,7 +265,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     if INCUMBENT in search.sides:
         return Result(_proposed(search, best, tree, arguments))
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
-    message = f"{name}: what runs now ({label_of(search.incumbent)}) is not right: {why}"
+    message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
     hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
     return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
 
@@ -265,14 +275,14 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        message = f"{search.name}: the incumbent stays ({label_of(search.incumbent)}); {search.counts()}"
+        message = f"{search.name}: the incumbent stays ({point_label(search.incumbent)}); {search.counts()}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context, shop = tree.target / MANIFEST, search.context, workshop(search.context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
-        number=SessionChanges(context.finished).number,
+        number=SessionChanges(context.finished).next_number,
         variant=search.tuning.variant,
-        title=f"{search.tuning.title}: {label_of(best.values)}",
+        title=f"{search.tuning.title}: {point_label(best.values)}",
         workload=search.workloads[0].name,
         profile=None,
         folder=str(tree.target),
@@ -284,7 +294,7 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
         decline=f"{shop.resume} --decline",
         tuning=search.name,
     )
-    back = current_edit(shop, brief, tree)
-    faster = f"{label_of(best.values)} looks {times(best.ratio, 3)} as fast as now"
-    fields["message"] = f"{search.name}: {faster}; {search.counts()}"
-    return BriefOutput(**{**dict(back), **fields})
+    edit = save_edit(shop, brief, tree)
+    best_text = f"{point_label(best.values)} looks {times(best.ratio, 3)} as fast as now"
+    fields["message"] = f"{search.name}: {best_text}; {search.counts()}"
+    return BriefOutput(**{**dict(edit), **fields})

@@ -20,8 +20,8 @@ from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, is_repeat, make_bill
-from loop.optimize.edits import page_of
-from loop.optimize.keeping import kept_changes_gains
+from loop.optimize.edits import brief_path
+from loop.optimize.keeping import sum_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
 from loop.report.sections import Section, show
@@ -76,7 +76,7 @@ def make_record(
         seconds=seconds,
         own_seconds=between_s,
         verdicts=findings.verdicts,
-        bill=make_bill(used, card, saving_steps, gains=kept_changes_gains(finished), today=today),
+        bill=make_bill(used, card, saving_steps, gains=sum_gains(finished), today=today),
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
@@ -193,7 +193,7 @@ def pending_brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> P
     if not records or records[-1].status != "paused":
         return None
     output = read_output(records[-1], BriefOutput)
-    return page_of(folder.path / CHANGES, output.brief) if output and output.brief else None
+    return brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
 
 
 def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFolder) -> dict[str, Any]:

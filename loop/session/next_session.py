@@ -20,7 +20,7 @@ from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
-from loop.optimize.edits import changeable
+from loop.optimize.edits import may_edit_variant
 from loop.repository import takes_back
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
@@ -169,7 +169,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
                 declared[name][workloads] = names
     return TargetState(
         ground=targets.sources_hash(setting.project),
-        compiled=[name for name in mains if changeable(target, setting.project.target, name)],
+        compiled=[name for name in mains if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
         weights=workload_weights(target, target.dtypes[chosen]),
         declared=declared,
@@ -208,7 +208,7 @@ def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Se
     folder, before = setting.project.target, list[str]()
     if idea.kept_change:
         whole = Path(idea.kept_change.patch).parent / candidate.KEPT
-        before = candidate.taking_command(folder, idea.kept_change.branch, whole, idea.kept_change.variant)
+        before = candidate.find_take_command(folder, idea.kept_change.branch, whole, idea.kept_change.variant)
     elif idea.blamed_commit and takes_back(folder, idea.blamed_commit):  # Else reverting would conflict.
         before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
     return f"{shlex.join(before)} && {run}" if before else run

@@ -22,7 +22,7 @@ from loop.model.change import BriefOutput
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBudget
 from loop.model.record import SessionHead
 from loop.model.target import Target
-from loop.optimize.edits import changeable
+from loop.optimize.edits import may_edit_variant
 from loop.repository import revision
 from loop.session import course
 from loop.session.bounds import SessionLimits
@@ -249,7 +249,7 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
         )
-    if not any(changeable(target, folder, name) for name in head.variants):
+    if not any(may_edit_variant(target, folder, name) for name in head.variants):
         names = ", ".join(head.variants) or f"nothing on {head.device}"
         raise UsageError(
             f"a campaign edits the files of a variant, and target {target.name} has {names}: "

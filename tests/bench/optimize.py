@@ -95,7 +95,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
                 interval=(low, high), e_value=decision.e_value, reason=decision.reason,
             )
         )  # fmt: skip
-    return keeping.decision_on(None, speeds, 0.01)[0] == "kept"
+    return keeping.decide_on_change(None, speeds, 0.01)[0] == "kept"
 
 
 def decided(drawn: Sequence[float], number: int, counts: range) -> tuple[verdicts.Decision, int]:

@@ -32,4 +32,4 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
     monkeypatch.setattr(campaign, "jobs_of", lambda finished: jobs)
     task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
     context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))
-    assert pytest.approx(1.5 + 2.0) == campaign.spent_by(context).usd
+    assert pytest.approx(1.5 + 2.0) == campaign.sum_spending(context).usd

@@ -10,7 +10,7 @@ from loop.driving import tools
 from loop.driving.tools import WaitingChange, change_brief, change_edit, waiting_session
 from loop.library import trust
 from loop.model.change import Brief
-from loop.optimize.edits import page_of
+from loop.optimize.edits import brief_path
 from loop.session.run import worktree_path
 from loop.store.sessions import CHANGES, SessionFolder
 from tests.makers import make_record, make_session_head
@@ -39,7 +39,7 @@ def asked(tmp_path: Path, secret: Path, file: str) -> WaitingChange:
     brief = Brief(number=1, profile=None, folder=str(secret.parent), files=(file,), timed=(), **words)
     folder = SessionFolder(tmp_path / "session")
     (folder.path / CHANGES).mkdir(parents=True)
-    page_of(folder.path / CHANGES, brief).write_text("make it faster")
+    brief_path(folder.path / CHANGES, brief).write_text("make it faster")
     return WaitingChange(folder, brief, top.resolve(), frozenset({"scale.c"}))
 
 

@@ -8,7 +8,7 @@ import pytest
 from loop.model.change import BriefOutput, JudgedOutput
 from loop.model.profile import Profile, Promise
 from loop.model.verdict import SpeedVerdict
-from loop.optimize.candidate import against_promise
+from loop.optimize.candidate import compare_with_promise
 from loop.optimize.session_changes import ChangeAtHand
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_speed
@@ -30,7 +30,7 @@ def judged(verdict: SpeedVerdict, profile: Profile | None = PROMISED) -> ChangeA
 
 def test_an_outcome_is_the_speed_on_the_workload_that_the_advice_is_about() -> None:
     """With what was promised, so that it can be counted later."""
-    found = against_promise(judged(make_speed("B1 S64", ratio=1.2, against="known_good")))
+    found = compare_with_promise(judged(make_speed("B1 S64", ratio=1.2, against="known_good")))
     assert found is not None
     assert (PROMISE, "cpu", "B1 S64", 1.2, "below") == (
         found.promise,
@@ -51,4 +51,4 @@ def test_an_outcome_is_the_speed_on_the_workload_that_the_advice_is_about() -> N
 )
 def test_what_was_not_timed_there_is_no_outcome(verdict: SpeedVerdict) -> None:
     """Nor a speed against the baseline, or one that noise made."""
-    assert against_promise(judged(verdict)) is None
+    assert compare_with_promise(judged(verdict)) is None

@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import INSTEAD, Taken, apply_proposal
+from loop.optimize.edits import INSTEAD, AcceptedEdit, apply_proposal
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git
@@ -37,7 +37,7 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
         (copy.target / name).write_text(text)
     (copy.target / "functions.py").unlink()
     git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
-    taken = Taken.of(BRIEF, tree, copy)
+    taken = AcceptedEdit.of(BRIEF, tree, copy)
     assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == taken.files
     assert ("functions.py", "target.yaml") == taken.left_out
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
@@ -47,9 +47,9 @@ def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktre
     """A link may lead to a secret; a folder that is gone holds no edit."""
     tree, copy = trees
     (copy.target / "linked.c").symlink_to("/etc/passwd")
-    assert {} == Taken.of(BRIEF, tree, copy).files
+    assert {} == AcceptedEdit.of(BRIEF, tree, copy).files
     gone = Worktree(tmp_path / "gone", tmp_path / "gone", None)
-    assert Taken({}, ()) == Taken.of(BRIEF, tree, gone)
+    assert AcceptedEdit({}, ()) == AcceptedEdit.of(BRIEF, tree, gone)
 
 
 def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktr
         (elsewhere / name).write_text("mine\n")
     shutil.rmtree(copy.root)
     copy.root.symlink_to(elsewhere)
-    taken = Taken.of(BRIEF, tree, copy)
+    taken = AcceptedEdit.of(BRIEF, tree, copy)
     assert b"mine\n" not in taken.files.values()
     assert ["mine\n", "mine\n"] == [(elsewhere / name).read_text() for name in ("functions.py", "scale.c")]
 
@@ -70,7 +70,7 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     """What was kept meanwhile stays; the very same edit is not judged twice."""
     tree, copy = trees
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
-    patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
+    patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
     assert {} == tree.changed()
     proposal = Proposal(number=1, ended="edited", patch=str(patch))
     assert "edited" == apply_proposal(tree, proposal, set()).ended
@@ -89,7 +89,7 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     tree, copy = trees
     start = tree.head
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
-    patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
+    patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
     (tree.target / "scale.c").write_text("other\n")
     (tree.target / "scale_more.c").write_text("new\n")
     kept = tree.commit("kept meanwhile")
@@ -118,4 +118,4 @@ def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: P
     copy = worktree.copy_of(tree, tmp_path / "copy")
     (copy.target / "torch.py").write_text("1 / 0\n")
     asked = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
-    assert Taken({}, ("torch.py",)) == Taken.of(asked, tree, copy)
+    assert AcceptedEdit({}, ("torch.py",)) == AcceptedEdit.of(asked, tree, copy)

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.record import Finished
-from loop.optimize.keeping import kept_changes_gains
+from loop.optimize.keeping import sum_gains
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_measurement
 
@@ -35,5 +35,5 @@ def test_changes_that_build_upon_each_other_add_up() -> None:
         *change(2, "reverted", (8.0, 1.0)),
         *change(3, "kept", (8.0, 7.5)),
     ]
-    found = kept_changes_gains(records)
+    found = sum_gains(records)
     assert (2, pytest.approx(3.5)) == (found.accepted, found.accepted_us)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.optimize.keeping import decision_on
+from loop.optimize.keeping import decide_on_change
 
 
 def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:
@@ -25,7 +25,7 @@ def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
     """The mean counts all of them."""
     speeds = [speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)]
     reason = "1.029x the incumbent's speed, faster on 1 of 3 workloads"
-    assert ("kept", reason, pytest.approx((1.1 * 0.99) ** (1 / 3))) == decision_on(None, speeds, 0.01)
+    assert ("kept", reason, pytest.approx((1.1 * 0.99) ** (1 / 3))) == decide_on_change(None, speeds, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
 )
 def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -> None:
     """With the reason."""
-    outcome, why, _ = decision_on(None, verdicts, 0.01)
+    outcome, why, _ = decide_on_change(None, verdicts, 0.01)
     assert ("reverted", True) == (outcome, why.startswith(reason))
 
 
 def test_correctness_comes_before_speed() -> None:
     """A step that it failed, or a verdict without a speed, decides whatever the clock said."""
     fast = speed("faster", 5.0)
-    assert "v is incorrect" == decision_on("v is incorrect", [fast], 0)[1]
+    assert "v is incorrect" == decide_on_change("v is incorrect", [fast], 0)[1]
     doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
-    assert ("reverted", "v is invalid: it remembers") == decision_on(None, [fast, doubt], 0)[:2]
+    assert ("reverted", "v is invalid: it remembers") == decide_on_change(None, [fast, doubt], 0)[:2]

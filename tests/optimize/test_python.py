@@ -14,8 +14,8 @@ from loop.base.places import cache_folder
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.optimize.briefing import contract, language
-from loop.optimize.candidate import taking_command
-from loop.optimize.edits import changeable, judging_files_of, may_change
+from loop.optimize.candidate import find_take_command
+from loop.optimize.edits import find_judging_files, may_change, may_edit_variant
 from loop.repository import worktree
 from loop.steps.context import Context
 from tests.noise import timed
@@ -184,8 +184,8 @@ def test_what_judges_a_variant_may_not_change(tmp_path: Path) -> None:
     modules = ("functions", "shared", "mine", "torch.nn")
     line = "  {}: {{kind: python, device: any, module: {}, function: scale}}\n"
     target = target_in(tmp_path, "".join(line.format(name.replace(".", "_"), name) for name in modules))
-    assert {"target.yaml", "functions.py", "shared.py"} == judging_files_of(target, tmp_path)
-    assert ["mine"] == [name for name in target.variants if changeable(target, tmp_path, name)]
+    assert {"target.yaml", "functions.py", "shared.py"} == find_judging_files(target, tmp_path)
+    assert ["mine"] == [name for name in target.variants if may_edit_variant(target, tmp_path, name)]
 
 
 @pytest.mark.parametrize(
@@ -236,5 +236,5 @@ def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
     tree.commit("kept")
     tree.write_patch(patch, base)
     branch = tree.branch("loop/s")
-    subprocess.run(taking_command(folder, branch, patch, "ours"), check=True)
+    subprocess.run(find_take_command(folder, branch, patch, "ours"), check=True)
     assert "faster\n" == (folder / "a.py").read_text()

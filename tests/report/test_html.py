@@ -41,7 +41,7 @@ HOSTILE = (
 COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
 
 
-def page_of(name: str) -> str:
+def brief_path(name: str) -> str:
     """The page of a golden session."""
     made = rendered(name)
     return page(shipped("templates"), *made, SESSIONS[name]().record.status)
@@ -116,7 +116,7 @@ def test_no_text_of_a_record_becomes_html_of_the_markdown() -> None:
 
 def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
     """The policy names their digests; nothing is inline besides, and nothing comes from elsewhere."""
-    text = page_of("gpu")
+    text = brief_path("gpu")
     found = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert found
     for name in ("style", "script"):

@@ -10,7 +10,7 @@ import pytest
 
 from loop import __version__
 from loop.base.errors import LoopError
-from loop.optimize.session_changes import own_tree
+from loop.optimize.session_changes import session_worktree
 from loop.repository.worktree import AS_IT_STOOD, find_worktree, make, make_at, note_owner, remove
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
@@ -146,14 +146,14 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     shop.notes.mkdir(parents=True)
     half = make(target, shop.tree)
     (half.target / "kernel.cpp").unlink()
-    assert own_tree(context, shop) is None
+    assert session_worktree(context, shop) is None
     assert not shop.tree.exists()
     whole = make(target, shop.tree)
     note_owner(whole, shop.notes.parent)
-    assert whole == own_tree(context, shop)
+    assert whole == session_worktree(context, shop)
     old = make(target, tmp_path / "old")
     (shop.notes / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')
-    assert old == own_tree(context, replace(shop, tree=old.root))
+    assert old == session_worktree(context, replace(shop, tree=old.root))
 
 
 @pytest.mark.parametrize("known", [True, False])
