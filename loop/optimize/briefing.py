@@ -12,7 +12,7 @@ from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, files_of, imports_package
-from loop.gate.kernel import workloads
+from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
