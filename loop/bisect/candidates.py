@@ -23,9 +23,9 @@ from loop.library.earlier import upgrade
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository import changes, reading
+from loop.repository import changed_lines, reading
 from loop.repository.git import git, read_bytes
-from loop.repository.worktree import MissingSubmodule, Worktree, top_of
+from loop.repository.worktree import MissingSubmodule, Worktree, repository_of
 from loop.workers.bench import Bench
 
 BUILD_LIMIT_S = 600.0
@@ -67,7 +67,7 @@ class CommitLine:
         An item for each of `commits`; the object of a removed file is empty.
         """
         commits = [candidate.commit for candidate in self.commits if candidate.commit != UNCOMMITTED]
-        rows = [reading.objects_of_commit(self.top, commits[0]), *reading.changed_objects(self.top, commits)]
+        rows = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*rows, dict(self.uncommitted_files)] if self.uncommitted_files else rows
 
     def predecessor(self, candidate: Candidate) -> Candidate:
@@ -86,24 +86,24 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     """
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
-    top = top_of(folder)
+    top = repository_of(folder)
     if top is None:
         message = f"{folder} is not under git, or none of it is committed"
-        raise UsageError(message, hint="git init, and commit it")
-    first, last = reading.resolve(top, good), reading.resolve(top, bad or "HEAD")
-    uncommitted = (changes(folder, last) if bad is None else None) or {}
+        raise UsageError(message, hint="git init, and read_commit it")
+    first, last = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
+    uncommitted = (changed_lines(folder, last) if bad is None else None) or {}
     commits: Sequence[Candidate] = ()
     if first != last or not uncommitted:  # Raises if they are equal: nothing to search.
-        commits = reading.first_parents(top, good, bad or "HEAD")
-    line = CommitLine(folder, top, reading.commit(top, first), tuple(commits))
+        commits = reading.first_parent_commits(top, good, bad or "HEAD")
+    line = CommitLine(folder, top, reading.read_commit(top, first), tuple(commits))
     if not uncommitted:
         return line
-    files = tuple(reading.objects_of(top, sorted(uncommitted)).items())
+    files = tuple(reading.checkout_hashes(top, sorted(uncommitted)).items())
     names = ", ".join(name for name, _ in files[:MOST_NAMED_FILES])
     if len(files) > MOST_NAMED_FILES:
         names += f" and {len(files) - MOST_NAMED_FILES} more"
     tree = content_hash([text for name_and_hash in files for text in name_and_hash])
-    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changes: {names}", tree=tree)
+    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changed_lines: {names}", tree=tree)
     return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=files)
 
 
@@ -137,9 +137,9 @@ def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> li
         if any(reading.is_ancestor(line.top, parent, good) for good in good_commits):
             continue
         start = git(line.top, "merge-base", parent, *good_commits).split()[0]
-        commits = reading.first_parents(line.top, start, parent)
+        commits = reading.first_parent_commits(line.top, start, parent)
         candidates = (*commits, merge) if joined else tuple(commits)
-        good = reading.commit(line.top, start)
+        good = reading.read_commit(line.top, start)
         branches.append(CommitLine(line.folder, line.top, good, candidates, good_commits))
     return branches[:1] if joined else branches
 
@@ -214,9 +214,9 @@ class Builder:
             is_todays = isinstance(variant, CAbiVariant) and variant.build.compiler == compiler
             if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
-            reasons = filter(None, (f"does not build: {failed.message}", warning))
-            raise Untestable("; ".join(reasons)) from failed
-        names = build.files_read(variant, folder, **places)
+            explain_undecided = filter(None, (f"does not build: {failed.message}", warning))
+            raise Untestable("; ".join(explain_undecided)) from failed
+        names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")
         for name in names:  # Links, and their targets.

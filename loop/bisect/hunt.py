@@ -30,7 +30,7 @@ from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
 from loop.repository import reading, worktree
-from loop.repository.git import read_bytes, shown_text
+from loop.repository.git import decode_for_people, read_bytes
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
@@ -258,11 +258,11 @@ class Bisection:
         """Diffs of the culprits, in the target's folder."""
         diffs, folder = list[str](), self.line.folder
         for culprit in culprits:
-            if culprit.commit == UNCOMMITTED:
+            if culprit.read_commit == UNCOMMITTED:
                 command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
-                diffs.append(shown_text(read_bytes(folder, *command)))
+                diffs.append(decode_for_people(read_bytes(folder, *command)))
             else:
-                diffs.append(reading.difference(folder, f"{culprit.commit}^", culprit.commit))
+                diffs.append(reading.patch_between(folder, f"{culprit.read_commit}^", culprit.read_commit))
         return "\n".join(diffs)
 
 
@@ -285,7 +285,7 @@ def open_worktree(line: CommitLine) -> Iterator[Worktree]:
         owner = folder.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
-    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
+    tree = worktree.make_at_commit(line.folder, root / f"bisect-{os.getpid()}", line.good.read_commit)
     try:
         yield tree
     finally:

@@ -410,7 +410,7 @@ class CommandProbe(Prober):
     @property
     def warning(self) -> str:  # type: ignore[override]
         """Submodules that the worktree lacks."""
-        return self.worktree.lacks()
+        return self.worktree.describe_empty_submodules()
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """Exit codes as 1 for good and 0 for bad. Ignores `against`."""

@@ -20,14 +20,14 @@ from loop.base.documents import content_hash, hash_files
 from loop.base.processes import Completed, Tick, child_environment, run
 from loop.builds import known_builds
 from loop.builds.known_builds import (
-    ENGLISH,
+    COMPILER_VARIABLES,
+    ENGLISH_MESSAGES,
     LIBRARY,
     LOG,
-    SEEN,
-    Changed,
+    FileChanged,
     KnownBuild,
-    facts_of,
-    identity_of_facts,
+    file_states,
+    names_and_contents,
     new_folder,
 )
 from loop.library.trust import read_option_files
@@ -36,15 +36,19 @@ from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
 from loop.workers.bench import Bench
 
-PACKAGES = {"nvcc": "nvidia-cuda-toolkit", "g++": "g++", "gcc": "gcc", "clang": "clang", "clang++": "clang"}
-DIAGNOSTIC = re.compile(
+PACKAGE_BY_COMPILER = {
+    "nvcc": "nvidia-cuda-toolkit",
+    "g++": "g++",
+    "gcc": "gcc",
+    "clang": "clang",
+    "clang++": "clang",
+}
+GCC_ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
 )
 """Format in which g++, clang and nvcc's host pass report an error."""
-NVCC_DIAGNOSTIC = re.compile(
-    r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)"
-)
-REMEDIES = {
+NVCC_ERROR = re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\):\s*(?:catastrophic )?error:?\s*(?P<text>.*)")
+HINT_BY_MESSAGE = {
     "Failed to preprocess host compiler": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "Cannot find compiler 'g++'": "nvcc needs a host compiler: install g++ (`apt-get install g++`)",
     "unsupported GNU version": "nvcc refuses this g++: install an older one, and name it: `-ccbin g++-12`",
@@ -54,7 +58,7 @@ REMEDIES = {
     "is not defined for option 'gpu-architecture'": "this nvcc does not know the GPU: take a toolkit that does",
 }
 """Compiler message to its remedy, for errors that no source line causes."""
-LONGEST = 1000
+MAX_ERROR_TEXT = 1000
 """Most characters of a compiler's error in a message; the log has the rest."""
 
 
@@ -67,113 +71,118 @@ class BuildFailed(Exception):
         """True if the compiler is missing: a fault of the machine, not of the source."""
         self.message, self.hint, self.log = message, hint, log
 
-    def of(self, variant: str) -> "BuildFailed":
+    def with_variant(self, variant: str) -> "BuildFailed":
         """The same error with the variant's name in front of its message."""
         return BuildFailed(f"{variant}: {self.message}", self.hint, self.log, no_compiler=self.no_compiler)
 
 
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""
-    package = PACKAGES.get(Path(compiler).name)
+    package = PACKAGE_BY_COMPILER.get(Path(compiler).name)
     install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
     return f"{install}, or name another compiler in target.yaml"
 
 
-def compiler_failure(done: Completed, what: str) -> BuildFailed:
-    """The error for a failed compiler run. `what`: `read` or `compile`, for the message."""
-    message = first_error(done.errors) or first_error(done.output)
-    message = message or f"{done.command[0]} could not {what} the sources ({done.ending})"
-    hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
+def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
+    """The error for a failed compiler run. `verb`: `read` or `compile`, for the message."""
+    message = first_error(completed.errors) or first_error(completed.output)
+    message = message or f"{completed.command[0]} could not {verb} the sources ({completed.ending})"
+    hints = [hint for words, hint in HINT_BY_MESSAGE.items() if words in completed.errors]
     hint = next(iter(hints), "mend the line named above, then run the same command again")
-    if done.timed_out:
-        message, hint = f"the compiler was {done.ending}", "raise `limit_s` of the step, or simplify the source"
-    elif done.code < 0 or done.code == 127:
-        message = f"{done.command[0]}: {done.ending}"
-    return BuildFailed(message[:LONGEST], hint, done.errors)
+    if completed.timed_out:
+        message, hint = (
+            f"the compiler was {completed.ending}",
+            "raise `limit_s` of the step, or simplify the source",
+        )
+    elif completed.code < 0 or completed.code == 127:
+        message = f"{completed.command[0]}: {completed.ending}"
+    return BuildFailed(message[:MAX_ERROR_TEXT], hint, completed.errors)
 
 
 def first_error(log: str) -> str | None:
     """The first error in a compiler's log, as `file:line:col: text`; None if there is none."""
     for line in log.splitlines():
-        match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
+        match = GCC_ERROR.match(line) or NVCC_ERROR.match(line)
         if match:
             parts = match.groupdict()
             column = f":{parts['column']}" if parts.get("column") else ""
             return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
-        linker = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
-        if linker or line.startswith("nvcc fatal") or "undefined reference" in line:
+        is_linker_error = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
+        if is_linker_error or line.startswith("nvcc fatal") or "undefined reference" in line:
             return line.strip()
     return next((line.strip() for line in log.splitlines() if "error:" in line), None)
 
 
-SOURCES = "sources"
+COPIES = "sources"
 """Subfolder of a build with the copy of a Python variant's files."""
-LARGEST = 16 << 20
+MAX_COPIED_BYTES = 16 << 20
 """Largest file in bytes that is copied."""
-QUOTED = re.compile(r'"([^"\n]{1,255})"')
+QUOTED_TEXT = re.compile(r'"([^"\n]{1,255})"')
 """Quoted text in a non-Python file, which may name another file: `#include "tile.cuh"`."""
-INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
+def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
     """Files of `folder` that these modules use, as relative paths; no installed packages.
 
     Follows imports, and strings that name a file, from file to file.
     """
-    names = list(modules)
-    places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))
-    waiting = [file for name in names for file in _of_module(name, places, folder)]
+    module_names = list(modules)
+    search_folders = list(
+        dict.fromkeys(["", *(os.path.dirname(name) for name in module_names if name.endswith(".py"))])
+    )
+    pending = [file for name in module_names for file in _module_files(name, search_folders, folder)]
     files: set[str] = set()
-    while waiting:
-        file = os.path.normpath(waiting.pop())
+    while pending:
+        file = os.path.normpath(pending.pop())
         if file not in files:
             files.add(file)
-            waiting += _read_by(file, places, folder)
+            pending += _files_used_by(file, search_folders, folder)
     return tuple(sorted(files))
 
 
-def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
+def _module_files(name: str, search_folders: Iterable[str], folder: Path) -> list[str]:
     """A module's file and its packages' `__init__.py`; empty if `folder` does not have it."""
     if name.endswith(".py"):
-        return [name] if _is_file(folder, name) else []
-    for place in places:
-        files, path = list[str](), place
+        return [name] if _is_copyable(folder, name) else []
+    for search_folder in search_folders:
+        files, path = list[str](), search_folder
         for part in name.split("."):
             path = os.path.join(path, part)
-            files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_file(folder, file)]
+            files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_copyable(folder, file)]
         if files:
             return files
     return []
 
 
-def _is_file(folder: Path, name: str) -> bool:
+def _is_copyable(folder: Path, name: str) -> bool:
     """True if `name` is a file inside `folder` that is small enough to copy."""
     path = folder / name
     try:
-        inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")
-        return inside and path.is_file() and path.stat().st_size <= LARGEST
+        is_inside = not os.path.isabs(name) and not os.path.normpath(name).startswith("..")
+        return is_inside and path.is_file() and path.stat().st_size <= MAX_COPIED_BYTES
     except (OSError, ValueError):  # The text is no valid file name.
         return False
 
 
-def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
+def _files_used_by(file: str, search_folders: Iterable[str], folder: Path) -> Iterator[str]:
     """Files of the folder that this file imports, or names in a string."""
-    here = os.path.dirname(file)
+    file_folder = os.path.dirname(file)
     if not file.endswith(".py"):
-        texts = QUOTED.findall((folder / file).read_text(errors="replace"))
+        texts = QUOTED_TEXT.findall((folder / file).read_text(errors="replace"))
     else:
-        tree = _parsed(folder / file)
-        for name, level in _imports(tree):
-            up = os.path.join(here, *[".."] * (level - 1))
-            yield from _of_module(name, [up] if level else [*places, here], folder)
+        tree = _parse_file(folder / file)
+        for name, level in _imported_modules(tree):
+            parent = os.path.join(file_folder, *[".."] * (level - 1))
+            yield from _module_files(name, [parent] if level else [*search_folders, file_folder], folder)
         constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
         texts = [value for value in constants if isinstance(value, str)]
-    named = (os.path.join(place, text) for text in texts if text for place in (here, ""))
-    yield from (name for name in named if _is_file(folder, name))
+    paths = (os.path.join(place, text) for text in texts if text for place in (file_folder, ""))
+    yield from (name for name in paths if _is_copyable(folder, name))
 
 
-def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def _imported_modules(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Modules that the code may import, each with its level of relative import; 0: absolute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -183,7 +192,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((".".join([*words, alias.name]), node.level) for alias in node.names)
 
 
-def _parsed(path: Path) -> ast.Module:
+def _parse_file(path: Path) -> ast.Module:
     """Syntax tree of a file; empty if the file cannot be parsed."""
     try:
         with warnings.catch_warnings():
@@ -196,29 +205,29 @@ def _parsed(path: Path) -> ast.Module:
 def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -> Build:
     """Copy a Python variant's files to the cache, or find the copy. Raises BuildFailed."""
     try:
-        contents = {file: (folder / file).read_bytes() for file in files_of([variant.module], folder)}
+        contents = {file: (folder / file).read_bytes() for file in find_used_files([variant.module], folder)}
     except OSError as error:
         raise BuildFailed(f"{error.filename}: {error.strerror}", "see who else writes there", "") from error
     if not contents:
         raise BuildFailed(f"{variant.module}: no such file", f"it is named in {folder / 'target.yaml'}", "")
     for file, content in contents.items():
         if file.endswith(".py"):
-            _refuse_no_python(file, content)
-    build_id = _digest(contents)
-    if known := find_python_id(name, build_id, cache):
+            _require_python(file, content)
+    build_id = _python_build_id(contents)
+    if known := find_python_copy(name, build_id, cache):
         return known
     with new_folder(cache) as copied:
         for file, content in contents.items():
-            path = copied / SOURCES / file
+            path = copied / COPIES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        known_builds.move_to_place(
-            copied, cache / build_id, cache, lambda: bool(find_python_id("", build_id, cache))
+        known_builds.move_folder(
+            copied, cache / build_id, cache, lambda: bool(find_python_copy("", build_id, cache))
         )
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
 
-def _refuse_no_python(file: str, content: bytes) -> None:
+def _require_python(file: str, content: bytes) -> None:
     """Raise BuildFailed, with the line, for a file that Python cannot parse."""
     try:
         with warnings.catch_warnings():
@@ -231,18 +240,18 @@ def _refuse_no_python(file: str, content: bytes) -> None:
         raise BuildFailed(f"{file}: {error}", "Python cannot read it", "") from error
 
 
-def find_python_id(name: str, build_id: str, cache: Path) -> Build | None:
+def find_python_copy(name: str, build_id: str, cache: Path) -> Build | None:
     """The cached copy with this build id; None if it is missing or changed."""
-    copied = cache / build_id / SOURCES
-    files = [path for path in copied.rglob("*") if path.is_symlink() or not path.is_dir()]
+    copy_folder = cache / build_id / COPIES
+    files = [path for path in copy_folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     if any(path.is_symlink() for path in files):  # Its content may change outside the cache.
         return None
-    contents = {str(path.relative_to(copied)): path.read_bytes() for path in files}
-    whole = contents and _digest(contents) == build_id
-    return _python_build(name, build_id, cache, len(contents), cached=True) if whole else None
+    contents = {str(path.relative_to(copy_folder)): path.read_bytes() for path in files}
+    is_unchanged = contents and _python_build_id(contents) == build_id
+    return _python_build(name, build_id, cache, len(contents), cached=True) if is_unchanged else None
 
 
-def _digest(contents: dict[str, bytes]) -> str:
+def _python_build_id(contents: dict[str, bytes]) -> str:
     """Build id of a Python variant: a hash of its files' names and contents."""
     parts = (part for name in sorted(contents) for part in (name, content_hash(contents[name])))
     return content_hash("\0".join(["python", *parts]))[:32]
@@ -253,7 +262,7 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
     return Build(
         variant=name,
         build_id=build_id,
-        library=str(cache / build_id / SOURCES),
+        library=str(cache / build_id / COPIES),
         seconds=0.0,
         cached=cached,
         units=0,
@@ -263,21 +272,21 @@ def _python_build(name: str, build_id: str, cache: Path, files: int, *, cached: 
     )
 
 
-def same_statements(first: Path, second: Path) -> bool:
+def has_same_statements(first: Path, second: Path) -> bool:
     """True if two copies differ only in comments, docstrings and spacing."""
 
-    def form(path: Path) -> object:
+    def normal_form(path: Path) -> object:
         if path.suffix != ".py":
             return path.read_bytes()
-        tree = _parsed(path)
+        tree = _parse_file(path)
         for node in ast.walk(tree):
-            body = node.body if isinstance(node, (ast.Module, *DEFINED)) else []
+            body = node.body if isinstance(node, (ast.Module, *DEFINITIONS)) else []
             if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
                 body[:1] = []
         return ast.dump(tree)
 
     before, after = (
-        {str(path.relative_to(copied)): form(path) for path in copied.rglob("*") if path.is_file()}
+        {str(path.relative_to(copied)): normal_form(path) for path in copied.rglob("*") if path.is_file()}
         for copied in (first, second)
     )
     return before == after
@@ -285,16 +294,16 @@ def same_statements(first: Path, second: Path) -> bool:
 
 def imports_package(package: str, files: Iterable[str], folder: Path) -> bool:
     """True if one of these files imports the package."""
-    trees = (_parsed(folder / file) for file in files if file.endswith(".py"))
-    names = (name for tree in trees for name, level in _imports(tree) if not level)
+    trees = (_parse_file(folder / file) for file in files if file.endswith(".py"))
+    names = (name for tree in trees for name, level in _imported_modules(tree) if not level)
     return any(name.partition(".")[0] == package for name in names)
 
 
 SCAN_LIMIT_S = 60.0
-TRIES = 3
+MAX_TRIES = 3
 """Attempts at a build whose files change while it runs."""
-FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
-PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
+FRAMEWORK_HEADER = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
+LOCATING_VARIABLES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
 """Variables that are no part of a build id: they only locate files, which are hashed anyway."""
 Buildable = CAbiVariant | PythonVariant
 """A variant that has a build: a compiled library, or a copy of its Python files."""
@@ -307,13 +316,13 @@ def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildabl
         variant = bench.target.variants[name]
         if isinstance(variant, CAbiVariant):
             chosen |= bench.compiled_variants([name])
-        elif isinstance(variant, PythonVariant) and files_of([variant.module], bench.folder):
+        elif isinstance(variant, PythonVariant) and find_used_files([variant.module], bench.folder):
             chosen[name] = variant
     return chosen
 
 
 @dataclass(frozen=True)
-class Sources:
+class ScannedSources:
     """The files from which a variant would be built, as the preprocessor lists them."""
 
     identity: str
@@ -322,15 +331,15 @@ class Sources:
     units: int
     files: tuple[str, ...] = ()
     """The files inside the variant's folder, relative to it."""
-    read: tuple[str, ...] = ()
+    files_read: tuple[str, ...] = ()
     """All files, as the compiler names them."""
 
 
-def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
+def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
     """Ask the compiler which files it would read. Raises BuildFailed if one is missing."""
     if isinstance(variant, PythonVariant):
-        mine = files_of([variant.module], folder)
-        return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
+        files = find_used_files([variant.module], folder)
+        return ScannedSources(hash_files((folder / file for file in files), folder), (), 0, files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
     if version is None and shutil.which(compiler) is not None:
@@ -341,44 +350,51 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
-    command = [*_base(variant, include), "-M", *variant.sources]
-    completed = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
+    command = [*_compiler_command(variant, include), "-M", *variant.sources]
+    completed = yield from run(
+        command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH_MESSAGES, note="reading the sources"
+    )
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
-    files = sorted(set(known_builds.dependencies_in(completed.output)))
+    files_read = sorted(set(known_builds.parse_make_rules(completed.output)))
     contents: list[tuple[str, str]] = []
-    own: list[str] = []
-    for file in files:
+    own_files = set[str]()
+    for file in files_read:
         path = folder / file
         name = os.path.relpath(path, folder)
-        own += [] if name.startswith("..") else [name]
+        if not name.startswith(".."):
+            own_files.add(name)
         contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
     words = [text for pair in sorted(contents) for text in pair]
-    digest = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
-    headers = tuple(file for file in files if FRAMEWORK.search(file))
-    return Sources(digest, headers, len(variant.sources), tuple(sorted({*own})), tuple(files))
+    digest = content_hash("\0".join([*words, *_recipe_words(variant, folder), version]))[:32]
+    headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
+    return ScannedSources(digest, headers, len(variant.sources), tuple(sorted(own_files)), tuple(files_read))
 
 
-def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
-    """Compiler, flags and sources; also the processor's identity if a flag says `native`."""
+def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
+    """Compiler, flags and sources; also the processor's identity if a flag says `processor`."""
     flags = variant.build.flags
     words = [*flags, *read_option_files(flags, folder).values()]
-    native = processor_identity() if any("native" in text for text in words) else ""
-    return [variant.build.compiler, *flags, *variant.sources, native]
+    processor = processor_identity() if any("native" in text for text in words) else ""
+    return [variant.build.compiler, *flags, *variant.sources, processor]
 
 
-def seen_environment() -> dict[str, str]:
+def compiler_environment() -> dict[str, str]:
     """Variables of `loop`'s environment that can change a compiler's output."""
-    return {name: value for name, value in {**child_environment(), **ENGLISH}.items() if name in SEEN}
+    return {
+        name: value
+        for name, value in {**child_environment(), **ENGLISH_MESSAGES}.items()
+        if name in COMPILER_VARIABLES
+    }
 
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of recipe and environment, without file contents: the key to all builds of a recipe."""
-    visible = sorted(f"{name}={value}" for name, value in seen_environment().items() if name != "TMPDIR")
-    return content_hash([*_recipe(variant, folder), str(include), *visible])[:32]
+    settings = sorted(f"{name}={value}" for name, value in compiler_environment().items() if name != "TMPDIR")
+    return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
-def bytes_read(variant: Buildable, folder: Path) -> int:
+def source_bytes(variant: Buildable, folder: Path) -> int:
     """Approximate bytes that a compiler reads: sources and their quoted includes."""
     pending = [folder / source for source in variant.sources] if isinstance(variant, CAbiVariant) else []
     sizes: dict[Path, int] = {}
@@ -387,19 +403,19 @@ def bytes_read(variant: Buildable, folder: Path) -> int:
         if path not in sizes and path.is_file():
             text = path.read_text(errors="replace")
             sizes[path] = len(text)
-            pending += [path.parent / name for name in INCLUDED.findall(text)]
+            pending += [path.parent / name for name in QUOTED_INCLUDE.findall(text)]
     return sum(sizes.values())
 
 
-def _known(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
+def _find_known_build(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
     """Record of the build of the current files, or None. Its library may be missing."""
-    return known_builds.find_known(recipe_key(variant, folder, include), folder, cache)
+    return known_builds.find_known_build(recipe_key(variant, folder, include), folder, cache)
 
 
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
-    known = _known(variant, folder, cache, include)
-    stored = known_builds.stored_library(known, cache) if known else None
+    known = _find_known_build(variant, folder, cache, include)
+    stored = known_builds.find_library(known, cache) if known else None
     if known is None or stored is None:
         return None
     return _build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
@@ -407,11 +423,11 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """Cached build with this id, even if its sources changed; None if damaged or loads differ."""
-    if (copied := find_python_id(variant_name, build_id, cache)) is not None:
-        return copied
-    places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
-    place, record = next(((p, r) for p in places if (r := known_builds.whole_build(p))), (cache, None))
-    if record is None or not known_builds.facts_hold(known_builds.read_back(record["loads"]), Path("/")):
+    if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
+        return python_copy
+    folders = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
+    place, record = next(((p, r) for p in folders if (r := known_builds.read_intact_record(p))), (cache, None))
+    if record is None or not known_builds.are_unchanged(known_builds.parse_states(record["loads"]), Path("/")):
         return None
     return _build(variant_name, place, record, (), 1, cached=True)
 
@@ -432,36 +448,36 @@ def _build(
     )
 
 
-def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
+def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
     """Files that the current build read, and paths where a new file would shadow one of them.
 
     Paths are relative to the folder where possible. None if there is no such build.
     """
     if isinstance(variant, PythonVariant):
-        return files_of([variant.module], folder)
-    known = _known(variant, folder, cache, include)
-    return None if known is None else tuple(known.facts)
+        return find_used_files([variant.module], folder)
+    known = _find_known_build(variant, folder, cache, include)
+    return None if known is None else tuple(known.files_read)
 
 
 def hash_without_flags(
     name: str,
     variant: CAbiVariant,
     folder: Path,
-    but: Iterable[str],
+    ignored_flags: Iterable[str],
     *,
     cache: Path,
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of everything a build read except the flags in `but`, so their values do not change it.
+    """Hash of everything a build read except the flags in `ignored_flags`, so their values do not change it.
 
     Raises BuildFailed as `build` does.
     """
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    known = _known(variant, folder, cache, include)
+    known = _find_known_build(variant, folder, cache, include)
     if known is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
-    flags = tuple(flag for flag in variant.build.flags if flag not in set(but))
+    flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored_flags))
     recipe = variant.build.model_copy(update={"flags": flags})
     return _build_id(variant.model_copy(update={"build": recipe}), folder, include, known)
 
@@ -469,11 +485,15 @@ def hash_without_flags(
 def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
     """Hash of contents, names, recipe and environment. The folder's own path does not count."""
     parts = [
-        *_recipe(variant, folder),
-        *identity_of_facts(known.facts, include),
-        *identity_of_facts(known.loads, include),
+        *_recipe_words(variant, folder),
+        *names_and_contents(known.files_read, include),
+        *names_and_contents(known.libraries_loaded, include),
     ]
-    parts += [f"{name}={value}" for name, value in sorted(seen_environment().items()) if name not in PLACES]
+    parts += [
+        f"{name}={value}"
+        for name, value in sorted(compiler_environment().items())
+        if name not in LOCATING_VARIABLES
+    ]
     return content_hash(parts)[:32]
 
 
@@ -488,74 +508,78 @@ def build(
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:
         return cached
-    known = _known(variant, folder, cache, include)
-    damaged = known is not None and (cache / known.build_id).exists()
-    note = "the cached build was damaged: not what was recorded; built again" if damaged else None
-    sources = yield from scan(variant, folder, include)
-    for _ in range(TRIES):
+    known = _find_known_build(variant, folder, cache, include)
+    is_damaged = known is not None and (cache / known.build_id).exists()
+    note = "the cached build was damaged: not what was recorded; built again" if is_damaged else None
+    sources = yield from scan_sources(variant, folder, include)
+    for _ in range(MAX_TRIES):
         try:
-            known, place, record = yield from _compile(variant, folder, sources, cache, include, limit_s)
-        except Changed as changed:
-            last = str(changed)
+            known, place, record = yield from _compile_once(variant, folder, sources, cache, include, limit_s)
+        except FileChanged as changed:
+            changed_file = str(changed)
             continue
-        known_builds.remember_build(recipe_key(variant, folder, include), known, cache)
+        known_builds.store_known_build(recipe_key(variant, folder, include), known, cache)
         ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
         return ready.model_copy(update={"note": note or ready.note})
-    raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
+    raise BuildFailed(
+        f"{changed_file} changes while it is compiled", "stop what writes it, then run this again", ""
+    )
 
 
-def _compile(
-    variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
+def _compile_once(
+    variant: CAbiVariant, folder: Path, sources: ScannedSources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
     """Compile once. The library gets a placeholder for the build id, which is not known yet.
 
     The placeholder depends on contents alone, so two clones link identical bytes. Raises Changed.
     """
-    stand_in, compiler = sources.identity, variant.build.compiler
-    before = {file: known_builds.fact_of(str(folder / file))[0] for file in sources.read}
-    with known_builds.new_folder(cache) as place:
-        scratch = place / "scratch"
+    placeholder, compiler = sources.identity, variant.build.compiler
+    content_before = {file: known_builds.file_state(str(folder / file))[0] for file in sources.files_read}
+    with known_builds.new_folder(cache) as folder_made:
+        scratch = folder_made / "scratch"
         scratch.mkdir()
-        shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
-        command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
-        command += [*variant.sources, *linked_libraries(variant.build), "-o", str(place / LIBRARY)]
-        begun, flags_of_lists = time.monotonic(), known_builds.list_flags(variant, scratch)
+        shared_flags = (
+            ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
+        )
+        command = [*_compiler_command(variant, include), *shared_flags, f'-DLOOP_BUILD_ID="{placeholder}"']
+        command += [*variant.sources, *linked_libraries(variant.build), "-o", str(folder_made / LIBRARY)]
+        started, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
         while True:
-            words = [*command, *(word for flags in flags_of_lists.values() for word in flags)]
-            env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
+            words = [*command, *(word for flags in list_options.values() for word in flags)]
+            env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
             completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
-            refused = [option for option in flags_of_lists if option in completed.errors]
+            refused = [option for option in list_options if option in completed.errors]
             if completed.succeeded or not refused:
                 break
             for option in refused:
-                del flags_of_lists[option]
+                del list_options[option]
         if not completed.succeeded:
             raise compiler_failure(completed, "compile")
-        if not (place / LIBRARY).is_file():
+        if not (folder_made / LIBRARY).is_file():
             why = f"{compiler} ended well and wrote no library"
             raise BuildFailed(why, "see what it does with `-o`", completed.errors)
-        seconds = time.monotonic() - begun
-        known = yield from _known_build(variant, folder, include, sources, place)
-        for file, content in before.items():
-            if known.facts[known_builds.name_in_facts(file, folder, place) or ""][0] != content:
-                raise Changed(file)
-        (place / LOG).write_text(completed.errors)
+        seconds = time.monotonic() - started
+        known = yield from _record_build(variant, folder, include, sources, folder_made)
+        for file, content in content_before.items():
+            if known.files_read[known_builds.name_in_states(file, folder, folder_made) or ""][0] != content:
+                raise FileChanged(file)
+        (folder_made / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
-        known, record = known_builds.finish_build(place, known, stand_in, command, seconds, version)
-        return known, known_builds.move_into_place(place, known, cache), record
+        known, record = known_builds.finish_build(folder_made, known, placeholder, command, seconds, version)
+        return known, known_builds.store_library(folder_made, known, cache), record
 
 
-def _known_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path
+def _record_build(
+    variant: CAbiVariant, folder: Path, include: Path, sources: ScannedSources, place: Path
 ) -> Generator[Tick, None, KnownBuild]:
     """Record of everything the library in `place` was built from, with its build id."""
-    loading = yield from known_builds.loaded_libraries(place / LIBRARY)
-    paths = [*sources.read, *known_builds.read_lists(place / "scratch")]
-    paths += known_builds.named_by_flags(variant, folder)
+    libraries = yield from known_builds.loaded_libraries(place / LIBRARY)
+    paths = [*sources.files_read, *known_builds.read_dependency_lists(place / "scratch")]
+    paths += known_builds.files_in_flags(variant, folder)
     paths += known_builds.compiler_paths(variant.build.compiler)
-    paths += known_builds.shadowing_paths(variant, sources.read, include, loading)
-    facts, loads = facts_of(paths, folder, place), facts_of(loading, Path.cwd(), place)
+    paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
+    facts, loads = file_states(paths, folder, place), file_states(libraries, Path.cwd(), place)
     known = KnownBuild("", "", facts, loads, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
@@ -565,5 +589,5 @@ def linked_libraries(recipe: BuildRecipe) -> list[str]:
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 
 
-def _base(variant: CAbiVariant, include: Path) -> list[str]:
+def _compiler_command(variant: CAbiVariant, include: Path) -> list[str]:
     return [variant.build.compiler, *variant.build.flags, f"-I{include}"]

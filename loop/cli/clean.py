@@ -59,11 +59,11 @@ Removable = tuple[LeftItem, Callable[[], object]]
 
 def worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
-    for tree in worktree.every_worktree(state_folder() / "worktrees"):
+    for tree in worktree.list_worktrees(state_folder() / "worktrees"):
         state, reason = _state(tree)
         edits_text = ""
         # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
-        edits = {} if state in ("in use", "waits") else tree.edits()
+        edits = {} if state in ("in use", "waits") else tree.uncommitted_edits()
         if edits is None:
             edits_text = "edits: not known" if any(tree.root.iterdir()) else ""
         elif edits:

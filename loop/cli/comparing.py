@@ -10,7 +10,7 @@ from loop.base.screen import Screen
 from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.index import SessionResults
 from loop.model.verdict import Verdict
-from loop.report.sections import show
+from loop.report.sections import print_sections
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import compute_row
@@ -33,7 +33,7 @@ def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, 
     if as_json:
         screen.data(to_json(comparison))
     else:
-        show(sections(comparison), screen)
+        print_sections(sections(comparison), screen)
 
 
 def _find(root: Path, name: str) -> ComparedSession:

@@ -34,7 +34,7 @@ from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions
 from loop.repository import root_of
-from loop.repository.carried import carried_files, settings, take_branches
+from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
 from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
 from loop.store.past_changes import sessions_needed
@@ -217,7 +217,7 @@ def _fetch_results(
     bundle = folder.path / BRANCHES
     if sent.root and bundle.exists():
         try:
-            branches = take_branches(Path(sent.root), bundle)
+            branches = fetch_session_branches(Path(sent.root), bundle)
         except LoopError as error:  # Nothing is lost: the session's folder has the patch.
             screen.say(f"{error.message}; the branches are in {bundle}")
         else:
@@ -378,7 +378,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         folder = create_job(job)
         locks.enter_context(locked(folder.path / LOCK))
         noted.write_sent(folder, sent)
-        git_config = settings(sending.root) if sending.root else ""
+        git_config = git_config_to_send(sending.root) if sending.root else ""
         try:
             retry_unreachable(lambda: there.send_past(sending.tree, session_root, past_files, past))
             root = sending.root or PACKAGE
@@ -465,7 +465,7 @@ class _Sending:
             return cls(None, None, ".", (), "none")
         session_folders = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
         names = []
-        for name in carried_files(root):
+        for name in list_files_to_send(root):
             if not any(map((root / name).is_relative_to, session_folders)):  # Those are sent apart.
                 names.append(name)
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."

@@ -20,7 +20,7 @@ from loop.money import decisions
 from loop.money.bill import explain_missing_price, rate_for_gpu
 from loop.money.model import hours_text
 from loop.report import format as say
-from loop.report.sections import Section, show
+from loop.report.sections import Section, print_sections
 from loop.session import closing
 from loop.session.bounds import charges_so_far
 from loop.session.next_session import NextSession, propose_next
@@ -176,7 +176,7 @@ class Status(Printed):
         sections.append(Section("Money", (cost, f"GPU: {decision}{self.gpu['why']}")))
         nothing = Section("Next", (self.no_milestone,))
         sections.append(next_section(self.milestone) if self.milestone else nothing)
-        show(sections, screen)
+        print_sections(sections, screen)
 
 
 def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
@@ -185,7 +185,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
     if as_json:
         screen.data(to_json(proposal))
     else:
-        show([correctness_section(proposal), next_section(proposal)], screen)
+        print_sections([correctness_section(proposal), next_section(proposal)], screen)
 
 
 def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:

@@ -16,11 +16,11 @@ from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.model.base import Printed
 from loop.report.markdown import Markdown
-from loop.report.templates import environment
+from loop.report.templates import markdown_environment
 
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
-TEMPLATES = environment(shipped("templates") / "agents")
+TEMPLATES = markdown_environment(shipped("templates") / "agents")
 LOOK_EXAMPLES = ("status", "kernels list", "targets inspect", "plan next")
 """Commands whose first example the skill shows as the way to look around."""
 START_EXAMPLES = ("init",)

@@ -86,7 +86,7 @@ def waiting_session(session: str, target: Path | None) -> WaitingChange:
     tree = worktree.find_worktree(here.target, worktree_path(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
-    return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
+    return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed_files()))
 
 
 def change_brief(session: SessionId = "last", target: Target = None) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
     for name, variant in bench.compiled_variants(context.task.variants).items():
         try:
             require_fit(variant)
-            yield from build.scan(variant, folder, bench.include)
+            yield from build.scan_sources(variant, folder, bench.include)
         except BuildFailed as failed:
             message = f"{name} needs a build: {failed.message}"
             return Result(ExtensionOutput(ok=not failed.no_compiler, message=message, hint=failed.hint))

@@ -33,8 +33,8 @@ from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, expand_sets
 from loop.report import format as say
-from loop.repository import changes as files_changed
-from loop.repository import export
+from loop.repository import changed_lines as files_changed
+from loop.repository import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, spread_action
 from loop.workers.bench import Bench, Fitting, Side, fit_workloads
@@ -63,14 +63,14 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
     units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            scan = yield from build.scan(variant, context.task.folder, context.bench.include)
+            scan_sources = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
         except BuildFailed as error:
             return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
-        identities.append(f"{name}={scan.identity}")
-        units = max(units, scan.units)
-        headers |= set(scan.framework_headers)
-        if scan.units > arguments.units:
-            problems.append(f"{name} has {scan.units} translation units: include them from one file")
+        identities.append(f"{name}={scan_sources.identity}")
+        units = max(units, scan_sources.units)
+        headers |= set(scan_sources.framework_headers)
+        if scan_sources.units > arguments.units:
+            problems.append(f"{name} has {scan_sources.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     return Result(
@@ -146,7 +146,7 @@ def compile_all(
         except BuildFailed as error:
             return error.of(name)
 
-    largest_first = sorted(variants, key=lambda name: -build.bytes_read(variants[name], folder))
+    largest_first = sorted(variants, key=lambda name: -build.source_bytes(variants[name], folder))
     results = yield from run_side_by_side(map(try_build, largest_first), cores())
     result_by_name = dict(zip(largest_first, results, strict=True))
     in_order = [result_by_name[name] for name in variants]
@@ -597,7 +597,7 @@ def known_good_build(context: Context, name: str, current: Build) -> Generator[T
     commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:
-            checkout = export(context.task.folder, known_good.commit, folder)
+            checkout = export_commit(context.task.folder, known_good.read_commit, folder)
             variant = read_file(checkout / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
                 raise NoKnownGood(f"{commit} has no compiled variant {name}")

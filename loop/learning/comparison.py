@@ -16,7 +16,7 @@ from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.markdown import columns, filled_table
+from loop.report.markdown import columns, drop_empty_columns
 from loop.report.sections import Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -151,7 +151,7 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         device = f"{session.device} ({gpu})" if gpu else session.device
         rows.append((letter, session.id, ending, session.target, device))
     yield Section(
-        "Sessions", table=filled_table(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1
+        "Sessions", table=drop_empty_columns(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1
     )
     yield Section("Not compared", comparison.refused)
     for variant in dict.fromkeys(row.variant for row in comparison.rows):
@@ -170,7 +170,9 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
         ("cost", *(UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)),
     ]
-    yield Section("Cost and time", table=filled_table(columns("", *(f">{letter}" for letter in letters)), costs))
+    yield Section(
+        "Cost and time", table=drop_empty_columns(columns("", *(f">{letter}" for letter in letters)), costs)
+    )
 
 
 def _variant_section(variant: str, comparison: SessionComparison) -> Section:
@@ -210,7 +212,7 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
     if has_vague:
         verdict_lines.append("an interval whose ends differ by more than a factor of 10 is compared with none")
     heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
-    table = filled_table(heads, [*table_rows, *_mean_row(rows)])
+    table = drop_empty_columns(heads, [*table_rows, *_mean_row(rows)])
     title = f"{variant} against {baseline}"
     return Section(title, table=table, lines=tuple(kept_lines), after=tuple(verdict_lines))
 

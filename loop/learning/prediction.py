@@ -18,7 +18,7 @@ from loop.base.errors import ExitCode
 from loop.base.places import Project
 from loop.base.screen import Screen, seconds_text, short_duration
 from loop.base.stats import beta_quantile, median, t_quantile
-from loop.library.definitions import Definition
+from loop.library.definitions import ParsedFile
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
@@ -28,7 +28,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, latest_attem
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
 from loop.profile.bottleneck import outcome_text, outcomes
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled_table
+from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
@@ -243,7 +243,7 @@ class PatternStatistics(Model):
 
 
 def gather_statistics(
-    project: Project, patterns: Mapping[str, Definition[Pattern]]
+    project: Project, patterns: Mapping[str, ParsedFile[Pattern]]
 ) -> dict[str, PatternStatistics]:
     """Statistics of all patterns of a project, for the last session's environment."""
     rows = [row for row in index.rows(project.sessions) if not row.recorded]
@@ -385,7 +385,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
             rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
-    return filled_table(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
+    return drop_empty_columns(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:

@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Model, covariant=True)
 
 
 @dataclass(frozen=True)
-class Definition(Generic[T]):
+class ParsedFile(Generic[T]):
     """A parsed definition with its source document, so that later complaints can name the line."""
 
     value: T
@@ -39,18 +39,18 @@ def definition_folders(name: str, project: Project) -> list[Path]:
     return [bundled, project_folder] if project_folder else [bundled]
 
 
-def patterns(project: Project) -> dict[str, Definition[Pattern]]:
+def patterns(project: Project) -> dict[str, ParsedFile[Pattern]]:
     """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
     definitions = {read.value.name: read for read in _read_definitions("patterns", project, Pattern)}
     return dict(sorted(definitions.items(), key=lambda item: item[1].value.number))
 
 
-def plans(project: Project) -> dict[str, Definition[Plan]]:
+def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
     """Plans by name. A project's plan replaces a bundled plan of the same name."""
     return {read.value.name: read for read in _read_definitions("plans", project, Plan)}
 
 
-def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[Definition[T]]:
+def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
     """Read the definitions of one `kind` (`patterns`, `plans`). DefinitionError if one has not its file's name."""
     for folder in definition_folders(kind, project):
         for path in sorted(folder.glob("*.yaml")):
@@ -62,11 +62,11 @@ def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[D
             yield definition
 
 
-def read_file(path: Path, model: type[T]) -> Definition[T]:
+def read_file(path: Path, model: type[T]) -> ParsedFile[T]:
     """Read a YAML file as a model. Raises DefinitionError with line and column of every mistake."""
     document = load_yaml(path)
     document = replace(document, data=upgrade(model, document.data))
-    return Definition(parse(model, document), document, path)
+    return ParsedFile(parse(model, document), document, path)
 
 
 def check_expression(
@@ -85,7 +85,7 @@ def check_expression(
             yield complain(document, place, "a known name", repr(name), hint)
 
 
-def complain_unknown_patterns(plan: Definition[Plan], known_patterns: Mapping[str, object]) -> list[Complaint]:
+def complain_unknown_patterns(plan: ParsedFile[Plan], known_patterns: Mapping[str, object]) -> list[Complaint]:
     """Complaints about patterns that a plan lists and that are not in `known_patterns`."""
     complaints = []
     for index, name in enumerate(plan.value.patterns):
@@ -102,7 +102,7 @@ def name_hint(name: str, known_names: Collection[str]) -> str | None:
     return did_you_mean(name, list(known_names)) or f"there are {', '.join(known_names)}"
 
 
-def choose(definitions: dict[str, Definition[T]], name: str, kind: str) -> Definition[T]:
+def choose(definitions: dict[str, ParsedFile[T]], name: str, kind: str) -> ParsedFile[T]:
     """One definition by name. Raises UsageError with the nearest names. `kind`: for the message."""
     if name in definitions:
         return definitions[name]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
-from loop.library.definitions import Definition, read_file
+from loop.library.definitions import ParsedFile, read_file
 from loop.library.hosted import with_rented_price
 from loop.model.money import RateCard
 
@@ -29,7 +29,7 @@ def rates(project: Project) -> RateCard:
     if isinstance(document.data, dict):
         defaults = {name: shipped_card.document.data[name] for name in INHERITED_FIELDS}
         document = replace(document, data={**defaults, **document.data})
-    project_card = Definition(parse(RateCard, document), document, path)
+    project_card = ParsedFile(parse(RateCard, document), document, path)
     merged = merge_rates(project_card.value, shipped_card.value)
     return with_rented_price(_check_rate_names(project_card, merged))
 
@@ -52,7 +52,7 @@ def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
     return merged.with_waiting_person(has_own_rates and has_engineer_rate)
 
 
-def _check_rate_names(definition: Definition[RateCard], card: RateCard) -> RateCard:
+def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateCard:
     """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource.
 
     `definition`: the file to blame. Its rates are fewer than those of `card` where shipped ones were added.

@@ -10,7 +10,7 @@ from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError, list_choices
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
-from loop.library.definitions import Definition, check_expression, read_file
+from loop.library.definitions import ParsedFile, check_expression, read_file
 from loop.model.dtypes import is_floating
 from loop.model.signature import ANY
 from loop.model.target import (
@@ -32,7 +32,7 @@ SOURCE_ENDINGS = {".yaml", ".yml", ".json", ".py", ".sh", ".ptx", *COMPILED_ENDI
 """File endings of definitions, kernels and scripts."""
 
 
-def read_target(project: Project) -> Definition[Target]:
+def read_target(project: Project) -> ParsedFile[Target]:
     """Read and check the project's manifest. Raises DefinitionError with all mistakes."""
     definition = read_file(project.manifest, Target)
     checks = _ManifestChecker(definition.document, definition.value)

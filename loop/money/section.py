@@ -8,7 +8,7 @@ from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, PivotOutput
 from loop.report import format as say
-from loop.report.markdown import columns, filled_table
+from loop.report.markdown import columns, drop_empty_columns
 from loop.report.sections import Section
 
 RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
@@ -60,7 +60,7 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
     if len(rows) > 1:
         rows.append(("Sum", "", "", "", say.usd(bill.usd), ""))
     heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
-    yield Section(note=money_line(bill, seconds), table=filled_table(heads, rows))
+    yield Section(note=money_line(bill, seconds), table=drop_empty_columns(heads, rows))
     models = []
     for use in bill.ai.models if bill.ai else ():
         tokens = use.tokens
@@ -70,10 +70,10 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         models.append((use.model, str(use.calls or "-"), *counts, usd))
     if models:
         heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-        yield Section(note="Tokens of AI, each counted once:", table=filled_table(heads, models))
+        yield Section(note="Tokens of AI, each counted once:", table=drop_empty_columns(heads, models))
     yield Section(lines=tuple(_remarks(bill)))
     savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=filled_table(columns("Pattern", ">Spared", ">Worth", "As measured here"), savings))
+    yield Section(table=drop_empty_columns(columns("Pattern", ">Spared", ">Worth", "As measured here"), savings))
     yield Section("Decisions", lines=decision_lines(finished))
 
 

@@ -11,7 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, files_of, imports_package
+from loop.builds.build import Buildable, find_used_files, imports_package
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
 from loop.model.campaign import Proposal
@@ -27,8 +27,8 @@ from loop.optimize.session_changes import SessionChanges, session_worktree, work
 from loop.profile import bottleneck
 from loop.profile.actions import leaf_words, value
 from loop.report import format as say
-from loop.report.markdown import columns, filled_table
-from loop.report.templates import environment
+from loop.report.markdown import columns, drop_empty_columns
+from loop.report.templates import markdown_environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, RunningAction
@@ -61,7 +61,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
             for name, meaning in FACTS.items()
             if name in value_by_fact or name in profile.unknown
         )
-        facts = filled_table(columns("Fact", ">Value", "What it is", "Source"), rows)
+        facts = drop_empty_columns(columns("Fact", ">Value", "What it is", "Source"), rows)
 
     def row(change: TriedChange, *head: str) -> tuple[str, ...]:
         return *head, say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
@@ -71,15 +71,15 @@ def render_brief(templates: Path, brief: Brief) -> str:
     )
     lost = tuple(row(change, change.session, ", ".join(change.files)) for change in brief.lost[-MOST_TRIED:])
     return (
-        environment(templates)
+        markdown_environment(templates)
         .get_template(TEMPLATE)
         .render(
             brief=brief,
             leaf=leaf,
             where=leaf_text,
             facts=facts,
-            tried=filled_table(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
-            lost=filled_table(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
+            tried=drop_empty_columns(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
+            lost=drop_empty_columns(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
         )
     )
 
@@ -125,7 +125,7 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
 def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
     shop = workshop(context)
-    tree = worktree.make(context.task.folder, shop.tree)
+    tree = worktree.make_from_checkout(context.task.folder, shop.tree)
     error = yield from compiler_refusal(context, name, tree)
     if error:
         worktree.remove(tree)
@@ -226,7 +226,7 @@ def _write(
 def language(variant: Buildable, folder: Path) -> str:
     """The programming language of a variant, in words."""
     if isinstance(variant, PythonVariant):
-        files = files_of([variant.module], folder)
+        files = find_used_files([variant.module], folder)
         return "Triton, in Python" if imports_package("triton", files, folder) else "Python"
     return LANGUAGES.get(Path(variant.sources[0]).suffix, "C++")
 
@@ -269,7 +269,7 @@ def keeping_rule(gain: float) -> str:
 def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passes with the edit, or pauses until there is one that may be judged."""
     shop, changed, existing = workshop(context), tree.changed(), tree.committed()
-    page = brief_path(shop.notes, brief)
+    render_page = brief_path(shop.notes, brief)
     if not changed:
         return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
     file = next((file for file in changed if not may_change(file, brief.files, existing)), None)

@@ -71,7 +71,7 @@ class ProposalRound:
     def _restore_incumbent(self, head: str) -> None:
         """Undo what a proposer wrote to the session's worktree: edits are compared with it.
 
-        `head`: commit of the incumbent.
+        `head`: read_commit of the incumbent.
         """
         if self.tree.head != head or self.tree.changed():
             self.tree.revert(head)
@@ -87,7 +87,7 @@ class ProposalRound:
         sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
         place = shop.tree.with_name(f"{shop.tree.name}.{number}")
         try:
-            copy = worktree.copy_of(self.tree, place)
+            copy = worktree.copy_worktree(self.tree, place)
             note_owner(copy, shop.notes.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
             locks, builds = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"

@@ -204,7 +204,7 @@ def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
         return ""
     if tree.head == at_hand.brief.base:
         tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", session)
-    return tree.branch(f"loop/{session}") if tree.repository else ""
+    return tree.point_branch(f"loop/{session}") if tree.repository else ""
 
 
 def find_take_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:

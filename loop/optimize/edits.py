@@ -12,7 +12,7 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
-from loop.builds.build import Buildable, BuildFailed, files_of
+from loop.builds.build import Buildable, BuildFailed, find_used_files
 from loop.formats.target import ANSWERS
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
@@ -27,7 +27,7 @@ def may_edit_variant(target: Target, folder: Path, name: str) -> bool:
     """Whether a variant has a file that may be edited; in Python, one that does not judge it."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool(editable_files(files_of([variant.module], folder), target, folder))
+        return bool(editable_files(find_used_files([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
 
 
@@ -40,14 +40,14 @@ def editable_files(files: Iterable[str], target: Target, folder: Path) -> list[s
 def find_judging_files(target: Target, folder: Path) -> set[str]:
     """Files of a target that define correctness and the baseline, manifest included."""
     modules = [name.partition(":")[0] for name in target.python_functions if ":" in name]
-    return {MANIFEST, *files_of(modules, folder)}
+    return {MANIFEST, *find_used_files(modules, folder)}
 
 
 def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
-        scan = yield from build.scan(build.buildable_variants(bench, [name])[name], folder, bench.include)
+        scan_sources = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     readers_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(
@@ -55,13 +55,17 @@ def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str,
     )
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
-            files = files_of([variant.module], folder) if isinstance(variant, PythonVariant) else variant.sources
+            files = (
+                find_used_files([variant.module], folder)
+                if isinstance(variant, PythonVariant)
+                else variant.sources
+            )
             if isinstance(variant, CAbiVariant):  # Scan with any available compiler, else list sources.
                 recipes = [bench.target.compiled_variant(other, bench.architecture)]
                 recipes += [bench.target.emulated_variant(other)] if variant.emulation else []
                 for recipe in reversed(recipes):
                     with contextlib.suppress(BuildFailed):
-                        files = (yield from build.scan(recipe, folder, bench.include)).files
+                        files = (yield from build.scan_sources(recipe, folder, bench.include)).files
             for file in files:
                 if file in readers_by_file:
                     readers_by_file[file] += (other,)
@@ -99,7 +103,7 @@ def brief_path(notes: Path, brief: Brief) -> Path:
 
 def save_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
-    changed, patch = tree.changed(), tree.patch()
+    changed, patch = tree.changed_lines(), tree.patch()
     lines, digest = sum(changed.values()), content_hash(patch)
     path = shop.notes / f"{brief.number}-{digest[:8]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from loop.model.target import Target
 from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
-from loop.repository import export
+from loop.repository import export_commit
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
@@ -144,7 +144,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
     """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
     _copy(tree.target, place / CANDIDATE)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-        _copy(export(tree.target, tree.head, Path(exported)), place / BESIDE)
+        _copy(export_commit(tree.target, tree.head, Path(exported)), place / BESIDE)
     return Part(
         title=f"compare candidate {number} with the incumbent",
         arguments=PairedTerms.model_validate({**dict(terms), "candidate": number}),

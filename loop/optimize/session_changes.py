@@ -27,7 +27,7 @@ from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
 from loop.profile.model import ProfileOutput
 from loop.repository import worktree
-from loop.repository.worktree import Worktree, is_noted
+from loop.repository.worktree import Worktree, is_complete
 from loop.steps.context import Context, Workshop
 
 INCUMBENT = "the incumbent"
@@ -177,10 +177,10 @@ def workshop(context: Context) -> Workshop:
 def session_worktree(context: Context, shop: Workshop) -> Worktree | None:
     """The session's worktree; None, with leftovers deleted, if it was never completed."""
     tree = worktree.find_worktree(context.task.folder, shop.tree)
-    has_brief = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
-    if has_brief or (tree is not None and is_noted(tree)):
+    has_brief = any(str(shop.tree) in render_page.read_text() for render_page in shop.notes.glob("*-brief.json"))
+    if has_brief or (tree is not None and is_complete(tree)):
         return tree
-    worktree.clear_place(context.task.folder, shop.tree)
+    worktree.remove_incomplete(context.task.folder, shop.tree)
     return None
 
 

@@ -254,7 +254,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, shop) or worktree.make(context.task.folder, shop.tree)
+    tree = session_worktree(context, shop) or worktree.make_from_checkout(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
     edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited) as bench:

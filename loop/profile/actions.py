@@ -23,7 +23,7 @@ from loop.profile.profile import SHARES, facts, profile_call
 from loop.profile.profile import source as source_of
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled_table
+from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
@@ -58,7 +58,7 @@ def facts_table(profiles: Sequence[Profile]) -> Table | None:
         for name, meaning in FACTS.items()
         if name not in SAID_ABOVE and any(profile.facts.get(name) is not None for profile in profiles)
     )
-    return filled_table(heads, rows)
+    return drop_empty_columns(heads, rows)
 
 
 def value(fact: Fact) -> str:
@@ -100,7 +100,7 @@ def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
             filling.limited_by + (undeclared if filling.resident > 1 else ""),
         )
         rows.append(row)
-    return filled_table(heads, tuple(rows))
+    return drop_empty_columns(heads, tuple(rows))
 
 
 def kernels(profiles: Sequence[Profile]) -> Table | None:
@@ -123,7 +123,7 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
                 ", ".join(f"{reason} {percent(share)}" for reason, share in kernel.stalls.items()) or "-",
             )
             rows.append(row)
-    return filled_table(heads, rows)
+    return drop_empty_columns(heads, rows)
 
 
 def percent(share: float | None) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build, resources
-from loop.builds.resources import demangle
+from loop.builds.resources import demangle_symbols
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
 from loop.model.measurement import Build
@@ -115,7 +115,7 @@ def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
     chosen = {
         name: variant for name in variant_names(context) if isinstance(variant := variants[name], CAbiVariant)
     }
-    return {name: variant for name, variant in chosen.items() if resources.made_by_nvcc(variant.build)}
+    return {name: variant for name, variant in chosen.items() if resources.is_nvcc(variant.build)}
 
 
 def variant_names(context: Context) -> tuple[str, ...]:
@@ -182,10 +182,10 @@ def _read(
         others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
         findings.missing.append(f"{who} on {architecture}: its code is for {others} only; {mend}")
-    elif resources.asks_for_report(variant.build.flags):
+    elif resources.requests_report(variant.build.flags):
         findings.missing.append(f"compiler's report for {architecture}: {who} has no kernel of its own")
     else:
-        findings.problems[f"{who}: {NO_REPORT}"] = resources.ASK
+        findings.problems[f"{who}: {NO_REPORT}"] = resources.REPORT_HINT
     return None
 
 
@@ -217,7 +217,7 @@ def ask_host_code(
     for library, calls in zip(emulated, answers, strict=True):
         _add_launches(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
-    findings.names = yield from demangle(sorted(symbols))
+    findings.names = yield from demangle_symbols(sorted(symbols))
 
 
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:

@@ -13,7 +13,7 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
 from loop.base.stats import sum_if_all_known
 from loop.builds.build import first_error
-from loop.builds.known_builds import ENGLISH
+from loop.builds.known_builds import ENGLISH_MESSAGES
 from loop.machine.machine import compiler_version
 from loop.model.profile import DeviceProfile, KernelRun
 from loop.model.resources import short_name
@@ -49,7 +49,7 @@ def compiler_report(
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
+            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
             if not completed.succeeded:
                 why = first_error(completed.errors) or completed.ending
                 return {}, f"the compiler's report on {source}: {why}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from loop.base.processes import Tick, run, run_side_by_side
 from loop.builds.build import first_error, how_to_install, linked_libraries
-from loop.builds.known_builds import ENGLISH
-from loop.builds.resources import BINUTILS, defined_names
+from loop.builds.known_builds import ENGLISH_MESSAGES
+from loop.builds.resources import BINUTILS, read_defined_names
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.resources import short_name
@@ -76,7 +76,7 @@ def _try(
         place = [f"-I{context.bench.include}", "-c", source.source, "-o", f"{folder}/refused.o"]
         command = [recipe.compiler, *flags, *source.flags, *place]
         note, limit_s = f"refusing {source.source}", context.kill_after_s
-        done = yield from run(command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH, note=note)
+        done = yield from run(command, cwd=context.task.folder, limit_s=limit_s, env=ENGLISH_MESSAGES, note=note)
     lines = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
     promised = next((line.strip() for line in lines if source.says in line), None)
     status, message = "other", first_error(done.errors) or first_error(done.output) or done.ending
@@ -97,7 +97,7 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     built, failures = yield from compile_all(context, variants, to_run=False)
     count, missing = 0, list[MissingInstance]()
     for build in built:
-        names = yield from defined_names(Path(build.library))
+        names = yield from read_defined_names(Path(build.library))
         if names is None:
             skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue

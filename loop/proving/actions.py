@@ -17,7 +17,7 @@ from loop.model.workloads import expand_sets, is_supported
 from loop.proving import prove
 from loop.proving.prove import GROSS, GateOutput, Proof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled_table
+from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
@@ -230,4 +230,4 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
                 evidence = f"{verdict.e_value:,.0f} : 1"
         ratio = f"{times(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
-    return filled_table(heads, tuple(rows))
+    return drop_empty_columns(heads, tuple(rows))

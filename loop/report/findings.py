@@ -11,42 +11,46 @@ from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
-from loop.report.markdown import columns, filled_table
+from loop.report.markdown import columns, drop_empty_columns
 from loop.report.sections import Line, Section
 
-ALIKE = 4.0
+SIMILAR_ERRORS_FACTOR = 4.0
 """If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
 MANY_FAILURES = 8
 """Most failing workloads of a variant that are described one by one."""
-COMPARED = (
+COMPARISON_NOTE = (
     "Every output was held against the float64 reference, element by element; the control is the library through "
     "the same checks, on the workloads that are timed."
 )
-READ_SPEED = (
+SPEED_NOTE = (
     "A ratio is the library's time over the variant's: above 1 the variant is faster. GB/s and GFLOP/s are the "
     "manifest's `bytes` and `flops` over the variant's time. Memory is what the first call added to a process "
     "that had run the workloads above it; on the first, with what a library sets up once."
 )
 
 
-def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verified.") -> Iterator[Section]:
-    """A table of all checks, and the failures. `nothing`: the note if nothing was verified."""
+def correctness_sections(
+    finished: Sequence[Finished], empty_note: str = "Nothing was verified."
+) -> Iterator[Section]:
+    """A table of all checks, and the failures. `empty_note`: the note if nothing was verified."""
     outputs = outputs_of(finished, VerifyOutput)
-    checked = [checks for output in outputs for checks in output.variants]
-    checked += [output.control for output in outputs if output.control is not None]
+    checked_variants = [checks for output in outputs for checks in output.variants]
+    checked_variants += [output.control for output in outputs if output.control is not None]
     heads = columns(
         *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
         *("Type", "Build"),
     )
-    table = filled_table(heads, (row for checks in checked for row in _check_rows(checks)))
-    every = [check for checks in checked for check in checks.checks]
-    mute = tuple(check for check in every if check.status not in ("right", "wrong", "tampered"))
-    silent = ""  # A sentence on checks without an output to judge.
-    if mute:
-        tally = VariantChecks(variant="", build_id=None, checks=mute).tally
-        silent = f"{len(mute)} of {say.count(len(every), 'check')} gave no output: {tally}."
-    yield Section("Correctness", note=f"{COMPARED} {silent}" if table else nothing, table=table, wrap=2)
-    if failures := tuple(failure for checks in checked for failure in _failures(checks)):
+    table = drop_empty_columns(heads, (row for checks in checked_variants for row in _check_rows(checks)))
+    all_checks = [check for checks in checked_variants for check in checks.checks]
+    unjudged = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
+    unjudged_note = ""  # A sentence on checks without an output to judge.
+    if unjudged:
+        tally = VariantChecks(variant="", build_id=None, checks=unjudged).tally
+        unjudged_note = f"{len(unjudged)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
+    yield Section(
+        "Correctness", note=f"{COMPARISON_NOTE} {unjudged_note}" if table else empty_note, table=table, wrap=2
+    )
+    if failures := tuple(failure for checks in checked_variants for failure in _failure_lines(checks)):
         yield Section(note="Where it is wrong:", lines=failures)
 
 
@@ -56,39 +60,39 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     name += " (emulated)" if checks.emulated else ""
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
         of_type = tuple(check for check in checks.checks if check.workload.dtype == dtype)
-        some = checks.model_copy(update={"checks": of_type})
-        known = [check for check in of_type if check.max_error is not None]
-        worst = max(known, key=lambda check: check.max_error or 0.0, default=None)
+        checks_of_type = checks.model_copy(update={"checks": of_type})
+        with_error = [check for check in of_type if check.max_error is not None]
+        worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
         errors = (worst.max_error, worst.allowed_error) if worst else (None, None)
         plain = max(
             (check.plain_max_error for check in of_type if check.plain_max_error is not None), default=None
         )
-        right = f"{some.count('right'):,} of {len(of_type):,}"
+        right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
         build = (checks.build_id or "-")[:12]
-        yield name, right, some.tally_of_others or "-", *map(say.error, (*errors, plain)), dtype, build
+        yield name, right, checks_of_type.tally_of_others or "-", *map(say.error, (*errors, plain)), dtype, build
 
 
-def _failures(checks: VariantChecks) -> Iterator[Line]:
+def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
     """The first failure of each workload and layout (other seeds repeat it), and a count of the rest."""
-    failed: dict[tuple[str, str], Check] = {}
+    first_failures: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
-            failed.setdefault((check.workload.name, check.inputs), check)
-    for number, check in enumerate(list(failed.values())[:MANY_FAILURES]):
+            first_failures.setdefault((check.workload.name, check.inputs), check)
+    for number, check in enumerate(list(first_failures.values())[:MANY_FAILURES]):
         places = [("first", check.first), ("worst", check.worst)]
         elements = [f"{word} at {place.text}" for word, place in places if place is not None]
         layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
-        what = check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+        description = check.message if check.status == "wrong" else f"{check.status}: {check.message}"
         if check.status == "wrong" and check.wrong and elements:
-            what = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
-        line = f"`{checks.variant}` on {check.workload.name}{layout}: {what}"
-        yield line, *elements, *(_map(check) if number == 0 else ())
-    if hidden := list(failed.values())[MANY_FAILURES:]:
+            description = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
+        line = f"`{checks.variant}` on {check.workload.name}{layout}: {description}"
+        yield line, *elements, *(_error_map_lines(check) if number == 0 else ())
+    if hidden := list(first_failures.values())[MANY_FAILURES:]:
         names = "; ".join(check.workload.name for check in hidden)
         yield f"{checks.variant} fails on {say.count(len(hidden), 'more workload')}: {names}"
 
 
-def _map(check: Check) -> Iterator[str]:
+def _error_map_lines(check: Check) -> Iterator[str]:
     """The largest error along each dimension, then the values around the first wrong element.
 
     `0-31 right, 32-63 0.4`; one number if all parts of a dimension have similar errors.
@@ -97,71 +101,79 @@ def _map(check: Check) -> Iterator[str]:
         if len(parts) < 2:
             continue
         errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
-        where = f"alike everywhere, up to {_number(max(errors, default=None), 2)}"
-        if len(errors) < len(parts) or max(errors) > ALIKE * min(errors):
+        errors_text = f"alike everywhere, up to {_number_or_nan(max(errors, default=None), 2)}"
+        if len(errors) < len(parts) or max(errors) > SIMILAR_ERRORS_FACTOR * min(errors):
             spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
-            largest = (_number(part.largest, 2) if part.count else "right" for part in parts)
-            where = ", ".join(map(" ".join, zip(spans, largest, strict=True)))
-        yield f"largest error along {name}: {where}"
+            largest = (_number_or_nan(part.largest, 2) if part.count else "right" for part in parts)
+            errors_text = ", ".join(map(" ".join, zip(spans, largest, strict=True)))
+        yield f"largest error along {name}: {errors_text}"
     if check.first is not None and len(check.first.around) > 1:
-        pairs = ", ".join(f"{_number(got)} for {_number(expected)}" for expected, got in check.first.around)
+        pairs = ", ".join(
+            f"{_number_or_nan(got)} for {_number_or_nan(expected)}" for expected, got in check.first.around
+        )
         yield f"around the first: {pairs}"
 
 
-def _number(value: float | None, digits: int = 4) -> str:
+def _number_or_nan(value: float | None, digits: int = 4) -> str:
     """`value` with that many digits; `nan` for None and overflow."""
     return "nan" if value is None or value > 1e300 else f"{value:.{digits}g}"
 
 
-def speeds(
+def speed_sections(
     verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
 ) -> Iterator[Section]:
     """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
-    judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
+    verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     by_variant: dict[str, dict[str, Measurement]] = {}  # Prefer the timing behind the verdict.
     for timing in (
         m for output in outputs_of(latest_target_attempts(finished), MeasureOutput) for m in output.measurements
     ):
         name = timing.workload.name
-        verdict = judged.get((timing.variant, name)) if timing.against == "baseline" else None
+        verdict = verdict_of.get((timing.variant, name)) if timing.against == "baseline" else None
         if verdict is not None:
-            known = by_variant.setdefault(timing.variant, {})
-            if name not in known or timing.ratio == verdict.ratio:
-                known[name] = timing
+            timing_by_workload = by_variant.setdefault(timing.variant, {})
+            if name not in timing_by_workload or timing.ratio == verdict.ratio:
+                timing_by_workload[name] = timing
     title = f"Speed against {baseline}"
     for variant, timings in by_variant.items():
-        pairs = [(timing, judged[variant, name]) for name, timing in timings.items()]
+        pairs = [(timing, verdict_of[variant, name]) for name, timing in timings.items()]
         heads = columns(
             *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
             *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {variant}", f">Memory {baseline}"),
         )
         rounds = sorted({timing.rounds for timing in timings.values()})
-        counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-        over = f"over {say.count(len(pairs), 'workload')}, {counted} rounds each"
-        own = [verdict for _, verdict in pairs]
-        vague = sum(verdict.vague for verdict in own)
-        summary = f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(own)} {over}"
-        if all(verdict.verdict == "inconclusive" for verdict in own):
-            summary = f"inconclusive {over}"
-        table = filled_table(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
+        rounds_text = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+        workloads_text = f"over {say.count(len(pairs), 'workload')}, {rounds_text} rounds each"
+        variant_verdicts = [verdict for _, verdict in pairs]
+        vague_count = sum(verdict.vague for verdict in variant_verdicts)
+        summary = (
+            f"no mean {workloads_text}: too wide an interval on {vague_count}"
+            if vague_count
+            else f"{mean_text(variant_verdicts)} {workloads_text}"
+        )
+        if all(verdict.verdict == "inconclusive" for verdict in variant_verdicts):
+            summary = f"inconclusive {workloads_text}"
+        table = drop_empty_columns(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
     if by_variant:
-        yield Section(note=READ_SPEED, lines=reasons(verdicts))
+        yield Section(note=SPEED_NOTE, lines=explain_undecided(verdicts))
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
     """Speed verdicts against the baseline, without variants that are incorrect on any workload."""
-    listed = list(verdicts)
-    wrong = {verdict.variant for verdict in listed if not isinstance(verdict, SpeedVerdict)}
+    all_verdicts = list(verdicts)
+    incorrect_variants = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
     return [
         verdict
-        for verdict in listed
-        if isinstance(verdict, SpeedVerdict) and verdict.against == "baseline" and verdict.variant not in wrong
+        for verdict in all_verdicts
+        if isinstance(verdict, SpeedVerdict)
+        and verdict.against == "baseline"
+        and verdict.variant not in incorrect_variants
     ]
 
 
-def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
+def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:
     """`geometric mean 1.63x`; empty if `trusted_mean` gives none."""
     mean = trusted_mean(verdicts)
     return "" if mean is None else f"geometric mean {say.times(mean)}"
@@ -176,13 +188,13 @@ def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
 
 def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
     """A workload's row of the table of speeds. `roof`: peak rates; None: unknown."""
-    own = "" if timing.timed_by == "loop" else " (its own clock)"
-    few = f"{say.times(verdict.ratio)}, too few rounds"
+    clock_note = "" if timing.timed_by == "loop" else " (its own clock)"
+    too_few_text = f"{say.times(verdict.ratio)}, too few rounds"
     share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
     return (
         timing.workload.name,
-        verdict.verdict + own,
-        few if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
+        verdict.verdict + clock_note,
+        too_few_text if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
         say.latency(timing.candidate_us),
         say.latency(timing.reference_us),
         say.giga_text(timing.bytes_per_s),
@@ -193,7 +205,7 @@ def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) ->
     )
 
 
-def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+def explain_undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Why workloads are `same` or `inconclusive`: each reason once, with its workloads."""
     by_reason: dict[tuple[str, str, str], list[str]] = {}
     for verdict in speed_verdicts(verdicts):

@@ -26,10 +26,10 @@ def seconds(value: float) -> str:
 
 def ratio(value: float, interval: Interval) -> str:
     """`1.62x [1.58, 1.66]`: ratio and interval, whose ends are printed as `<0.001` and `>1000` at most."""
-    return f"{times(value)} [{_end(interval[0])}, {_end(interval[1])}]"
+    return f"{times(value)} [{_interval_end(interval[0])}, {_interval_end(interval[1])}]"
 
 
-def _end(value: float) -> str:
+def _interval_end(value: float) -> str:
     """One end of an interval, limited to `<0.001` and `>1000`."""
     if value < 0.001:
         return "<0.001"
@@ -38,14 +38,14 @@ def _end(value: float) -> str:
 
 def gain_text(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
-    product = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
-    where = f" on the workloads of {kept.tuning}" if kept.tuning else ""
-    on = (
+    changes_text = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
+    tuning_text = f" on the workloads of {kept.tuning}" if kept.tuning else ""
+    faster_text = (
         f", faster on {len(kept.faster_workloads)} of {count(len(kept.workloads), 'workload')}"
         if kept.workloads
         else ""
     )
-    return f"{times(kept.ratio)} as fast as what it replaced{product}{where}{on}"
+    return f"{times(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 
 def memory(size: int | None) -> str:

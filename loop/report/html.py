@@ -22,41 +22,41 @@ from markupsafe import Markup
 
 from loop.base.screen import colour_class, style_sheet
 from loop.report.figures.svg import STYLE, Figure
-from loop.report.templates import jinja
+from loop.report.templates import make_environment
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 UNITS |= {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 """Unit to a factor to seconds or bytes, so that cells of a column can be sorted."""
-_NUMBER = re.compile(
+_NUMBER_CELL = re.compile(
     r"^[<>]?(?P<sign>-?)\$?(?P<digits>\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)x?(?:$|\s+(?P<unit>[^\s\[]*))"
 )
-_MINUTES = re.compile(r"^(\d+) min (\d+) s$")
+_MINUTES_CELL = re.compile(r"^(\d+) min (\d+) s$")
 
 
 def sort_value(cell: str) -> float | None:
     """The number in a cell as a sort key, in seconds or bytes if it has such a unit; None for words."""
-    minutes = _MINUTES.match(cell)
+    minutes = _MINUTES_CELL.match(cell)
     if minutes:
         return 60.0 * int(minutes[1]) + int(minutes[2])
-    match = _NUMBER.match(cell)
+    match = _NUMBER_CELL.match(cell)
     if match is None:
         return None
     value = float(match["digits"].replace(",", "")) * UNITS.get(match["unit"] or "", 1.0)
     return -value if match["sign"] else value
 
 
-_SAFE = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
+_SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
 """Allowed links: the web, this page, a file in the report's folder."""
-_FOLD = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
+_FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
 
 
-class _Reader(MarkdownIt):
+class _SafeMarkdown(MarkdownIt):
     def validateLink(self, url: str) -> bool:  # noqa: N802 - markdown-it calls it so.
-        return bool(_SAFE.match(url))
+        return bool(_SAFE_LINK.match(url))
 
 
 @dataclass
-class Body:
+class PageBody:
     """The content of a page as HTML."""
 
     title: str = ""
@@ -75,7 +75,7 @@ class Body:
         return name
 
 
-def inline(text: str) -> str:
+def render_inline(text: str) -> str:
     """HTML of one paragraph of Markdown."""
     return str(READER.renderInline(text))
 
@@ -86,57 +86,59 @@ def plain_words(text: str) -> str:
     return "".join(" " if piece.type == "softbreak" else piece.content for piece in pieces)
 
 
-def body(markdown: str, figures: Sequence[Figure]) -> Body:
+def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
     """The HTML content of a report. `figures`: drawn in place of images with the same path."""
-    page, by_path = Body(), {figure.path: figure for figure in figures}
+    page, by_path = PageBody(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
-    at = depth = tables = 0
+    position = depth = tables = 0
 
-    def put(html: str) -> None:
+    def add_html(html: str) -> None:
         body_tokens.append(Token("html_block", "", 0, content=html))
 
-    while at < len(tokens):
-        token = tokens[at]
-        content = tokens[at + 1] if at + 1 < len(tokens) else token
+    while position < len(tokens):
+        token = tokens[position]
+        content = tokens[position + 1] if position + 1 < len(tokens) else token
         if token.type == "heading_open" and token.tag == "h1" and not page.title:
-            page.title = inline(content.content)
-            at += 3
+            page.title = render_inline(content.content)
+            position += 3
             continue
         pieces = content.children or []
         is_image = token.type == "paragraph_open" and [piece.type for piece in pieces] == ["image"]
-        drawn = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
-        if drawn is not None:  # Screen readers read its title.
-            label = escape(drawn.title, quote=True)
-            group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{drawn.inline}</div>'
-            put(f"<figure>{group}</figure>\n")
-            at += 3
+        figure = by_path.get(str(pieces[0].attrs["src"])) if is_image else None
+        if figure is not None:  # Screen readers read its title.
+            label = escape(figure.title, quote=True)
+            group = f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{figure.inline}</div>'
+            add_html(f"<figure>{group}</figure>\n")
+            position += 3
             continue
         if token.type == "paragraph_open" and not page.verdict and not page.anchors and token.level == 0:
-            page.verdict = inline(content.content)
-            at += 3
+            page.verdict = render_inline(content.content)
+            position += 3
             continue
-        at += 1
+        position += 1
         if token.type == "heading_open":
-            token.tag = tokens[at + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
+            token.tag = tokens[position + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
             token.attrSet("id", page.anchor(plain_words(content.content)))
         elif token.type == "fold":
             depth += (token.content == "<details>") - (token.content == "</details>")
-            tag = _FOLD.fullmatch(token.content)
+            tag = _FOLD_TAG.fullmatch(token.content)
             summary = tag["summary"] if tag else None
             if summary is None:
-                put(token.content + "\n" * (token.content == "</details>"))
+                add_html(token.content + "\n" * (token.content == "</details>"))
             else:  # The summary of an outermost fold is a heading.
                 heading = (
-                    f'<h2 id="{page.anchor(plain_words(summary))}">{inline(summary)}</h2>' if depth == 1 else ""
+                    f'<h2 id="{page.anchor(plain_words(summary))}">{render_inline(summary)}</h2>'
+                    if depth == 1
+                    else ""
                 )
-                put(f"<summary>{heading or inline(summary)}</summary>\n")
+                add_html(f"<summary>{heading or render_inline(summary)}</summary>\n")
             continue
         elif token.type == "table_open":
             tables += 1
-            where = next(reversed(page.anchors.values()), plain_words(page.title))
-            token.meta["label"] = f"{where}, table {tables}"
-            _mark_cells(tokens, at - 1)
+            last_heading = next(reversed(page.anchors.values()), plain_words(page.title))
+            token.meta["label"] = f"{last_heading}, table {tables}"
+            _mark_cells(tokens, position - 1)
         body_tokens.append(token)
     page.content = READER.renderer.render(body_tokens, READER.options, {}).strip()
     return page
@@ -149,42 +151,42 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
     coloured if it is an outcome, such as `faster`.
     """
     heads: list[str] = []
-    place = rows = 0
-    for at in range(start, len(tokens)):
-        token = tokens[at]
+    column = rows = 0
+    for position in range(start, len(tokens)):
+        token = tokens[position]
         if token.type == "table_close":
             break
         if token.type == "tr_open":
-            place, rows = 0, rows + 1
+            column, rows = 0, rows + 1
         if token.type not in ("th_open", "td_open"):
             continue
-        cell, number = tokens[at + 1], token.attrs.pop("style", "") == "text-align:right"
+        cell, is_number = tokens[position + 1], token.attrs.pop("style", "") == "text-align:right"
         if token.type == "th_open":
             heads.append(plain_words(cell.content))
             token.attrs["scope"] = "col"
-        if number:
+        if is_number:
             token.attrs["class"] = "number"
         if token.type == "th_open":
             continue
-        value = sort_value(plain_words(cell.content)) if number else None
+        value = sort_value(plain_words(cell.content)) if is_number else None
         if value is not None:
             token.attrs["data-sort"] = repr(value)
-        token.attrs["data-head"] = heads[place]
-        first = (cell.children or [cell])[0]
-        word, match = colour_class(cell.content), re.match("[a-z]+", first.content)
-        if place and word and match and first.type == "text" and cell.children:
-            rest = Token("text", "", 0, content=first.content[match.end() :])
-            marked = Token("html_inline", "", 0, content=f'<span class="{word}">{match[0]}</span>')
+        token.attrs["data-head"] = heads[column]
+        first_piece = (cell.children or [cell])[0]
+        colour, match = colour_class(cell.content), re.match("[a-z]+", first_piece.content)
+        if column and colour and match and first_piece.type == "text" and cell.children:
+            rest = Token("text", "", 0, content=first_piece.content[match.end() :])
+            marked = Token("html_inline", "", 0, content=f'<span class="{colour}">{match[0]}</span>')
             cell.children[:1] = [marked, rest]
-        place += 1
+        column += 1
     if rows > 2:  # A head and at least two rows.
         tokens[start].attrs["class"] = "sortable"
 
 
-def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """A markdown-it block rule for <details>, </details> and <summary>, a report's only HTML."""
     line = state.src[state.bMarks[start] : state.eMarks[start]]
-    tag = _FOLD.fullmatch(line)
+    tag = _FOLD_TAG.fullmatch(line)
     if tag and not silent:
         state.push("fold", "", 0).content = line
         state.line = start + 1
@@ -219,26 +221,26 @@ class _Renderer(RendererHTML):
         return "</span></td>"
 
 
-READER = _Reader("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table").disable("autolink")
-READER.block.ruler.before("paragraph", "fold", _fold, {"alt": ["paragraph", "list"]})
+READER = _SafeMarkdown("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table").disable("autolink")
+READER.block.ruler.before("paragraph", "fold", _parse_fold, {"alt": ["paragraph", "list"]})
 
 
-def page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
+def render_page(templates: Path, markdown: str, figures: Sequence[Figure], status: str) -> str:
     """The HTML page of a report. `markdown`: the report's text. `status`: how the session ended."""
-    content = body(markdown, figures)
+    content = render_body(markdown, figures)
     style = style_sheet() + (templates / "report.css").read_text() + STYLE
     script = (templates / "report.js").read_text()
     names = {"title": content.title, "verdict": content.verdict, "content": content.content}
-    marked = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
+    safe_values = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
     template = _jinja(templates).get_template("report.html.j2")
-    return template.render(kind=colour_class(status), policy=policy(style, script), **marked)
+    return template.render(kind=colour_class(status), policy=content_policy(style, script), **safe_values)
 
 
-def policy(style: str, script: str) -> str:
+def content_policy(style: str, script: str) -> str:
     """Content-Security-Policy: allows only this style and this script, by their hashes, and loads nothing."""
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
 
 
-_jinja = functools.cache(jinja)
+_jinja = functools.cache(make_environment)

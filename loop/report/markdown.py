@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loop.base.errors import ESCAPE_SEQUENCES
 
 _ESCAPES = re.compile(ESCAPE_SEQUENCES)
-_KINDS = ("Cc", "Cf", "Cs", "Co", "Cn")
+_REMOVED_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn")
 """Unicode categories to remove: controls, invisible and direction marks, surrogates, unassigned."""
 
 
@@ -17,7 +17,7 @@ def plain_text(text: object) -> str:
     shown = _ESCAPES.sub("", str(text).replace("\r\n", "\n"))
     if shown.isprintable():  # Most texts are, and this is quick.
         return shown
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _KINDS else " " for c in shown)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _REMOVED_CATEGORIES else " " for c in shown)
 
 
 def one_line(text: object) -> str:
@@ -25,19 +25,19 @@ def one_line(text: object) -> str:
     return " ".join(plain_text(text).split())
 
 
-def shortened(text: object, longest: int) -> str:
-    """The plain text in one line of at most `longest` characters, with `...` at the end if it was cut."""
+def shortened(text: object, max_characters: int) -> str:
+    """The plain text in one line of at most `max_characters` characters, with `...` at the end if it was cut."""
     line = one_line(text)
-    return line if len(line) <= longest else f"{line[: max(longest - 3, 0)].rstrip()}..."
+    return line if len(line) <= max_characters else f"{line[: max(max_characters - 3, 0)].rstrip()}..."
 
 
-LONGEST_LINE = 2000
+MAX_LINE = 2000
 """Most characters of a line in a fenced block."""
-GAP = 2
+COLUMN_GAP = 2
 """Spaces between two columns on a terminal."""
-LEAST, FOLDED = 12, 20
+MIN_FIRST_COLUMN, FOLDED_FIRST_COLUMN = 12, 20
 """Least width of the first column on a terminal, and its width when it is folded, in characters."""
-WIDEST_PADDING = 48
+MAX_PADDED = 48
 """Only cells up to this width are padded with spaces."""
 
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
@@ -56,20 +56,20 @@ class Markdown(str):
     __slots__ = ()
 
 
-def printed_value(value: object) -> Markdown:
+def escape_template_value(value: object) -> Markdown:
     """Escape a value that a template prints without a filter. A space at either end stays."""
     if isinstance(value, Markdown):
         return value
-    return Markdown(_spaced(str(value), prose))
+    return Markdown(_keep_outer_spaces(str(value), escape_prose))
 
 
-def _spaced(text: str, escaped: Callable[[str], str]) -> str:
+def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
     """`escaped(text)`, with a space at each end that had one."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
-    return f"{before}{escaped(text)}{after}" if text.strip() else before
+    return f"{before}{escape_text(text)}{after}" if text.strip() else before
 
 
-def escape(text: object) -> str:
+def escape_literal(text: object) -> str:
     """One line, escaped so that Markdown shows it literally: no markup, HTML, or table borders."""
     line = one_line(text)
     line = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
@@ -78,38 +78,38 @@ def escape(text: object) -> str:
     return _MATHEMATICS.sub(r"\\$", line)
 
 
-def prose(text: object) -> str:
-    """Like `escape`, but words between backticks stay code. Not for tables, where code may hide a border."""
+def escape_prose(text: object) -> str:
+    """Like `escape_literal`, but words between backticks stay code. Not for tables, where code may hide a border."""
     parts = _SPAN.split(one_line(text))
-    return "".join(part if _SPAN.fullmatch(part) else _spaced(part, escape) for part in parts)
+    return "".join(part if _SPAN.fullmatch(part) else _keep_outer_spaces(part, escape_literal) for part in parts)
 
 
-def paragraph(text: object) -> str:
-    """Like `prose`, for text at the begin of a line: it becomes no heading, list or quotation."""
-    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", prose(text))
+def escape_paragraph(text: object) -> str:
+    """Like `escape_prose`, for text at the begin of a line: it becomes no heading, list or quotation."""
+    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", escape_prose(text))
 
 
-def _fence(text: str, least: int) -> str:
-    """A fence of backticks longer than any in `text`, at least `least` long."""
-    return "`" * max(least, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+def _fence(text: str, min_length: int) -> str:
+    """A fence of backticks longer than any in `text`, at least `min_length` long."""
+    return "`" * max(min_length, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
 
 
-def code(text: object) -> str:
+def inline_code(text: object) -> str:
     """Text as inline code; new lines become spaces."""
     line = one_line(text)
     fence, space = _fence(line, 1), " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{space}{line}{space}{fence}" if line else "``"
 
 
-def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
-    """Lines in a fenced block. `most`: show only the last lines, and say how many are hidden."""
-    hidden = len(lines) - most if most is not None else 0
+def fenced_block(lines: Sequence[str], language: str = "sh", max_lines: int | None = None) -> str:
+    """Lines in a fenced block. `max_lines`: show only the last lines, and say how many are hidden."""
+    hidden = len(lines) - max_lines if max_lines is not None else 0
     visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
-    text = "\n".join(plain_text(line)[:LONGEST_LINE] for line in visible)
+    text = "\n".join(plain_text(line)[:MAX_LINE] for line in visible)
     return f"{_fence(text, 3)}{language}\n{text}\n{_fence(text, 3)}"
 
 
-EMPTY = ("", "-", "0", "0 MiB", "0 %")
+EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")
 """A column with only these cells is left out."""
 
 
@@ -133,9 +133,11 @@ class Table:
         """The table in Markdown, escaped and aligned. `most`: rows; `letters`: characters of a cell."""
         heads = self.columns
         rows = [[column.title for column in heads], *self.rows[:most]]
-        cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
+        cells = [
+            [escape_literal(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows
+        ]
         lengths = [[len(row[place]) for row in cells] for place in range(len(heads))]
-        widths = [max(3, *(wide for wide in wides if wide <= WIDEST_PADDING), 0) for wides in lengths]
+        widths = [max(3, *(wide for wide in wides if wide <= MAX_PADDED), 0) for wides in lengths]
         lines = []
         for row in cells:
             triples = zip(row, widths, heads, strict=True)
@@ -147,17 +149,17 @@ class Table:
         more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
         return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
 
-    def pieces(self, room: int) -> Iterator["Table"]:
-        """Split the table into pieces at most `room` characters wide. Each repeats the first column."""
+    def split_to_width(self, max_width: int) -> Iterator["Table"]:
+        """Split the table into pieces at most `max_width` characters wide. Each repeats the first column."""
         rows = [tuple(column.title for column in self.columns), *self.rows]
-        widths = [GAP + max(len(row[place]) for row in rows) for place in range(len(self.columns))]
-        used, groups = room, list[list[int]]()
-        for place in range(1, len(widths)):
-            if used + widths[place] > room:
-                used = min(max(widths[0] - GAP, LEAST), FOLDED)
+        widths = [COLUMN_GAP + max(len(row[column]) for row in rows) for column in range(len(self.columns))]
+        used_width, groups = max_width, list[list[int]]()
+        for column in range(1, len(widths)):
+            if used_width + widths[column] > max_width:
+                used_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
                 groups.append([0])
-            groups[-1].append(place)
-            used += widths[place]
+            groups[-1].append(column)
+            used_width += widths[column]
         for group in groups:
             cells = tuple(tuple(row[n] for n in group) for row in self.rows)
             yield Table(tuple(self.columns[n] for n in group), cells)
@@ -168,15 +170,19 @@ def columns(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title.removeprefix(">"), right=title.startswith(">")) for title in titles)
 
 
-def filled_table(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
+def drop_empty_columns(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
     """A table without columns of dashes, zeros or blanks; the first column stays. None without rows."""
-    body = tuple(rows)
-    places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
-    picked = (tuple(row[place] for place in places) for row in body)
-    return Table(tuple(heads[place] for place in places), tuple(picked)) if body else None
+    all_rows = tuple(rows)
+    kept_columns = [
+        place
+        for place in range(len(heads))
+        if place == 0 or any(row[place] not in EMPTY_CELLS for row in all_rows)
+    ]
+    picked = (tuple(row[place] for place in kept_columns) for row in all_rows)
+    return Table(tuple(heads[place] for place in kept_columns), tuple(picked)) if all_rows else None
 
 
-def picture(title: str, description: str, path: str) -> str:
+def image(title: str, description: str, path: str) -> str:
     """An image in Markdown, with title and description as its alternative text."""
-    alt = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
+    alt = escape_literal(f"{title}. {description}".replace("[", "(").replace("]", ")"))
     return f"![{alt}]({path})"

@@ -6,11 +6,13 @@ from typing import Any
 
 from loop.base.screen import Screen, fold, terminal_columns
 from loop.report.figures.svg import Figure
-from loop.report.markdown import Table, block, paragraph, picture, prose, shortened
+from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, image, shortened
 
-LARGEST = 2**20
+MAX_REPORT_BYTES = 2**20
 """Most bytes of a report: code hosts do not show larger files."""
-CUT = "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
+CUT_NOTE = (
+    "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
+)
 Line = str | tuple[str, ...]
 """A sentence; or a tuple: the first sentence, with the others indented below it."""
 
@@ -21,13 +23,13 @@ class SizeLimit:
 
     rows: int
     """Most rows of a table or list, and most sections of a fold."""
-    letters: int
-    lines: int
+    characters: int
+    code_lines: int
 
 
-ROOMS = (SizeLimit(1000, 4000, 400), SizeLimit(200, 600, 60), SizeLimit(40, 200, 10))
-"""Tried from the largest until the report fits into `LARGEST` bytes."""
-LONGEST = 400
+SIZE_LIMITS = (SizeLimit(1000, 4000, 400), SizeLimit(200, 600, 60), SizeLimit(40, 200, 10))
+"""Tried from the largest until the report fits into `MAX_REPORT_BYTES` bytes."""
+MAX_TERMINAL_TEXT = 400
 """Most characters of one text on a terminal."""
 
 
@@ -60,78 +62,87 @@ class Section:
     def __bool__(self) -> bool:
         return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
 
-    def markdown(self, room: SizeLimit) -> Iterator[str]:
+    def markdown(self, limit: SizeLimit) -> Iterator[str]:
         """Yield the parts as escaped Markdown."""
         if self.title:
-            yield f"### {prose(shortened(self.title, room.letters))}"
+            yield f"### {escape_prose(shortened(self.title, limit.characters))}"
         if self.note:
-            yield paragraph(shortened(self.note, room.letters))
+            yield escape_paragraph(shortened(self.note, limit.characters))
         if self.figure:
-            yield picture(self.figure.title, self.figure.description, self.figure.path)
+            yield image(self.figure.title, self.figure.description, self.figure.path)
         if self.lines:
-            yield _bullets(self.lines, room)
+            yield _bullet_list(self.lines, limit)
         if self.table:
-            yield self.table.markdown(room.rows, room.letters)
+            yield self.table.markdown(limit.rows, limit.characters)
         if self.after:
-            yield _bullets(self.after, room)
+            yield _bullet_list(self.after, limit)
         if self.code:
-            yield block(self.code, self.language, room.lines if self.language == "text" else None)
+            yield fenced_block(self.code, self.language, limit.code_lines if self.language == "text" else None)
 
 
-def fitted_text(render: Callable[[SizeLimit], str]) -> str:
-    """The longest text that fits into `LARGEST` bytes; if none does, the shortest, cut after a whole fold."""
+def render_within_limit(render: Callable[[SizeLimit], str]) -> str:
+    """The longest text that fits into `MAX_REPORT_BYTES` bytes; if none does, the shortest, cut after a whole fold."""
     text = ""
-    for room in ROOMS:
-        text = render(room)
-        if len(text.encode()) <= LARGEST:
+    for limit in SIZE_LIMITS:
+        text = render(limit)
+        if len(text.encode()) <= MAX_REPORT_BYTES:
             return text
-    head = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
-    whole, fold_end, _ = head.rpartition("\n</details>\n")
-    return f"{whole}{fold_end}{CUT}" if fold_end else f"{head.partition('<details>')[0]}{CUT}"
+    head = text.encode()[: MAX_REPORT_BYTES - len(CUT_NOTE.encode()) - 100].decode(errors="ignore")
+    complete_part, fold_end, _ = head.rpartition("\n</details>\n")
+    return f"{complete_part}{fold_end}{CUT_NOTE}" if fold_end else f"{head.partition('<details>')[0]}{CUT_NOTE}"
 
 
-def in_markdown(sections: Iterable[Section], room: SizeLimit) -> str:
+def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:
     """Sections as Markdown, at most `room.rows` of them."""
-    every = tuple(filter(None, sections))
-    texts = [part for section in every[: room.rows] for part in section.markdown(room)]
-    if len(every) > room.rows:
-        texts.append(f"And {len(every) - room.rows} more parts, which are in the records of the session.")
+    filled_sections = tuple(filter(None, sections))
+    texts = [part for section in filled_sections[: limit.rows] for part in section.markdown(limit)]
+    if len(filled_sections) > limit.rows:
+        texts.append(
+            f"And {len(filled_sections) - limit.rows} more parts, which are in the records of the session."
+        )
     return "\n\n".join(texts)
 
 
-def _bullets(lines: Sequence[Line], room: SizeLimit) -> str:
+def _bullet_list(lines: Sequence[Line], limit: SizeLimit) -> str:
     """A list in Markdown, at most `room.rows` long."""
-    shown = list(lines[: room.rows])
+    shown = list(lines[: limit.rows])
     if len(shown) < len(lines):
         shown.append(f"And {len(lines) - len(shown)} more, which are in the records of the session.")
-    return "\n".join(f"{indent}- {paragraph(shortened(text, room.letters))}" for indent, text in _indented(shown))
+    return "\n".join(
+        f"{indent}- {escape_paragraph(shortened(text, limit.characters))}"
+        for indent, text in _indented_sentences(shown)
+    )
 
 
-def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
+def _indented_sentences(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
     """(indent, text) of each sentence: a tuple's further sentences are indented."""
     for line in lines:
-        first, *below = (line,) if isinstance(line, str) else line
+        first, *further = (line,) if isinstance(line, str) else line
         yield "", first
-        yield from (("  ", text) for text in below)
+        yield from (("  ", text) for text in further)
 
 
-def show(sections: Iterable[Section], screen: Screen) -> None:
+def print_sections(sections: Iterable[Section], screen: Screen) -> None:
     """Print sections on a terminal, folded at its width. A table that is too wide is split."""
-    room = terminal_columns(screen.out)
+    columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
         heads = [text for text in (section.title, section.note) if text]
-        screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, LONGEST), room) for text in heads))
+        screen.data(
+            "\n" * bool(number) + "\n".join(fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in heads)
+        )
         for lines in (section.lines, section.after):
             if lines is section.after and section.table is not None:
                 # Remove terminal escapes from its cells.
                 rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
-                whole = Table(section.table.columns, rows)
-                for place, piece in enumerate(whole.pieces(room) if section.wrap == 0 else [whole]):
-                    if place:
+                table = Table(section.table.columns, rows)
+                for number_of_piece, piece in enumerate(
+                    table.split_to_width(columns) if section.wrap == 0 else [table]
+                ):
+                    if number_of_piece:
                         screen.data("")
                     screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
-            for indent, text in _indented(lines):
-                screen.data(fold(f"  {indent}{shortened(text, LONGEST)}", room))
+            for indent, text in _indented_sentences(lines):
+                screen.data(fold(f"  {indent}{shortened(text, MAX_TERMINAL_TEXT)}", columns))
         for text in section.code:
             screen.data(f"  {text}")
 
@@ -141,7 +152,7 @@ def section_fields(section: Section) -> dict[str, Any]:
     return {
         "title": section.title,
         "note": section.note,
-        "lines": tuple(text for _, text in _indented((*section.lines, *section.after))),
+        "lines": tuple(text for _, text in _indented_sentences((*section.lines, *section.after))),
         "columns": tuple(column.title for column in section.table.columns) if section.table else (),
         "rows": section.table.rows if section.table else (),
     }

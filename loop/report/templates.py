@@ -9,10 +9,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
 from loop.report.markdown import Markdown, Table, shortened
-from loop.report.sections import ROOMS, SizeLimit, in_markdown
+from loop.report.sections import SIZE_LIMITS, SizeLimit, sections_as_markdown
 
 
-def jinja(
+def make_environment(
     templates: Path, *, autoescape: bool = True, finalize: Callable[[Any], Any] | None = None
 ) -> Environment:
     """A Jinja2 environment for a folder of templates. A line that holds only a block leaves no blank line."""
@@ -27,17 +27,17 @@ def jinja(
     )
 
 
-def environment(templates: Path, room: SizeLimit = ROOMS[0]) -> Environment:
+def markdown_environment(templates: Path, limit: SizeLimit = SIZE_LIMITS[0]) -> Environment:
     """A Jinja2 environment for Markdown. Values go through one of these filters, or are escaped."""
-    env = jinja(templates, autoescape=False, finalize=markdown.printed_value)
+    env = make_environment(templates, autoescape=False, finalize=markdown.escape_template_value)
     filters: dict[str, Callable[..., str]] = {
-        "text": lambda text: markdown.prose(shortened(text, room.letters)),
-        "line": lambda text: markdown.paragraph(shortened(text, room.letters)),
-        "code": lambda text: markdown.code(shortened(text, room.letters)),
-        "block": markdown.block,
-        "table": partial(Table.markdown, most=room.rows, letters=room.letters),
-        "sections": partial(in_markdown, room=room),
-        "figure": lambda figure: markdown.picture(figure.title, figure.description, figure.path),
+        "text": lambda text: markdown.escape_prose(shortened(text, limit.characters)),
+        "line": lambda text: markdown.escape_paragraph(shortened(text, limit.characters)),
+        "code": lambda text: markdown.inline_code(shortened(text, limit.characters)),
+        "block": markdown.fenced_block,
+        "table": partial(Table.markdown, most=limit.rows, letters=limit.characters),
+        "sections": partial(sections_as_markdown, limit=limit),
+        "figure": lambda figure: markdown.image(figure.title, figure.description, figure.path),
     }
     for name, filter_ in filters.items():  # Their results are Markdown: not escaped again.
         env.filters[name] = lambda *texts, filter_=filter_, **options: Markdown(filter_(*texts, **options))

@@ -9,6 +9,6 @@ transports).
 - `carried`: files of a repository that another machine needs, and the branches that come back.
 """
 
-from loop.repository.reading import changes, export, revision, root_of, takes_back
+from loop.repository.reading import changed_lines, export_commit, is_revertible, read_revision, root_of
 
-__all__ = ["changes", "export", "revision", "root_of", "takes_back"]
+__all__ = ["changed_lines", "export_commit", "is_revertible", "read_revision", "root_of"]

@@ -8,38 +8,42 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError
 from loop.repository.git import OFFLINE, git, read_bytes
 
-LOCKS = (".lock", ".tmp")
-HISTORY = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
+LOCK_ENDINGS = (".lock", ".tmp")
+GIT_ENTRIES = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
 """Entries of `.git` to send: no hooks, no submodule repositories, no configuration file."""
-SETTINGS = re.compile(
+SENT_SETTINGS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
     r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
 )
 """Git settings to send: storage format and user. Others may contain passwords or addresses."""
-OURS = "refs/heads/loop/*"
+SESSION_BRANCHES = "refs/heads/loop/*"
 """Branches that hold the kept changes of sessions."""
-CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", "GIT_CONFIG_VALUE_0": "true"}
+VERIFY_OBJECTS = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "transfer.fsckObjects",
+    "GIT_CONFIG_VALUE_0": "true",
+}
 """Lets git verify objects that come from another machine."""
 
 
-def carried_files(root: Path) -> tuple[str, ...]:
+def list_files_to_send(root: Path) -> tuple[str, ...]:
     """Files to send, relative to `root`: the work tree with submodules, and its history from `.git`.
 
     Outside git: all files. Without history if `.git` is no folder. Raises UsageError if the
     repository borrows objects of another one, which is not sent."""
-    borrows = root / ".git" / "objects" / "info" / "alternates"
-    if borrows.is_file() and borrows.read_text().strip():
-        mend = f"give it objects of its own: git -C {root} repack -a -d && rm {borrows}"
-        raise UsageError(f"{root} borrows objects of another repository ({borrows})", mend)
-    there = [name for name in dict.fromkeys(_work_tree(root)) if os.path.lexists(root / name)]
-    for name in _below(root / ".git", root):
-        part = name.split("/")[1]
-        if (part in HISTORY or part.startswith("sharedindex.")) and not name.endswith(LOCKS):
-            there.append(name)
-    return tuple(there)
+    alternates = root / ".git" / "objects" / "info" / "alternates"
+    if alternates.is_file() and alternates.read_text().strip():
+        remedy = f"give it objects of its own: git -C {root} repack -a -d && rm {alternates}"
+        raise UsageError(f"{root} borrows objects of another repository ({alternates})", remedy)
+    files = [name for name in dict.fromkeys(_work_tree_files(root)) if os.path.lexists(root / name)]
+    for name in _files_below(root / ".git", root):
+        git_entry = name.split("/")[1]
+        if (git_entry in GIT_ENTRIES or git_entry.startswith("sharedindex.")) and not name.endswith(LOCK_ENDINGS):
+            files.append(name)
+    return tuple(files)
 
 
-def settings(root: Path) -> str:
+def git_config_to_send(root: Path) -> str:
     """The text of `.git/config` to send, without secrets; empty if `.git` is no folder."""
     if not (root / ".git").is_dir():
         return ""
@@ -47,9 +51,12 @@ def settings(root: Path) -> str:
     lines = []
     for name, _, value in (row.partition("\n") for row in listed):
         section, _, rest = name.partition(".")
-        below, _, key = rest.rpartition(".")
-        if SETTINGS.fullmatch(name):
-            lines += [f"[{section} {_quoted(below)}]" if below else f"[{section}]", f"\t{key} = {_quoted(value)}"]
+        subsection, _, key = rest.rpartition(".")
+        if SENT_SETTINGS.fullmatch(name):
+            lines += [
+                f"[{section} {_quoted(subsection)}]" if subsection else f"[{section}]",
+                f"\t{key} = {_quoted(value)}",
+            ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -58,37 +65,47 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def _work_tree(root: Path) -> Iterator[str]:
+def _work_tree_files(root: Path) -> Iterator[str]:
     """Files that git does not ignore, including those in nested repositories; all files outside git."""
     try:
         listed = read_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except LoopError:
-        yield from _below(root, root)
+        yield from _files_below(root, root)
         return
     for name in (os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name):
         if (root / name / ".git").exists() and not (root / name).is_symlink():
-            yield from (f"{name}/{inner}" for inner in _work_tree(root / name))
+            yield from (f"{name}/{inner}" for inner in _work_tree_files(root / name))
         else:
             yield name
 
 
-def take_branches(root: Path, bundle: Path) -> tuple[str, ...]:
+def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     """Fetch the session branches from a git bundle; return the names of new and changed ones.
 
     The user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch.
     """
-    before = _ours(root)
-    words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(bundle), f"{OURS}:{OURS}")
-    git(root, *words, variables={**OFFLINE, **CHECKED})
-    return tuple(name for name, commit in _ours(root).items() if before.get(name) != commit)
+    old_commits = _session_branches(root)
+    arguments = (
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--",
+        str(bundle),
+        f"{SESSION_BRANCHES}:{SESSION_BRANCHES}",
+    )
+    git(root, *arguments, variables={**OFFLINE, **VERIFY_OBJECTS})
+    return tuple(name for name, commit in _session_branches(root).items() if old_commits.get(name) != commit)
 
 
-def _ours(root: Path) -> dict[str, str]:
-    lines = git(root, "for-each-ref", "--format=%(refname:short) %(objectname)", OURS[:-2]).splitlines()
+def _session_branches(root: Path) -> dict[str, str]:
+    lines = git(
+        root, "for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2]
+    ).splitlines()
     return dict(line.rsplit(" ", 1) for line in lines)
 
 
-def _below(folder: Path, root: Path) -> Iterator[str]:
+def _files_below(folder: Path, root: Path) -> Iterator[str]:
     """All files and empty folders below `folder`, as paths relative to `root`."""
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")

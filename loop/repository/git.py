@@ -9,7 +9,7 @@ from typing import Any
 
 from loop.base.errors import WorkFailed, remark_once
 
-QUIET = (
+FIXED_SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "commit.gpgsign=false", "tag.gpgsign=false"),
     *("log.showSignature=false", "merge.verifySignatures=false", "protocol.ext.allow=never", "gc.auto=0"),
     *("maintenance.auto=false", "advice.detachedHead=false", "submodule.recurse=false"),
@@ -28,9 +28,9 @@ ENVIRONMENT = {
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """Forbids network access and lazy fetches."""
 
-NONE: Mapping[str, str] = MappingProxyType({})
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
-ELSEWHERE = (
+REPOSITORY_VARIABLES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
     *("GIT_SHALLOW_FILE", "GIT_INTERNAL_SUPER_PREFIX"),
@@ -40,41 +40,49 @@ ELSEWHERE = (
 
 
 def git(
-    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
+    folder: Path,
+    *arguments: str,
+    index: Path | None = None,
+    stdin: str = "",
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> str:
     """Run git in `folder` and return its output as text. Parameters and errors: see `read_bytes`."""
-    printed = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
-    return printed.decode(errors="surrogateescape")
+    output = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
+    return output.decode(errors="surrogateescape")
 
 
 def read_bytes(
-    folder: Path, *arguments: str, index: Path | None = None, stdin: str = "", variables: Mapping[str, str] = NONE
+    folder: Path,
+    *arguments: str,
+    index: Path | None = None,
+    stdin: str = "",
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
 
     `index`: a file to use as the index. `stdin`: text for its input. `variables`: added environment.
     """
-    for name in ELSEWHERE:  # Child processes inherit the removal.
+    for name in REPOSITORY_VARIABLES:  # Child processes inherit the removal.
         os.environ.pop(name, None)
     try:
         from git import Git, GitError
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
-    command = ["git", *(word for setting in QUIET for word in ("-c", setting)), *arguments]
+    command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
     env = ENVIRONMENT | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
     with tempfile.TemporaryFile() as source:
         try:
             source.write(stdin.encode())
             source.seek(0)
-            terms: dict[str, Any] = {"env": env, "istream": source}
-            terms |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
-            return bytes(Git(folder).execute(command, **terms))
+            options: dict[str, Any] = {"env": env, "istream": source}
+            options |= {"stdout_as_string": False, "strip_newline_in_stdout": False}
+            return bytes(Git(folder).execute(command, **options))
         except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
             message = str(getattr(error, "stderr", "") or error).strip()
             raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
-def shown_text(data: bytes) -> str:
+def decode_for_people(data: bytes) -> str:
     """Decode git output for people, such as patches: UTF-8, or Latin-1 for lines that are not."""
     lines = []
     for line in data.splitlines(keepends=True):
@@ -85,7 +93,7 @@ def shown_text(data: bytes) -> str:
     return "".join(lines)
 
 
-def author(folder: Path) -> dict[str, str]:
+def author_variables(folder: Path) -> dict[str, str]:
     """The user's name and address from git, as variables for a commit; empty if git knows none."""
     name, address = (
         os.environ.get(variable) or git(folder, "config", "--get", "--default=", setting).strip()
@@ -97,5 +105,5 @@ def author(folder: Path) -> dict[str, str]:
             " (git config --global user.name NAME, and user.email ADDRESS)"
         )
         return {}
-    people = ("AUTHOR", "COMMITTER")
-    return {f"GIT_{who}_NAME": name for who in people} | {f"GIT_{who}_EMAIL": address for who in people}
+    roles = ("AUTHOR", "COMMITTER")
+    return {f"GIT_{who}_NAME": name for who in roles} | {f"GIT_{who}_EMAIL": address for who in roles}

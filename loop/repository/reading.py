@@ -8,10 +8,10 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError, WorkFailed, remove_escapes
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
-from loop.repository.git import git, read_bytes, shown_text
+from loop.repository.git import decode_for_people, git, read_bytes
 
-SHOWN = 20
-AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
+MAX_CHANGED = 20
+UNCOMMITTED_MESSAGE = "The checkout as it stood, with its uncommitted changes"
 """Message of the commit that holds the checkout's uncommitted changes when a session begins."""
 
 
@@ -23,7 +23,7 @@ def root_of(folder: Path) -> Path | None:
         return None
 
 
-def revision(folder: Path) -> Revision:
+def read_revision(folder: Path) -> Revision:
     """Commit, branch and uncommitted files of the checkout with `folder`; empty outside git."""
     top = root_of(folder)
     if top is None:
@@ -37,24 +37,24 @@ def revision(folder: Path) -> Revision:
         lines = git(top, "status", "--porcelain", "--untracked-files=normal").splitlines()
     except LoopError:
         return Revision(commit=None)
-    changed = tuple(line[3:] for line in lines[:SHOWN])
-    named = None if branch == "HEAD" else branch
-    return Revision(commit=commit, branch=named, dirty=bool(lines), changed=changed)
+    changed = tuple(line[3:] for line in lines[:MAX_CHANGED])
+    branch_name = None if branch == "HEAD" else branch
+    return Revision(commit=commit, branch=branch_name, dirty=bool(lines), changed=changed)
 
 
-def export(folder: Path, commit: str, into: Path) -> Path:
+def export_commit(folder: Path, commit: str, into: Path) -> Path:
     """Write the files of `folder` at a commit below `into`, and return `into`.
 
     The checkout stays unchanged and no git filter runs. Raises WorkFailed if the commit is missing.
     """
     try:
         top = (root_of(folder) or folder).resolve()
-        inside = folder.resolve().relative_to(top).as_posix()
-        tree = f"{commit}:{'' if inside == '.' else inside}"
+        path_in_repository = folder.resolve().relative_to(top).as_posix()
+        tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
         rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
         files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # No links: they may point anywhere.
-        texts = _contents(top, [facts.split()[2] for facts, _ in files])
-        for (facts, name), content in zip(files, texts, strict=True):
+        contents = _read_blobs(top, [facts.split()[2] for facts, _ in files])
+        for (facts, name), content in zip(files, contents, strict=True):
             path = into / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -64,34 +64,34 @@ def export(folder: Path, commit: str, into: Path) -> Path:
     return into
 
 
-def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
+def _read_blobs(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
     """Contents of git blobs (by hash), in order."""
-    text, at = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs)), 0
+    text, end = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs)), 0
     for _ in blobs:
-        begin = text.index(b"\n", at) + 1  # Skip the header: hash, kind, size.
-        at = begin + int(text[at:begin].split()[2])
-        yield text[begin:at]
-        at += 1
+        begin = text.index(b"\n", end) + 1  # Skip the header: hash, kind, size.
+        end = begin + int(text[end:begin].split()[2])
+        yield text[begin:end]
+        end += 1
 
 
-def changes(folder: Path, commit: str) -> dict[str, int] | None:
+def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
     """Files below `folder` that differ from a commit, to lines added plus removed.
 
     Includes uncommitted edits; untracked files have 0 lines. None outside git, or for an unknown commit.
     """
-    here, top = ("--", str(folder.absolute())), root_of(folder)
+    path_arguments, top = ("--", str(folder.absolute())), root_of(folder)
     if top is None:
         return None
     try:
-        plain = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
-        counted = lines_changed(git(top, *plain, commit, *here))
-        new = git(top, "ls-files", "--others", "--exclude-standard", "-z", *here)
+        options = ("diff", "--no-ext-diff", "--no-textconv", "--numstat", "--no-renames", "-z")
+        lines_by_file = parse_numstat(git(top, *options, commit, *path_arguments))
+        untracked = git(top, "ls-files", "--others", "--exclude-standard", "-z", *path_arguments)
     except LoopError:
         return None
-    return counted | dict.fromkeys(filter(None, new.split("\0")), 0)
+    return lines_by_file | dict.fromkeys(filter(None, untracked.split("\0")), 0)
 
 
-def takes_back(folder: Path, commit: str) -> bool:
+def is_revertible(folder: Path, commit: str) -> bool:
     """Whether `git revert` could undo a commit without a conflict."""
     top = root_of(folder) or folder
     try:
@@ -102,7 +102,7 @@ def takes_back(folder: Path, commit: str) -> bool:
     return True
 
 
-def lines_changed(numstat: str) -> dict[str, int]:
+def parse_numstat(numstat: str) -> dict[str, int]:
     """Parse `git diff --numstat -z`: file to lines added plus removed; 0 for binary files."""
     rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
     return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
@@ -111,25 +111,25 @@ def lines_changed(numstat: str) -> dict[str, int]:
 def holds_uncommitted(folder: Path, branch: str) -> bool:
     """Whether a session branch contains the user's uncommitted changes as its first commit."""
     try:
-        return AS_IT_STOOD in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
+        return UNCOMMITTED_MESSAGE in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
     except LoopError:
         return False
 
 
-FIELDS = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
+LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
 """Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
-SHOWN_LETTERS = 12
+SHORT_HASH = 12
 """Length of a hash in messages."""
-DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
+UNSHALLOW_HINT = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
-def resolve(folder: Path, revision: str) -> str:
+def resolve_revision(folder: Path, revision: str) -> str:
     """The commit hash of a revision such as `HEAD~2`. Raises UsageError if there is none."""
-    asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     try:
-        return git(folder, *asked).strip()
+        return git(folder, *arguments).strip()
     except LoopError as error:
-        hint = DEEPEN if is_shallow(folder) else "git log --oneline names some"
+        hint = UNSHALLOW_HINT if is_shallow(folder) else "git log --oneline names some"
         raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
 
 
@@ -138,38 +138,40 @@ def is_shallow(folder: Path) -> bool:
     return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
-def first_parents(folder: Path, good: str, bad: str) -> list[Candidate]:
+def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
     """Commits after `good` up to `bad`, oldest first, by first parents (a merged branch is one commit).
 
     Raises UsageError if the two are equal, swapped or unrelated, or if the clone is too shallow.
     """
-    first, last = resolve(folder, good), resolve(folder, bad)
-    older, newer = first[:SHOWN_LETTERS], last[:SHOWN_LETTERS]
-    if first == last:
-        raise UsageError(f"good and bad are the same commit, {older}", hint="name two that differ")
-    if is_ancestor(folder, last, first):
+    good_commit, bad_commit = resolve_revision(folder, good), resolve_revision(folder, bad)
+    good_short, bad_short = good_commit[:SHORT_HASH], bad_commit[:SHORT_HASH]
+    if good_commit == bad_commit:
+        raise UsageError(f"good and bad are the same commit, {good_short}", hint="name two that differ")
+    if is_ancestor(folder, bad_commit, good_commit):
         hint = f"--good {bad} --bad {good}, if it was the other way round"
-        raise UsageError(f"bad ({newer}) is older than good ({older}): they are swapped", hint)
-    if not is_ancestor(folder, first, last):
+        raise UsageError(f"bad ({bad_short}) is older than good ({good_short}): they are swapped", hint)
+    if not is_ancestor(folder, good_commit, bad_commit):
         try:
-            base = git(folder, "merge-base", first, last).strip()[:SHOWN_LETTERS]
+            base = git(folder, "merge-base", good_commit, bad_commit).strip()[:SHORT_HASH]
             hint = f"both come from {base}: is that one good?"
         except LoopError:
             hint = "they have no common history"
-        raise UsageError(f"{older} is no ancestor of {newer}", DEEPEN if is_shallow(folder) else hint)
-    after = set(git(folder, "rev-list", "--ancestry-path", f"{first}..{last}").split())
-    commits = _commits(folder, "--first-parent", f"{first}..{last}")
-    return [commit for commit in commits if commit.commit in after]
+        raise UsageError(
+            f"{good_short} is no ancestor of {bad_short}", UNSHALLOW_HINT if is_shallow(folder) else hint
+        )
+    descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
+    commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
+    return [commit for commit in commits if commit.commit in descendants]
 
 
-def commit(folder: Path, revision: str) -> Candidate:
+def read_commit(folder: Path, revision: str) -> Candidate:
     """The commit of a revision, with its message, author and date. Raises UsageError if unknown."""
-    return next(_commits(folder, "-1", resolve(folder, revision)))
+    return next(_read_log(folder, "-1", resolve_revision(folder, revision)))
 
 
 def commits_between(folder: Path, older: Sequence[str], newer: str) -> list[Candidate]:
     """All commits reachable from `newer` and not from `older`, parents first, merged branches included."""
-    return list(_commits(folder, "--topo-order", newer, "--not", *older))
+    return list(_read_log(folder, "--topo-order", newer, "--not", *older))
 
 
 def is_ancestor(folder: Path, older: str, newer: str) -> bool:
@@ -177,47 +179,47 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def objects_of_commit(folder: Path, commit: str) -> dict[str, str]:
+def object_hashes(folder: Path, commit: str) -> dict[str, str]:
     """Path to object hash of every file, link and submodule of a commit."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
     pairs = (row.split("\t", 1) for row in rows if row)
     return {path: facts.split()[2] for facts, path in pairs}
 
 
-def changed_objects(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
+def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
     """For each commit but the first: path to new object hash of what changed; empty hash: deleted."""
     pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
     words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", stdin=pairs).split("\0")
-    different: dict[str, dict[str, str]] = {commit: {} for commit in commits}
-    at, commit = 0, ""
-    while at < len(words) - 1:
-        if not words[at].startswith(":"):
-            commit, at = words[at], at + 1
+    changes_by_commit: dict[str, dict[str, str]] = {commit: {} for commit in commits}
+    position, commit = 0, ""
+    while position < len(words) - 1:
+        if not words[position].startswith(":"):
+            commit, position = words[position], position + 1
             continue
-        facts = words[at].split()
-        different[commit][words[at + 1]] = "" if facts[4] == "D" else facts[3]
-        at += 2
-    return [different[commit] for commit in commits[1:]]
+        fields = words[position].split()
+        changes_by_commit[commit][words[position + 1]] = "" if fields[4] == "D" else fields[3]
+        position += 2
+    return [changes_by_commit[commit] for commit in commits[1:]]
 
 
-def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Path (from the top) to the hash that git would give the checkout's file; empty: no such file."""
-    there = [name for name in names if (folder / name).is_file() and "\n" not in name]
-    objects = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in there)).split()
-    return {**dict.fromkeys(names, ""), **dict(zip(there, objects, strict=True))}
+    existing = [name for name in names if (folder / name).is_file() and "\n" not in name]
+    hashes = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in existing)).split()
+    return {**dict.fromkeys(names, ""), **dict(zip(existing, hashes, strict=True))}
 
 
-def difference(folder: Path, older: str, newer: str) -> str:
+def patch_between(folder: Path, older: str, newer: str) -> str:
     """The patch text between two commits, only for files below `folder`."""
     words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
-    return shown_text(read_bytes(folder, *words))
+    return decode_for_people(read_bytes(folder, *words))
 
 
-def _commits(folder: Path, *which: str) -> Iterator[Candidate]:
-    """Commits that `git log` lists for the arguments `which`, oldest first."""
-    words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
-    for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
-        name, tree, parents, author, date, subject = map(shown_text, words[at : at + 6])
+def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
+    """Commits that `git log` lists for the arguments `log_arguments`, oldest first."""
+    words = read_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments).split(b"\0")
+    for start in range(0, len(words) - 1, LOG_FORMAT.count("%x00") + 1):
+        name, tree, parents, author, date, subject = map(decode_for_people, words[start : start + 6])
         try:
             when = datetime.datetime.fromisoformat(date)
         except ValueError:  # No date, or an invalid year.

@@ -15,10 +15,10 @@ from pathlib import Path
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.git import NONE, author, git, read_bytes
-from loop.repository.reading import AS_IT_STOOD, lines_changed, root_of
+from loop.repository.git import NO_VARIABLES, author_variables, git, read_bytes
+from loop.repository.reading import UNCOMMITTED_MESSAGE, parse_numstat, root_of
 
-LINK = "160000"
+SUBMODULE_MODE = "160000"
 """Mode of a submodule in a tree."""
 
 
@@ -26,63 +26,65 @@ class MissingSubmodule(WorkFailed):
     """A commit needs a submodule's commit that is not in the user's checkout of it."""
 
 
-def fill_modules(checkout: Path, root: Path) -> None:
+def fill_submodules(checkout: Path, root: Path) -> None:
     """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
 
     Sources are the user's checkout, or git's own copy in `.git/modules`. Submodules that were never
     fetched stay empty. Raises MissingSubmodule if no source has the commit.
     """
-    links, rows = wanted_submodules(root, "HEAD"), ""
-    if not links:
+    commit_by_path, path_settings = submodule_commits(root, "HEAD"), ""
+    if not commit_by_path:
         return
     with contextlib.suppress(LoopError):  # `.gitmodules` may be missing.
-        rows = git(root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$")
-    pairs = (row.split("\n", 1) for row in rows.split("\0") if "\n" in row)
-    names = {place: key.removeprefix("submodule.").removesuffix(".path") for key, place in pairs}
-    own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    for place, commit in links.items():
-        kept = own / "modules" / names.get(place, place)
-        marked = ((checkout / place, ".git"), (kept, "HEAD"))
-        into, sources = root / place, [source for source, mark in marked if (source / mark).exists()]
+        path_settings = git(
+            root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$"
+        )
+    pairs = (row.split("\n", 1) for row in path_settings.split("\0") if "\n" in row)
+    name_by_path = {path: key.removeprefix("submodule.").removesuffix(".path") for key, path in pairs}
+    git_folder = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    for path, commit in commit_by_path.items():
+        git_copy = git_folder / "modules" / name_by_path.get(path, path)
+        marked = ((checkout / path, ".git"), (git_copy, "HEAD"))
+        submodule, sources = root / path, [source for source, mark in marked if (source / mark).exists()]
         if not sources:
             continue
-        source = next((source for source in sources if _holds(source, into, commit)), None)
+        source = next((source for source in sources if _check_out_submodule(source, submodule, commit)), None)
         if source is None:
-            message = f"its submodule {place} is at {commit[:12]}, which is not in {sources[0]}"
+            message = f"its submodule {path} is at {commit[:12]}, which is not in {sources[0]}"
             raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
-        git(into, "clean", "--quiet", "--force", "-d")
-        fill_modules(source, into)
+        git(submodule, "clean", "--quiet", "--force", "-d")
+        fill_submodules(source, submodule)
 
 
-def _holds(source: Path, into: Path, commit: str) -> bool:
-    """Check out a submodule's commit in `into`, from repository `source`. False if it lacks the commit."""
+def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
+    """Check out a submodule's commit in `submodule`, from repository `source`. False if it lacks the commit."""
     for _ in range(2):
         try:
-            if not (into / ".git").exists():
-                git(into.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(into))
-            git(into, "checkout", "--quiet", "--detach", "--force", commit)
+            if not (submodule / ".git").exists():
+                git(submodule.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(submodule))
+            git(submodule, "checkout", "--quiet", "--detach", "--force", commit)
         except LoopError:
-            shutil.rmtree(into, ignore_errors=True)  # Another repository: clone again.
-            into.mkdir(parents=True)
+            shutil.rmtree(submodule, ignore_errors=True)  # Another repository: clone again.
+            submodule.mkdir(parents=True)
         else:
             return True
     return False
 
 
-def wanted_submodules(root: Path, commit: str) -> dict[str, str]:
+def submodule_commits(root: Path, commit: str) -> dict[str, str]:
     """Path of each submodule to the submodule commit that a commit of the repository records."""
     rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    links = [row.split("\t", 1) for row in rows if row.startswith(LINK)]
+    links = [row.split("\t", 1) for row in rows if row.startswith(SUBMODULE_MODE)]
     return {place: facts.split()[2] for facts, place in links}
 
 
-PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
+PATCH_OPTIONS = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """Diff options for a patch that `git apply` accepts, independent of the user's settings."""
-COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
+EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
 """Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
-MADE_WITH = "Made-with"
+TRAILER = "Made-with"
 """The trailer of every commit that loop makes."""
-IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
+NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """Files that a copy of a target outside git omits."""
 
 
@@ -100,65 +102,65 @@ class Worktree:
         """Hash of the current commit. Edits are differences from it."""
         return git(self.root, "rev-parse", "HEAD").strip()
 
-    def changed(self) -> dict[str, int]:
+    def changed_lines(self) -> dict[str, int]:
         """Path (from the target's folder) of each file that differs from `head`, to its changed lines.
 
         Changed lines are lines added plus removed. Includes new files; excludes ignored files.
         """
-        self._notice_new_files()
-        text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *COUNTED)
-        return {os.path.relpath(self.root / name, self.target): n for name, n in lines_changed(text).items()}
+        self._register_new_files()
+        text = git(self.root, "diff", "--numstat", "--no-renames", "-z", "HEAD", *EDIT_PATHS)
+        return {os.path.relpath(self.root / name, self.target): n for name, n in parse_numstat(text).items()}
 
     def patch(self, base: str = "HEAD") -> bytes:
         """The patch from commit `base` to the current files. `git apply` accepts it at the top folder."""
-        self._notice_new_files()
-        return read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
+        self._register_new_files()
+        return read_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
 
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
         """Write the patch from commit `base` to a file. Raises LoopError when that fails."""
         write_atomic(path, self.patch(base))  # git's --output may write half a patch without an error.
 
-    def _notice_new_files(self) -> None:
-        git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
+    def _register_new_files(self) -> None:
+        git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
         """Commit all files in the user's name and return the new commit's hash.
 
         A trailer names `loop` and the session. Raises MachineFailure if git cannot write.
         """
-        self._is_ours()
-        git(self.root, "add", "--all", *COUNTED)
-        trailer = f"{MADE_WITH}: loop {__version__}{f' session {session}' if session else ''}"
+        self._require_own_worktree()
+        git(self.root, "add", "--all", *EDIT_PATHS)
+        trailer = f"{TRAILER}: loop {__version__}{f' session {session}' if session else ''}"
         words = ("--quiet", "--allow-empty", "--no-verify", "-m", message, "-m", trailer)
-        _write(self.root, "commit", *words, variables=author(self.root))
+        _write_with_git(self.root, "commit", *words, variables=author_variables(self.root))
         return self.head
 
-    def branch(self, name: str) -> str:
+    def point_branch(self, name: str) -> str:
         """Point a branch at `head` and return its name. If `name` exists with commits that `head` lacks,
         the branch is called `name-2`, `name-3` and so on. Raises WorkFailed after 99."""
         for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
             try:
-                stands = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
+                branch_tip = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
             except LoopError:
-                stands = ""
-            if not stands or git(self.root, "rev-list", "--count", stands, "^HEAD").strip() == "0":
+                branch_tip = ""
+            if not branch_tip or git(self.root, "rev-list", "--count", branch_tip, "^HEAD").strip() == "0":
                 git(self.root, "branch", "--force", branch, "HEAD")
                 return branch
         raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
 
-    def known(self) -> set[str]:
+    def tracked_and_new_files(self) -> set[str]:
         """Tracked and new files (not ignored ones), as paths from the target's folder."""
-        return self._named(git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"))
+        return self._split_paths(git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"))
 
-    def committed(self) -> set[str]:
+    def committed_files(self) -> set[str]:
         """Files in the commit `head`, as paths from the target's folder."""
-        return self._named(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
+        return self._split_paths(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
 
-    def _named(self, listed: str) -> set[str]:
+    def _split_paths(self, listed: str) -> set[str]:
         names = filter(None, listed.split("\0"))
         return {os.path.relpath(self.root / name, self.target) for name in names}
 
-    def _is_ours(self) -> None:
+    def _require_own_worktree(self) -> None:
         """Raises LoopError if git would change a folder other than this worktree."""
         top = root_of(self.root)
         if top is None or top.resolve() != self.root.resolve():
@@ -169,17 +171,17 @@ class Worktree:
 
         Raises MissingSubmodule if the user's checkout lacks a submodule's commit.
         """
-        self._is_ours()
-        for place in wanted_submodules(self.root, "HEAD").keys() - wanted_submodules(self.root, commit).keys():
+        self._require_own_worktree()
+        for place in submodule_commits(self.root, "HEAD").keys() - submodule_commits(self.root, commit).keys():
             shutil.rmtree(self.root / place, ignore_errors=True)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
         if self.repository is not None:
-            fill_modules(self.repository, self.root)
+            fill_submodules(self.repository, self.root)
 
-    def lacks(self) -> str:
+    def describe_empty_submodules(self) -> str:
         """A message that names empty submodules and the command that fills them; empty if there is none."""
-        links = wanted_submodules(self.root, "HEAD") if self.repository is not None else {}
+        links = submodule_commits(self.root, "HEAD") if self.repository is not None else {}
         places = [place for place in links if not (self.root / place / ".git").exists()]
         if not places:
             return ""
@@ -189,55 +191,55 @@ class Worktree:
 
     def apply(self, patch: Path) -> None:
         """Apply a patch to the current files with a 3-way merge. Raises WorkFailed on a conflict."""
-        self._is_ours()
+        self._require_own_worktree()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 
     def revert(self, commit: str = "HEAD") -> None:
         """Reset all files to a commit and remove new ones. Default: discard the edits since `head`."""
-        self._is_ours()
+        self._require_own_worktree()
         git(self.root, "reset", "--quiet", "--hard", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
 
 
-def make(target: Path, root: Path) -> Worktree:
+def make_from_checkout(target: Path, root: Path) -> Worktree:
     """Make a worktree at `root` with the current state of the user's checkout, committed or not.
 
     The worktree's `head` is a commit of that state. Raises LoopError when git fails, and UsageError
     when the checkout has unresolved merge conflicts.
     """
-    repository = top_of(target)
+    repository = repository_of(target)
     if repository is None:
         try:
-            shutil.copytree(target, root / target.name, ignore=IGNORED)
+            shutil.copytree(target, root / target.name, ignore=NOT_COPIED)
         except OSError as error:
-            raise _no_room(root, error) from error
+            raise _no_worktree_error(root, error) from error
         git(root, "init", "--quiet")
         tree = Worktree(root, root / target.name, None)
-        tree.commit(AS_IT_STOOD)
+        tree.commit(UNCOMMITTED_MESSAGE)
         return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
         raise UsageError(
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
-    tree = _add(repository, target, root, "HEAD")
-    if _bring_over(repository, target, tree):
-        tree.commit(AS_IT_STOOD)
+    tree = _add_worktree(repository, target, root, "HEAD")
+    if _copy_uncommitted(repository, target, tree):
+        tree.commit(UNCOMMITTED_MESSAGE)
     return tree
 
 
-def make_at(target: Path, root: Path, commit: str) -> Worktree:
+def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
     """Make a worktree at `root` with the files of a commit, without uncommitted changes.
 
     Raises UsageError if the target is not under git.
     """
-    repository = top_of(target)
+    repository = repository_of(target)
     if repository is None:
         raise UsageError(f"{target} is not under git", hint="git init, and commit what works")
-    return _add(repository, target, root, commit)
+    return _add_worktree(repository, target, root, commit)
 
 
-def copy_of(tree: Worktree, root: Path) -> Worktree:
+def copy_worktree(tree: Worktree, root: Path) -> Worktree:
     """Copy a worktree's files into a new repository at `root`, fully separate from the user's."""
     shutil.rmtree(root, ignore_errors=True)
     try:
@@ -250,12 +252,12 @@ def copy_of(tree: Worktree, root: Path) -> Worktree:
     return copy
 
 
-def _add(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
+def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
     """Make a worktree of the user's repository. Raises WorkFailed if git cannot register it.
 
     A separate `git reset` checks files out, so that `includeIf` settings for that folder apply.
     """
-    _forget_gone(repository, root)
+    _unregister_missing(repository, root)
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         git(repository, "worktree", "add", "--quiet", "--detach", "--force", "--no-checkout", str(root), commit)
@@ -264,16 +266,16 @@ def _add(repository: Path, target: Path, root: Path, commit: str) -> Worktree:
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
         raise WorkFailed(error.message, hint) from error
     except OSError as error:
-        raise _no_room(root, error) from error
+        raise _no_worktree_error(root, error) from error
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
-def _no_room(root: Path, error: OSError) -> LoopError:
+def _no_worktree_error(root: Path, error: OSError) -> LoopError:
     hint = "set LOOP_STATE to a folder that can be written"
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
-def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> None:
+def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] = NO_VARIABLES) -> None:
     """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
 
     Neither hooks nor users interfere there, so only the disk can be the cause. Git's own message is vague.
@@ -284,7 +286,7 @@ def _write(root: Path, *arguments: str, variables: Mapping[str, str] = NONE) -> 
         raise MachineFailure(error.message, f"look after the disk of {root}") from error
 
 
-def _forget_gone(repository: Path, root: Path) -> None:
+def _unregister_missing(repository: Path, root: Path) -> None:
     """Unregister worktrees in the folder of `root` that no longer exist; a kill leaves such entries.
 
     `git worktree prune` would also unregister the user's own worktrees on an unmounted disk.
@@ -292,8 +294,8 @@ def _forget_gone(repository: Path, root: Path) -> None:
     folder = root.parent
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
-        beside = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
-        if beside and not path.exists():
+        is_in_folder = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
+        if is_in_folder and not path.exists():
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
 
@@ -304,61 +306,63 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
         return None
     try:
         git(root, "rev-parse", "HEAD")
-        own = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+        git_folder = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
     except LoopError:
         return None
-    for lock in own.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
+    for lock in git_folder.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
         lock.unlink(missing_ok=True)
-    repository = top_of(target)
+    repository = repository_of(target)
     inside = Path(target.name) if repository is None else target.resolve().relative_to(repository)
     return Worktree(root, root / inside, repository)
 
 
-def clear_place(target: Path, root: Path) -> None:
+def remove_incomplete(target: Path, root: Path) -> None:
     """Remove an incomplete worktree at `root`, if one exists."""
     if root.exists():
-        remove(Worktree(root, root, top_of(target)))
+        remove(Worktree(root, root, repository_of(target)))
 
 
 def remove(worktree: Worktree) -> None:
     """Delete the folder and unregister the worktree. Commits and branches stay."""
     shutil.rmtree(worktree.root, ignore_errors=True)
     if worktree.repository is not None:
-        _forget_gone(worktree.repository, worktree.root)
+        _unregister_missing(worktree.repository, worktree.root)
 
 
-def top_of(target: Path) -> Path | None:
+def repository_of(target: Path) -> Path | None:
     """Root of the repository whose HEAD has files of the target's folder; None if there is none."""
     top = root_of(target)
     if top is not None:
-        inside = os.path.relpath(target.resolve(), top.resolve())
+        path_in_repository = os.path.relpath(target.resolve(), top.resolve())
         with contextlib.suppress(LoopError):
-            listed = git(top, "ls-tree", "HEAD", "--", f"{inside}/" if inside != "." else ".")
+            listed = git(
+                top, "ls-tree", "HEAD", "--", f"{path_in_repository}/" if path_in_repository != "." else "."
+            )
             return top.resolve() if listed else None
     return None
 
 
-def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
+def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:
     """Copy the checkout's uncommitted changes into a new worktree. False if there were none."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
-        git(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
-        edited = patch.stat().st_size > 0
-        if edited:
+        git(repository, "diff", *PATCH_OPTIONS, f"--output={patch}", "HEAD")
+        has_changes = patch.stat().st_size > 0
+        if has_changes:
             git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
-            _write(tree.root, "apply", "--whitespace=nowarn", str(patch))
+            _write_with_git(tree.root, "apply", "--whitespace=nowarn", str(patch))
     untracked = git(repository, "ls-files", "--others", "--exclude-standard", "-z", "--", str(target.resolve()))
     for name in filter(None, untracked.split("\0")):
-        source, place = repository / name, tree.root / name
-        kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
-        if kept and source.is_file() and not source.is_symlink():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, place)
-            edited = True
-    return edited
+        source, destination = repository / name, tree.root / name
+        is_kept = not {"sessions", "__pycache__"} & {*Path(name).parts}
+        if is_kept and source.is_file() and not source.is_symlink():
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, destination)
+            has_changes = True
+    return has_changes
 
 
-OWNER = "loop-session"
+OWNER_NOTE = "loop-session"
 """Name of a note that stores the worktree's session folder. Git deletes it together with the worktree."""
 
 
@@ -372,10 +376,10 @@ class KeptWorktree:
     owner: Path | None
     """The session folder that uses the worktree; None without a note."""
 
-    def edits(self) -> dict[str, int] | None:
+    def uncommitted_edits(self) -> dict[str, int] | None:
         """Files with uncommitted edits to their changed lines; None if git cannot tell."""
         with contextlib.suppress(LoopError):
-            return self.tree.changed() if self.tree else None
+            return self.tree.changed_lines() if self.tree else None
         return None
 
     def remove(self) -> None:
@@ -386,15 +390,15 @@ class KeptWorktree:
 def note_owner(tree: Worktree, session: Path) -> None:
     """Store which session a worktree belongs to. On a write error it has no owner and is never removed."""
     with contextlib.suppress(OSError, LoopError):
-        sums.write_sealed(_note_of(tree.root), {"format": 1, "session": str(session.absolute())})
+        sums.write_sealed(_note_path(tree.root), {"format": 1, "session": str(session.absolute())})
 
 
-def is_noted(tree: Worktree) -> bool:
+def is_complete(tree: Worktree) -> bool:
     """Whether the worktree is complete. `loop` writes the owner's note last."""
-    return _owner(tree.root) is not None
+    return _read_owner(tree.root) is not None
 
 
-def every_worktree(folder: Path) -> Iterator[KeptWorktree]:
+def list_worktrees(folder: Path) -> Iterator[KeptWorktree]:
     """All worktree folders in `folder`, by name. Symbolic links are skipped."""
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         if root.is_symlink() or not root.is_dir():
@@ -402,21 +406,21 @@ def every_worktree(folder: Path) -> Iterator[KeptWorktree]:
         tree = owner = None
         with contextlib.suppress(LoopError):
             if (root / ".git").exists():
-                owner = _owner(root)
+                owner = _read_owner(root)
                 common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
                 repository = common.parent if common.name == ".git" else common
                 tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
         yield KeptWorktree(root, tree, owner)
 
 
-def _note_of(root: Path) -> Path:
+def _note_path(root: Path) -> Path:
     """Path of the owner's note, in git's private folder of this worktree."""
-    return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER
+    return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER_NOTE
 
 
-def _owner(root: Path) -> Path | None:
+def _read_owner(root: Path) -> Path | None:
     """The session folder in the note; None if it is missing or damaged. Such a worktree is kept."""
-    note = _note_of(root)
+    note = _note_path(root)
     try:
         return Path(json.loads(sums.without_checksum(note, sums.read_regular(note)))["session"])
     except OSError:

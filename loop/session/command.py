@@ -50,9 +50,9 @@ def report(
         text, drawn = closing.render(setting, record, folder)
         figures = {figure.path: figure.file for figure in drawn}
         if form == "html":
-            from loop.report.html import page  # Here: markdown-it is needed for this format alone.
+            from loop.report.html import render_page  # Here: markdown-it is needed for this format alone.
 
-            text, figures = page(shipped("templates"), text, drawn, record.status), {}
+            text, figures = render_page(shipped("templates"), text, drawn, record.status), {}
     if output is None or str(output) == "-":
         screen.data(text)
         return ExitCode.OK

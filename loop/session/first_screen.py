@@ -19,9 +19,9 @@ from loop.money.section import money_line
 from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
 from loop.report import format as say
-from loop.report.findings import mean_of, speed_verdicts
-from loop.report.markdown import Table, code, columns, filled_table, prose, shortened
-from loop.report.sections import Section, SizeLimit, in_markdown
+from loop.report.findings import mean_text, speed_verdicts
+from loop.report.markdown import Table, columns, drop_empty_columns, escape_prose, inline_code, shortened
+from loop.report.sections import Section, SizeLimit, sections_as_markdown
 from loop.session import course
 from loop.session.course import View
 from loop.session.objective import is_anything_judged, objective_text
@@ -215,7 +215,7 @@ def _speed_sentence(record: SessionRecord) -> str:
     def trusted_ratio(variant: str) -> float:
         """The variant's mean ratio; 0 if it is not trusted, so that it ranks last."""
         own_speeds = speeds_by_variant[variant]
-        return geometric_mean([own.ratio for own in own_speeds]) if mean_of(own_speeds) else 0.0
+        return geometric_mean([own.ratio for own in own_speeds]) if mean_text(own_speeds) else 0.0
 
     fastest = max(speeds_by_variant, key=trusted_ratio)
     verdicts = speeds_by_variant[fastest]
@@ -223,7 +223,7 @@ def _speed_sentence(record: SessionRecord) -> str:
     phrase = PHRASES[word].format(shortened(record.head.baseline, LONGEST_NAME))
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
-    texts += filter(None, [mean_of(verdicts)])
+    texts += filter(None, [mean_text(verdicts)])
     variants = len(speeds_by_variant)
     rank = f", the best of {variants} variants," if variants > 1 else ""
     return f"{_name_as_code(fastest)}{rank} is {phrase} on {', '.join(texts)}"
@@ -278,7 +278,7 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
             role = head.roles.get(name)
             rows.append((f"{name} ({role})" if role else name, *cells))
     heads = columns("Variant", "Against the known good", f"Against {head.baseline}", "Right")
-    return filled_table(heads, rows)
+    return drop_empty_columns(heads, rows)
 
 
 def _baseline_cell(record: SessionRecord, name: str) -> str:
@@ -287,7 +287,7 @@ def _baseline_cell(record: SessionRecord, name: str) -> str:
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
     counts = _verdict_counts_text([speed.verdict for speed in speeds])
-    mean = mean_of(speeds).removeprefix("geometric ")
+    mean = mean_text(speeds).removeprefix("geometric ")
     return ": ".join(filter(None, [counts, mean])) or EMPTY_CELL
 
 
@@ -403,17 +403,17 @@ def markdown_summary(
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     screen, target = first_screen(record, finished), shortened(record.head.target, 40)
-    headline = without_mentions(prose(screen.headline))
+    headline = without_mentions(escape_prose(screen.headline))
     if len(headline.encode()) > limit // 4:
-        headline = without_mentions(prose(f"`{target}` {ENDINGS[record.status]}."))
+        headline = without_mentions(escape_prose(f"`{target}` {ENDINGS[record.status]}."))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
-    title = prose(f"`{target}` on {shortened(course.device_text(record.head), 40)}")
+    title = escape_prose(f"`{target}` on {shortened(course.device_text(record.head), 40)}")
     begin = f"{mark}\n### {title}\n\n**{headline}**\n"
     command = record.head.report_command
     if len(command.encode()) > limit // 4:
         command = f"loop report {shortened(record.head.id, 80)}"
-    end = f"\nThe whole report: {code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
+    end = f"\nThe whole report: {inline_code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
     free_bytes = limit - len(begin.encode()) - len(end.encode()) - NOTE_BYTES
     sections = list(screen.sections.items())
     failed_steps = [step for step in latest_attempts(finished) if step.status == "failed"]
@@ -429,7 +429,7 @@ def markdown_summary(
         free_bytes -= len(text.encode())
         if not is_whole:
             shortened_names.append(name)
-    names = [prose(shortened(name, 60)) for name in shortened_names[:2]]
+    names = [escape_prose(shortened(name, 60)) for name in shortened_names[:2]]
     if len(shortened_names) > 2:
         names.append(f"{len(shortened_names) - 2} more")
     note = f"\nShortened for length: {say.listed_words(names)}.\n" if names else ""
@@ -439,7 +439,7 @@ def markdown_summary(
 def _fitting_text(section: Section, free_bytes: int) -> tuple[str, bool]:
     """(the section as Markdown that fits into `free_bytes`, whether it is whole); empty if no cut fits."""
     for size in SECTION_SIZES:
-        text = f"\n{without_mentions(in_markdown([section], size))}\n"
+        text = f"\n{without_mentions(sections_as_markdown([section], size))}\n"
         if len(text.encode()) <= free_bytes:
             return text, size == SECTION_SIZES[0]
     return "", False

@@ -21,7 +21,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
-from loop.repository import takes_back
+from loop.repository import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal, past_changes
@@ -209,7 +209,7 @@ def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Se
     if idea.kept_change:
         whole = Path(idea.kept_change.patch).parent / candidate.KEPT
         before = candidate.find_take_command(folder, idea.kept_change.branch, whole, idea.kept_change.variant)
-    elif idea.blamed_commit and takes_back(folder, idea.blamed_commit):  # Else reverting would conflict.
+    elif idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
         before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
     return f"{shlex.join(before)} && {run}" if before else run
 

@@ -14,7 +14,7 @@ from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
 from loop.learning.prediction import in_parentheses, predicted_time_text
 from loop.library import definitions, targets
-from loop.library.definitions import Definition, check_expression, complain_unknown_patterns, name_hint
+from loop.library.definitions import ParsedFile, check_expression, complain_unknown_patterns, name_hint
 from loop.library.hosted import read_sender
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
@@ -23,7 +23,7 @@ from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBud
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
-from loop.repository import revision
+from loop.repository import read_revision
 from loop.session import course
 from loop.session.bounds import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names
@@ -41,8 +41,8 @@ RESERVED_IDS = ALWAYS_READABLE | {"session", "plan"} | RESERVED_WORDS
 
 
 def resolve_plan(
-    plan: Definition[Plan],
-    patterns: Mapping[str, Definition[Pattern]],
+    plan: ParsedFile[Plan],
+    patterns: Mapping[str, ParsedFile[Pattern]],
     plans: Collection[str] = (),
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
@@ -74,7 +74,7 @@ def resolve_plan(
 
 
 def check_plan(
-    read: Definition[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
+    read: ParsedFile[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
     """The mistakes of a plan that its types cannot detect: unknown names of patterns, plans, values."""
     plan, document, answers = read.value, read.document, {*patterns, *plans}
@@ -98,7 +98,7 @@ def check_plan(
 
 
 def check_pattern(
-    read: Definition[Pattern], patterns: Mapping[str, Definition[Pattern]], parameters: Mapping[str, object]
+    read: ParsedFile[Pattern], patterns: Mapping[str, ParsedFile[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
     """The mistakes of a pattern that its types cannot detect: ids, actions, arguments, expressions."""
     names = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
@@ -175,19 +175,19 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
             workloads=(next(iter(setting.target.workloads)),),
             budget=TimeBudget(minutes=pattern.value.estimate.minutes),
         )
-        read = definitions.Definition(plan, Document(plan.name), pattern.path)
+        read = definitions.ParsedFile(plan, Document(plan.name), pattern.path)
     else:
         read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read, patterns = fit_plan_to_target(read, setting), dict(setting.patterns)
     if request.evaluator is not None:
         last = theirs.evaluator_pattern(request.evaluator)
-        patterns[last.name] = definitions.Definition(last, Document(last.name), read.path)
+        patterns[last.name] = definitions.ParsedFile(last, Document(last.name), read.path)
         more = {"patterns": (*read.value.patterns, last.name)}
         read = replace(read, value=read.value.model_copy(update=more))
     return resolve_plan(read, patterns, setting.plans, setting.target.variants)
 
 
-def fit_plan_to_target(read: definitions.Definition[Plan], setting: Setting) -> definitions.Definition[Plan]:
+def fit_plan_to_target(read: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
     """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
 
     Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
@@ -228,7 +228,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         hypothesis=request.hypothesis.strip(),
         ground=targets.sources_hash(setting.project),
         harness=targets.uncompiled_hash(setting.project),
-        revision=revision(setting.project.target),
+        revision=read_revision(setting.project.target),
         machine=machine(),
         loop_version=loop.__version__,
     )

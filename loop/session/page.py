@@ -22,12 +22,12 @@ from loop.profile.model import ParallelismOutput
 from loop.proving.actions import against_known_good, trust_sentences
 from loop.report import findings, sections
 from loop.report import format as say
-from loop.report.figures.ratios import ratios
-from loop.report.figures.roofline import roof_of, roofline
+from loop.report.figures.ratios import draw_ratios
+from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
 from loop.report.markdown import shortened
 from loop.report.sections import Line, Section
-from loop.report.templates import environment
+from loop.report.templates import markdown_environment
 from loop.session import course
 from loop.session.course import GRADE_RULES, View
 from loop.session.first_screen import first_screen, not_exercised
@@ -44,7 +44,7 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
     folds: dict[str, list[Section]] = {}
     for name, section in sections_by_fold(view):
         folds.setdefault(name, []).append(section)
-    picture = ratios(view.record.verdicts, view.head.baseline)
+    picture = draw_ratios(view.record.verdicts, view.head.baseline)
     values = {
         "title": f"{view.head.target}: session {view.head.id} {view.record.status}",
         "first": first_screen(view.record, view.finished),
@@ -52,8 +52,10 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
         "folds": folds,
         "baseline": view.head.baseline,
     }
-    text = sections.fitted_text(
-        lambda room: environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
+    text = sections.render_within_limit(
+        lambda room: (
+            markdown_environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
+        )
     )
     drawn = (picture, *(part.figure for parts in folds.values() for part in parts))
     return text, tuple(figure for figure in drawn if figure is not None)
@@ -78,7 +80,7 @@ def sections_as_json(view: View) -> list[dict[str, Any]]:
 def correctness(view: View) -> Iterator[Section]:
     """The checks of each variant against the float64 reference."""
     only_changes = changing.has_verified_change(view.finished)
-    return findings.correctness(
+    return findings.correctness_sections(
         view.finished, "Only changes were verified." if only_changes else "Nothing was verified."
     )
 
@@ -86,7 +88,7 @@ def correctness(view: View) -> Iterator[Section]:
 def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
-    timed = list(findings.speeds(view.record.verdicts, finished, baseline, roof_of(view.profiles)))
+    timed = list(findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles)))
     if not timed:
         timed = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     yield from timed
@@ -174,7 +176,7 @@ def bottleneck(view: View) -> Iterator[Section]:
     """Each variant's worst workload, its bottleneck, and the profile behind that."""
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
-    yield Section(figure=roofline(profiles, view.head.baseline))
+    yield Section(figure=draw_roofline(profiles, view.head.baseline))
     for end, where in map(leaf_words, profiles):
         when = f", for `{end.when}`" if end.when and end.when != "true" else ""
         lines = [f"Look with: {end.tool}"] if end.tool else []

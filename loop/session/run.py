@@ -22,7 +22,7 @@ from loop.library.hosted import read_sender
 from loop.library.rates import rates
 from loop.model.record import Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
-from loop.repository import revision, worktree
+from loop.repository import read_revision, worktree
 from loop.session import closing
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store
@@ -121,7 +121,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
         now = {
-            "revision": revision(setting.project.target),
+            "revision": read_revision(setting.project.target),
             "ground": ground,
             "harness": targets.uncompiled_hash(setting.project),
             "attended": head.attended or request.attended,
@@ -247,7 +247,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     tree = worktree.find_worktree(setting.project.target, session.workshop.tree)
-    if not record.can_resume and tree is not None and not tree.changed():
+    if not record.can_resume and tree is not None and not tree.changed_lines():
         worktree.remove(tree)
     if session.request.events:
         outcome = closing.outcome_as_json(setting, record, folder)

@@ -20,9 +20,9 @@ from loop.model.plan import Pattern, Plan
 from loop.model.target import CAbiVariant, Target
 from loop.report import format as say
 from loop.report.figures.svg import Figure
-from loop.report.html import inline, page
+from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text
-from loop.report.templates import jinja
+from loop.report.templates import make_environment
 from loop.store.index import SessionListing
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -148,8 +148,8 @@ def report_page(templates: Path, report: Path, status: str) -> str:
     for path, description in description_by_path.items():
         file = report.parent / path
         data = file.read_bytes() if file.is_file() else b""
-        figures.append(StoredFigure(file.stem, description, inline(description), 1, 1, "", data))
-    html = page(templates, text, figures, status)
+        figures.append(StoredFigure(file.stem, description, render_inline(description), 1, 1, "", data))
+    html = render_page(templates, text, figures, status)
     session = report.parent.name
     back_link = f'<p><a href="{stem(session)}.html">{escape(session)}</a> in the catalogue</p>'
     html = html.replace("; base-uri", "; img-src data:; base-uri", 1)  # Its policy has to allow the figures.
@@ -247,7 +247,7 @@ def environment(templates: Path) -> Environment:
         """A value as the page shows it: text of any origin is cleaned, markup stays."""
         return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    env = jinja(templates, finalize=clean_value)
+    env = make_environment(templates, finalize=clean_value)
     env.filters |= {
         "usd": say.usd,
         "billed": say.billed_usd,

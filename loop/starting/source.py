@@ -12,7 +12,7 @@ from typing import Any
 
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
-from loop.builds.build import files_of
+from loop.builds.build import find_used_files
 from loop.formats.python_text import read_module, read_text
 from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
 from loop.starting.model import TargetFacts
@@ -397,7 +397,7 @@ def find_function(text: str) -> PythonSource:
         defined = [node.name for node in source.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first_name, defined) or f"it has {', '.join(defined[:8]) or 'none'}"
         raise UsageError(f"{path}: no function `{first_name}` there", hint=hint)
-    files = {file: folder / file for file in files_of([module], folder) if file.endswith(".py")}
+    files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
     return PythonSource(module, name, folder, files)
 
 

@@ -26,8 +26,8 @@ class Setting:
 
     project: Project
     target: Target
-    patterns: dict[str, definitions.Definition[Pattern]]
-    plans: dict[str, definitions.Definition[Plan]]
+    patterns: dict[str, definitions.ParsedFile[Pattern]]
+    plans: dict[str, definitions.ParsedFile[Plan]]
 
 
 def read_setting(target: Path | None) -> Setting:

@@ -21,7 +21,7 @@ from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine
-from loop.repository.reading import revision
+from loop.repository.reading import read_revision
 from tests.bench.formats_verdicts import rows, sections
 
 PAGE = Path(__file__).with_name("FORMATS.md")
@@ -99,7 +99,7 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
 
 def commit_of(checkout: Path) -> str:
     """The commit of a checkout."""
-    return (revision(checkout).commit or "no repository")[:12]
+    return (read_revision(checkout).commit or "no repository")[:12]
 
 
 def notes(tasks: Iterable[ForeignTask]) -> Iterator[str]:

@@ -193,4 +193,4 @@ def test_what_a_compiler_reads_is_counted_with_quoted_includes(tmp_path: Path) -
     """So the longest compilation can begin first; a file counts once."""
     (tmp_path / "b.h").write_text('#include "a.cpp"\n#include <vector>\n')
     (tmp_path / "a.cpp").write_text('#include "b.h"\nint a;\n')
-    assert 22 + 35 == building.bytes_read(make_variant(sources=("a.cpp",)), tmp_path)
+    assert 22 + 35 == building.source_bytes(make_variant(sources=("a.cpp",)), tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.builds.build import BuildFailed, build_python, files_of, find_build_by_id
+from loop.builds.build import BuildFailed, build_python, find_build_by_id, find_used_files
 from loop.builds.resources import is_same_build
 from loop.calls.call import FunctionTerms, Refused
 from loop.calls.torch_call import Importable
@@ -76,7 +76,7 @@ def test_a_variant_is_made_of_what_it_imports_and_names(tmp_path: Path, text: st
     """Files of the target's folder, found without running anything."""
     folder = write(tmp_path / "target", {**OTHERS, "scale.py": text})
     (tmp_path / "secret").write_text("")
-    assert (*others, "scale.py") == files_of(["scale"], folder)
+    assert (*others, "scale.py") == find_used_files(["scale"], folder)
 
 
 def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget() -> None:
     """What a process knows, and the next one does not."""
-    known_builds.content_of.cache_clear()
+    known_builds.hash_content.cache_clear()
     machine.VERSIONS.clear()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.builds.known_builds import LOG
-from loop.builds.resources import asks_for_report, defined_names, parse_report, read_report, same_code
+from loop.builds.resources import has_same_code, parse_report, read_defined_names, read_report, requests_report
 from tests.makers import make_build
 
 REPORT = """\
@@ -67,7 +67,7 @@ def test_every_kernel_of_every_architecture_is_read() -> None:
 )
 def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
     """The assembler's `-v`, however it gets there; the driver's own is another."""
-    assert expected == asks_for_report(flags)
+    assert expected == requests_report(flags)
 
 
 def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_defined_names_are_demangled(library: Path) -> None:
     """Exported or not; what is only used is not there."""
-    names = run_to_end(defined_names(library))
+    names = run_to_end(read_defined_names(library))
     assert {"float tiny::rows<float, 16>(float)", "hidden(int)", "shown"} <= set(names)
     assert not [name for name in names if "missing" in name]
 
@@ -113,5 +113,5 @@ def test_libraries_are_the_same_code_without_symbols_and_debug_information(tmp_p
         source.write_text(f"int shown(void) {{ return {number}; }}\n")
         command = ["gcc", *flags, "-shared", "-fPIC", "a.c", "-o", str(made[name])]
         subprocess.run(command, cwd=source.parent, check=True, timeout=60)
-    assert same_code(made["a"], made["b"])
-    assert not same_code(made["a"], made["c"])
+    assert has_same_code(made["a"], made["b"])
+    assert not has_same_code(made["a"], made["c"])

@@ -37,7 +37,7 @@ def project(tmp_path: Path) -> Path:
 def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
     """A worktree that says whose it is."""
     root = state_folder() / "worktrees" / name
-    note_owner(worktree.make(project, root), session)
+    note_owner(worktree.make_from_checkout(project, root), session)
     return root
 
 
@@ -93,7 +93,7 @@ def test_one_of_a_session_that_runs(project: Path, tmp_path: Path) -> None:
 def test_bisections(project: Path) -> None:
     """One of a process that runs is in use; one of a process that is gone is left over."""
     for pid in (os.getpid(), 2**22 + 1):
-        worktree.make(project, state_folder() / "worktrees" / f"bisect-{pid}-0")
+        worktree.make_from_checkout(project, state_folder() / "worktrees" / f"bisect-{pid}-0")
     _, rows = run(yes=True)
     assert ["in use", "left over"] == [rows[f"bisect-{pid}-0"]["state"] for pid in (os.getpid(), 2**22 + 1)]
     assert [f"bisect-{os.getpid()}-0"] == os.listdir(state_folder() / "worktrees")

@@ -12,7 +12,7 @@ from loop.base.documents.schemas import schema_of
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli.patterns import SCHEMAS, schema_text
 from loop.model.base import Model
-from loop.report.markdown import code, columns, escape
+from loop.report.markdown import columns, escape_literal, inline_code
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -76,7 +76,7 @@ def cell(text: object) -> str:
 
 def _kept(part: str) -> str:
     before, after = part[: len(part) - len(part.lstrip())], part[len(part.rstrip()) :]
-    return f"{before}{escape(part)}{after}" if part.strip() else part
+    return f"{before}{escape_literal(part)}{after}" if part.strip() else part
 
 
 # How commands end.
@@ -87,9 +87,11 @@ def _errors() -> Iterator[str]:
     yield "and `exit_code`. A code keeps its meaning; new ones may come."
     yield ""
     yield from table(
-        ("Exit code", "Means"), [(code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
+        ("Exit code", "Means"), [(inline_code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
     )
-    yield from table(("Error code", "Means"), [(code(one), cell(text)) for one, text in ERROR_CODES.items()])
+    yield from table(
+        ("Error code", "Means"), [(inline_code(one), cell(text)) for one, text in ERROR_CODES.items()]
+    )
 
 
 # The formats of files.
@@ -112,7 +114,7 @@ def _model(schema: Mapping[str, Any], title: str) -> Iterator[str]:
         yield cell(schema["description"].partition("\n\n")[0])
         yield ""
     if "enum" in schema:
-        yield f"One of {', '.join(code(value) for value in schema['enum'])}."
+        yield f"One of {', '.join(inline_code(value) for value in schema['enum'])}."
     yield from _fields(schema)
 
 
@@ -121,12 +123,12 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for name, one in schema.get("properties", {}).items():
         default = "required" if name in needed else _written(one.get("default"))
-        rows.append((code(name), cell(kind(one)), default, cell(one.get("description", ""))))
+        rows.append((inline_code(name), cell(kind(one)), default, cell(one.get("description", ""))))
     yield from table(("Field", "Type", "Default", "Meaning"), rows)
 
 
 def _written(default: Any) -> str:
-    return "" if default in (None, [], {}, "") else code(json.dumps(default, ensure_ascii=False))
+    return "" if default in (None, [], {}, "") else inline_code(json.dumps(default, ensure_ascii=False))
 
 
 def kind(schema: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ def trees(tmp_path: Path) -> tuple[Worktree, Worktree]:
     for name, text in (("scale.c", "one\ntwo\nthree\n"), ("target.yaml", "manifest\n"), ("functions.py", "f\n")):
         (user / name).write_text(text)
     put_under_git(user, "first")
-    tree = worktree.make(user, tmp_path / "tree")
-    return tree, worktree.copy_of(tree, tmp_path / "copy")
+    tree = worktree.make_from_checkout(user, tmp_path / "tree")
+    return tree, worktree.copy_worktree(tree, tmp_path / "copy")
 
 
 def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Worktree]) -> None:
@@ -79,7 +79,7 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     (tree.target / "scale.c").write_text("other\n")
     tree.commit("kept meanwhile")
     assert "conflict" == apply_proposal(tree, proposal, set()).ended
-    assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
+    assert ({}, "other\n") == (tree.changed_lines(), (tree.target / "scale.c").read_text())
 
 
 def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
@@ -99,13 +99,13 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
         assert ("edited", INSTEAD) == (put.ended, put.said)
         assert kept == tree.head
         assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
-        assert {"scale.c", "scale_more.c"} == set(tree.changed())
+        assert {"scale.c", "scale_more.c"} == set(tree.changed_lines())
         tree.revert()
         assert "other\n" == (tree.target / "scale.c").read_text()
         assert (tree.target / "scale_more.c").exists()
     (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
     assert "conflict" == apply_proposal(tree, proposal, set(), start).ended
-    assert ({}, kept) == (tree.changed(), tree.head)
+    assert ({}, kept) == (tree.changed_lines(), tree.head)
 
 
 def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: P
     (user / "fast").mkdir(parents=True)
     (user / "fast" / "norm.py").write_text("one\n")
     put_under_git(user, "first")
-    tree = worktree.make(user, tmp_path / "tree")
-    copy = worktree.copy_of(tree, tmp_path / "copy")
+    tree = worktree.make_from_checkout(user, tmp_path / "tree")
+    copy = worktree.copy_worktree(tree, tmp_path / "copy")
     (copy.target / "torch.py").write_text("1 / 0\n")
     asked = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
     assert AcceptedEdit({}, ("torch.py",)) == AcceptedEdit.of(asked, tree, copy)

@@ -230,7 +230,7 @@ def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
         if number == 1:
             git(tmp_path / "user", "add", ".")
             git(tmp_path / "user", "commit", "-qm", "first")
-    tree = worktree.make(folder, tmp_path / "tree")
+    tree = worktree.make_from_checkout(folder, tmp_path / "tree")
     base = tree.head
     (tree.target / "a.py").write_text("faster\n")
     tree.commit("kept")

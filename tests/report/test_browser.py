@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import shipped
-from loop.report.html import page
+from loop.report.html import render_page
 from tests.report.test_html import hostile
 from tests.session.golden_sessions import SESSIONS
 from tests.session.test_golden import rendered
@@ -48,7 +48,7 @@ def test_a_page_fits_sorts_and_says_nothing_to_the_console(name: str, tmp_path: 
     """At three widths: no overflow, a column in its order after a click, no message, no request, no dialog."""
     made = hostile() if name == "hostile" else rendered(name)
     status = "failed" if name == "hostile" else SESSIONS[name]().record.status
-    (tmp_path / "page.html").write_text(page(shipped("templates"), *made, status))
+    (tmp_path / "page.html").write_text(render_page(shipped("templates"), *made, status))
     (tmp_path / "harness.html").write_text(HARNESS.format(widths=list(WIDTHS)))
     command = [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path}/harness.html"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.report.figures.ratios import ratios
+from loop.report.figures.ratios import draw_ratios
 from loop.report.markdown import plain_text
 from tests.makers import make_no_speed, make_speed
 
@@ -26,4 +26,4 @@ def test_what_a_terminal_would_act_on_is_gone(expected: str, raw: str) -> None:
 
 def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:
     """It has no speed."""
-    assert ratios([make_speed("w0"), make_no_speed("w1")], "library") is None
+    assert draw_ratios([make_speed("w0"), make_no_speed("w1")], "library") is None

@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 from loop.base.places import shipped
 from loop.report.figures.svg import Figure
-from loop.report.html import inline, page, sort_value
+from loop.report.html import render_inline, render_page, sort_value
 from loop.session.course import View
 from loop.session.page import render_session
 from tests.makers import (
@@ -44,7 +44,7 @@ COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
 def brief_path(name: str) -> str:
     """The page of a golden session."""
     made = rendered(name)
-    return page(shipped("templates"), *made, SESSIONS[name]().record.status)
+    return render_page(shipped("templates"), *made, SESSIONS[name]().record.status)
 
 
 def commonmark(text: str) -> str:
@@ -92,7 +92,7 @@ def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
     """Neither in the content nor in a figure, an attribute, the title or the script."""
     made = hostile()
     assert {"ratios", "roofline"} == {one.name for one in made[1]}
-    read = Page(page(shipped("templates"), *made, "failed"))
+    read = Page(render_page(shipped("templates"), *made, "failed"))
     names = [name for name, _ in read.elements]
     assert 1 == names.count("script")
     assert 1 == names.count("style")
@@ -143,7 +143,7 @@ def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
 )
 def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
     """Code, bold, escapes, links that are safe; nothing else is markup."""
-    assert expected == inline(text)
+    assert expected == render_inline(text)
 
 
 @pytest.mark.parametrize(

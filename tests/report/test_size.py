@@ -3,7 +3,7 @@
 import pytest
 
 from loop.base.places import shipped
-from loop.report.sections import CUT, LARGEST
+from loop.report.sections import CUT_NOTE, MAX_REPORT_BYTES
 from loop.session.course import View
 from loop.session.page import render_session
 from tests.makers import (
@@ -27,9 +27,9 @@ def test_a_huge_session_has_a_report_that_fits() -> None:
     """Tables are shortened, and say so; the last resort is a cut between two folds."""
     steps = [make_finished(f"s{n}", message="x" * 3000, status="failed", hint="y" * 3000) for n in range(3000)]
     text = report(make_record(learnings=("z" * 3000,) * 200), steps)
-    assert len(text.encode()) <= LARGEST
+    assert len(text.encode()) <= MAX_REPORT_BYTES
     assert "more rows, which are in the records of the session." in text
-    assert CUT not in text
+    assert CUT_NOTE not in text
     assert "<summary>How to have each number again</summary>" in text
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.repository.carried import carried_files, settings, take_branches
+from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
 from tests.repository.test_reading import git, put_under_git
 
 
@@ -25,7 +25,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
     """As it is now, without what git ignores."""
-    names = set(carried_files(checkout))
+    names = set(list_files_to_send(checkout))
     assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
     assert {".git/HEAD", ".git/index"} <= names
 
@@ -39,7 +39,7 @@ def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:
     git(checkout, "config", 'filter.a "b.clean', 'tr "a" \\b')
     (checkout / ".git" / "hooks" / "pre-commit").write_text("token")
     (checkout / ".git" / "config.worktree").write_text("token")
-    names, text = carried_files(checkout), settings(checkout)
+    names, text = list_files_to_send(checkout), git_config_to_send(checkout)
     assert not [name for name in names if name.startswith((".git/config", ".git/hooks"))]
     assert "token" not in text
     (checkout / ".git" / "config").write_text(text)
@@ -54,7 +54,7 @@ def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
     git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(checkout), "below")
     git(checkout, "init", "-q", "other")
     (checkout / "other" / "mine.c").write_text("1")
-    names = carried_files(checkout)
+    names = list_files_to_send(checkout)
     assert {"below/in/a b.c", "other/mine.c"} <= {*names}
     assert not [
         name for name in names if ".git/modules" in name or name.startswith(("below/.git/", "other/.git/"))
@@ -76,7 +76,7 @@ def bundle(checkout: Path, branch: str) -> Path:
 def test_branches_of_sessions_come_back(checkout: Path) -> None:
     """And nothing else: the checkout, its own branches and its index stay as they are."""
     before = git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main")
-    assert ("loop/session",) == take_branches(checkout, bundle(checkout, "loop/session"))
+    assert ("loop/session",) == fetch_session_branches(checkout, bundle(checkout, "loop/session"))
     assert "loop/session" == git(checkout, "show", "loop/session:new.c")
     assert before == (git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main"))
 
@@ -84,5 +84,5 @@ def test_branches_of_sessions_come_back(checkout: Path) -> None:
 def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
     """Whatever another machine puts into its bundle."""
     before = git(checkout, "for-each-ref")
-    assert () == take_branches(checkout, bundle(checkout, "mine"))
+    assert () == fetch_session_branches(checkout, bundle(checkout, "mine"))
     assert before == git(checkout, "for-each-ref")

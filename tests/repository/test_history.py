@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.reading import commits_between, first_parents, resolve
+from loop.repository.reading import commits_between, first_parent_commits, resolve_revision
 from tests.repository.test_reading import commit as commit_all
 from tests.repository.test_reading import git
 
@@ -38,10 +38,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_line_goes_by_first_parents(folder: Path) -> None:
     """Oldest first, without `good`; a merge stands for its branch."""
-    found = first_parents(folder, "main~3", "main")
+    found = first_parent_commits(folder, "main~3", "main")
     assert ["third", "merge side", "fifth"] == [one.subject for one in found]
     assert [False, True, False] == [one.merge for one in found]
-    assert ("t", resolve(folder, "main")) == (found[-1].author, found[-1].commit)
+    assert ("t", resolve_revision(folder, "main")) == (found[-1].author, found[-1].commit)
     assert git(folder, "rev-parse", "main^{tree}") == found[-1].tree
     assert {"on the side", "on the side, too", "merge side"} == {
         one.subject for one in commits_between(folder, [found[0].commit], found[1].commit)
@@ -54,4 +54,4 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
 def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str) -> None:
     """With the reason."""
     with pytest.raises(LoopError, match=said):
-        first_parents(folder, good, bad)
+        first_parent_commits(folder, good, bad)

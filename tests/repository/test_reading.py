@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from loop.repository import changes, export, revision, takes_back
+from loop.repository import changed_lines, export_commit, is_revertible, read_revision
 
 
 def git(folder: Path, *words: str) -> str:
@@ -41,16 +41,16 @@ def test_changed_and_untracked_files_are_named(tmp_path: Path) -> None:
     (folder / "kernel.cpp").write_text("two\n")
     (folder / "new.cpp").write_text("three\n")
     before = git(folder, "status", "--porcelain")
-    assert (True, ("kernel.cpp", "new.cpp")) == (revision(folder).dirty, revision(folder).changed)
+    assert (True, ("kernel.cpp", "new.cpp")) == (read_revision(folder).dirty, read_revision(folder).changed)
     assert before == git(folder, "status", "--porcelain")
 
 
 def test_no_repository_and_no_commit_are_no_error(tmp_path: Path) -> None:
     """Outside git nothing is known; before the first commit everything is new."""
-    assert (None, False) == (revision(tmp_path).commit, revision(tmp_path).dirty)
+    assert (None, False) == (read_revision(tmp_path).commit, read_revision(tmp_path).dirty)
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
-    assert (None, True) == (revision(tmp_path / "empty").commit, revision(tmp_path / "empty").dirty)
+    assert (None, True) == (read_revision(tmp_path / "empty").commit, read_revision(tmp_path / "empty").dirty)
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -71,7 +71,7 @@ def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
     before = (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
     into = tmp_path / "into"
     into.mkdir()
-    assert into == export(folder, then, into)
+    assert into == export_commit(folder, then, into)
     assert {"kernel.cpp": "one\n", "deep/er/tile.h": "tile\n"} == files(into)
     assert before == (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
 
@@ -83,7 +83,7 @@ def test_a_link_is_left_out(tmp_path: Path) -> None:
     (folder / "link.h").symlink_to(tmp_path / "secret")
     into = tmp_path / "into"
     into.mkdir()
-    export(folder, commit(folder), into)
+    export_commit(folder, commit(folder), into)
     assert ["kernel.cpp"] == [path.name for path in into.iterdir()]
 
 
@@ -100,8 +100,8 @@ def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
     (folder / "mine" / "b.cpp").write_text("not committed\n")
     (folder / "kernel.cpp").write_text("elsewhere\n")
     expected = {"mine/a.cpp": 3, "mine/gone.cpp": 1, "mine/b.cpp": 0}
-    assert expected == changes(folder / "mine", then)
-    assert {**expected, "kernel.cpp": 2} == changes(folder, then)
+    assert expected == changed_lines(folder / "mine", then)
+    assert {**expected, "kernel.cpp": 2} == changed_lines(folder, then)
 
 
 def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ def test_a_commit_is_taken_back_where_git_revert_would_do_it(tmp_path: Path) -> 
     folder = make_repository(tmp_path / "r")
     (folder / "kernel.cpp").write_text("two\n")
     second = commit(folder)
-    assert takes_back(folder, second[:12])
+    assert is_revertible(folder, second[:12])
     (folder / "other.cpp").write_text("x\n")
     commit(folder)
-    assert takes_back(folder, second)
+    assert is_revertible(folder, second)
     (folder / "kernel.cpp").write_text("two\nmore\n")
-    assert not takes_back(folder, second)
+    assert not is_revertible(folder, second)
     commit(folder)
     (folder / "kernel.cpp").write_text("three\n")
     commit(folder)
-    assert not takes_back(folder, second)
-    assert not takes_back(folder, "0" * 40)
+    assert not is_revertible(folder, second)
+    assert not is_revertible(folder, "0" * 40)

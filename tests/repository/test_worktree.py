@@ -11,7 +11,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import session_worktree
-from loop.repository.worktree import AS_IT_STOOD, find_worktree, make, make_at, note_owner, remove
+from loop.repository.worktree import UNCOMMITTED_MESSAGE, find_worktree, make_from_checkout, make_at_commit, note_owner, remove
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
@@ -47,12 +47,12 @@ def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> Non
     (target / "object.o").write_text("ignored\n")
     (target.parents[1] / "shared.h").write_text("edited\n")
     before = state(target.parents[1])
-    made = make(target, tmp_path / "work" / "tree")
+    made = make_from_checkout(target, tmp_path / "work" / "tree")
     assert "one\nTWO\n" == (made.target / "kernel.cpp").read_text()
     assert "new\n" == (made.target / "new.cpp").read_text()
     assert not (made.target / "object.o").exists()
     assert "edited\n" == (made.root / "shared.h").read_text()
-    assert {} == made.changed()
+    assert {} == made.changed_lines()
     assert AS_IT_STOOD == git(made.root, "log", "-1", "--format=%s")
     assert before == state(target.parents[1])
     assert not (tmp_path / "ran").exists()
@@ -60,21 +60,21 @@ def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> Non
 
 def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> None:
     """A changed, a new and a removed file; the patch applies to the user's checkout."""
-    made = make(target, tmp_path / "tree")
+    made = make_from_checkout(target, tmp_path / "tree")
     (made.target / "kernel.cpp").write_text("one\n2\nthree\n")
     (made.target / "more.h").write_bytes(b"\xff\xfe not UTF-8\n")
     (made.root / "shared.h").unlink()
-    assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed()
+    assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed_lines()
     made.write_patch(tmp_path / "edit.patch")
     git(target.parents[1], "apply", "--check", str(tmp_path / "edit.patch"))
 
 
 def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path) -> None:
     """The user's branch does not move, the worktree may go, the branch stays."""
-    made = make(target, tmp_path / "tree")
+    made = make_from_checkout(target, tmp_path / "tree")
     (made.target / "kernel.cpp").write_text("better\n")
     kept = made.commit("better")
-    made.branch("loop/one")
+    made.point_branch("loop/one")
     remove(made)
     assert kept == git(target, "rev-parse", "loop/one")
     assert "better" == git(target, "show", "loop/one:kernels/mine/kernel.cpp")
@@ -87,15 +87,15 @@ def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path)
 
 def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
     """With its edits; one whose folder has gone is not found, and can be made again."""
-    made = make(target, tmp_path / "tree")
+    made = make_from_checkout(target, tmp_path / "tree")
     (made.target / "kernel.cpp").write_text("edited\n")
     again = find_worktree(target, tmp_path / "tree")
     assert made == again
     assert again is not None
-    assert {"kernel.cpp": 3} == again.changed()
+    assert {"kernel.cpp": 3} == again.changed_lines()
     remove(made)
     assert find_worktree(target, tmp_path / "tree") is None
-    assert {} == make(target, tmp_path / "tree").changed()
+    assert {} == make_from_checkout(target, tmp_path / "tree").changed_lines()
 
 
 def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
     (folder / "sessions").mkdir(parents=True)
     (folder / "sessions" / "x").write_text("x")
     (folder / "kernel.cpp").write_text("one\n")
-    made = make(folder, tmp_path / "tree")
+    made = make_from_checkout(folder, tmp_path / "tree")
     assert made.repository is None
     assert not (made.target / "sessions").exists()
     (made.target / "kernel.cpp").write_text("two\n")
-    assert {"kernel.cpp": 2} == made.changed()
+    assert {"kernel.cpp": 2} == made.changed_lines()
     assert made == find_worktree(folder, tmp_path / "tree")
     made.revert()
     assert "one\n" == (made.target / "kernel.cpp").read_text()
@@ -117,7 +117,7 @@ def test_a_target_outside_git_is_copied(tmp_path: Path) -> None:
 
 def test_a_folder_that_became_another_repositorys_is_not_reset(target: Path, tmp_path: Path) -> None:
     """Whatever became of the worktree, nothing else is thrown away."""
-    made = make(target, tmp_path / "repository" / "tree")
+    made = make_from_checkout(target, tmp_path / "repository" / "tree")
     (made.root / ".git").unlink()
     with pytest.raises(LoopError, match=r"no worktree of loop's"):
         made.revert()
@@ -127,12 +127,12 @@ def test_what_a_kill_left_of_ours_is_forgotten(target: Path, tmp_path: Path) -> 
     """Also where git was killed while it made the folder, which leaves a lock; what is the user's stays."""
     ours = tmp_path / "trees"
     for name in ("killed", "locked", "there"):
-        make_at(target, ours / name, "HEAD")
+        make_at_commit(target, ours / name, "HEAD")
     git(target, "worktree", "lock", str(ours / "locked"))
     git(target, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
     for gone in (ours / "killed", ours / "locked", tmp_path / "away"):
         shutil.rmtree(gone)
-    made = make_at(target, ours / "new", "HEAD")
+    made = make_at_commit(target, ours / "new", "HEAD")
     listed = [line.split()[0] for line in git(target, "worktree", "list").splitlines()[1:]]
     assert {str(ours / "there"), str(ours / "new"), str(tmp_path / "away")} == set(listed)
     remove(made)
@@ -144,14 +144,14 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     context = cast(Context, SimpleNamespace(task=SimpleNamespace(folder=target)))
     shop = Workshop(tmp_path / "tree", tmp_path / "session" / "changes", "loop run session --resume last")
     shop.notes.mkdir(parents=True)
-    half = make(target, shop.tree)
+    half = make_from_checkout(target, shop.tree)
     (half.target / "kernel.cpp").unlink()
     assert session_worktree(context, shop) is None
     assert not shop.tree.exists()
-    whole = make(target, shop.tree)
+    whole = make_from_checkout(target, shop.tree)
     note_owner(whole, shop.notes.parent)
     assert whole == session_worktree(context, shop)
-    old = make(target, tmp_path / "old")
+    old = make_from_checkout(target, tmp_path / "old")
     (shop.notes / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')
     assert old == session_worktree(context, replace(shop, tree=old.root))
 
@@ -168,7 +168,7 @@ def test_a_commit_is_the_users_and_says_what_made_it(
     if known:
         git(project, "config", "user.name", "Ada")
         git(project, "config", "user.email", "ada@example.org")
-    tree = make(project, tmp_path / "tree")
+    tree = make_from_checkout(project, tmp_path / "tree")
     tree.commit("faster", "s-1")
     said = git(project, "log", "-1", "--format=%an <%ae> %cn %(trailers:key=Made-with,valueonly)", tree.head)
     who = "Ada <ada@example.org> Ada" if known else "loop <loop@localhost> loop"
@@ -178,20 +178,20 @@ def test_a_commit_is_the_users_and_says_what_made_it(
 def test_a_branch_that_leads_elsewhere_is_left_alone(target: Path, tmp_path: Path) -> None:
     """The next one has a number; one that stands on the way is moved on."""
     git(target, "branch", "loop/one", git(target, "commit-tree", "HEAD^{tree}", "-m", "mine"))
-    made = make(target, tmp_path / "tree")
+    made = make_from_checkout(target, tmp_path / "tree")
     (made.target / "kernel.cpp").write_text("better\n")
     made.commit("better")
-    assert "loop/one-2" == made.branch("loop/one")
+    assert "loop/one-2" == made.point_branch("loop/one")
     (made.target / "kernel.cpp").write_text("best\n")
     made.commit("best")
-    assert "loop/one-2" == made.branch("loop/one")
+    assert "loop/one-2" == made.point_branch("loop/one")
     assert made.head == git(target, "rev-parse", "loop/one-2")
 
 
 def test_a_lock_of_a_killed_git_is_taken_away(target: Path, tmp_path: Path) -> None:
     """It would keep every later git out."""
-    made = make(target, tmp_path / "tree")
+    made = make_from_checkout(target, tmp_path / "tree")
     lock = Path(git(made.root, "rev-parse", "--absolute-git-dir")) / "index.lock"
     lock.touch()
     assert find_worktree(target, made.root) is not None
-    assert {} == made.changed()
+    assert {} == made.changed_lines()

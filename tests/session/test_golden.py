@@ -8,7 +8,7 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.figures.svg import Figure
-from loop.report.html import page
+from loop.report.html import render_page
 from loop.session.course import View
 from loop.session.page import render_session
 from tests.session.golden_sessions import SESSIONS
@@ -58,5 +58,5 @@ def test_a_page_is_what_it_was(name: str) -> None:
     """One that failed and one with everything."""
     made = rendered(name)
     status = SESSIONS[name]().record.status
-    whole = page(shipped("templates"), *made, status)
+    whole = render_page(shipped("templates"), *made, status)
     held_against(GOLDEN / name / "report.html", without_inlined(whole))

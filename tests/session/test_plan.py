@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import shipped
-from loop.library.definitions import Definition, read_file
+from loop.library.definitions import ParsedFile, read_file
 from loop.model.campaign import Campaign
 from loop.model.plan import Pattern, Plan, ResolvedPlan
 from loop.model.record import SessionHead
@@ -31,10 +31,10 @@ steps:
 STEP = "  - {id: first, title: F, action: command.run, with: {run: 'true'}, budget_s: 1}\n"
 
 
-def read_pattern(body: str = STEP, name: str = "one") -> Definition[Pattern]:
+def read_pattern(body: str = STEP, name: str = "one") -> ParsedFile[Pattern]:
     """A pattern with these steps, in `patterns/<name>.yaml`; its steps begin on line 9."""
     document = load_yaml(HEAD.format(name=name) + body, f"patterns/{name}.yaml")
-    return Definition(parse(Pattern, document), document, Path(document.name))
+    return ParsedFile(parse(Pattern, document), document, Path(document.name))
 
 
 def at(body: str, text: str, name: str = "one") -> str:
@@ -43,22 +43,22 @@ def at(body: str, text: str, name: str = "one") -> str:
     return f"patterns/{name}.yaml:{9 + before.count(chr(10))}:{len(before.rpartition(chr(10))[2]) + 1}"
 
 
-def read_plan(*patterns: str, parameters: str = "{}", more: str = "") -> Definition[Plan]:
+def read_plan(*patterns: str, parameters: str = "{}", more: str = "") -> ParsedFile[Plan]:
     """A plan that lists these patterns, in `plans/p.yaml`; on line 4; what it says more is on line 8."""
     text = (
         f"format: 1\nname: p\ntitle: T\npatterns: [{', '.join(patterns)}]\n"
         f"workloads: [some]\nbudget: {{minutes: 1}}\nparameters: {parameters}\n{more}\n"
     )
     document = load_yaml(text, "plans/p.yaml")
-    return Definition(parse(Plan, document), document, Path(document.name))
+    return ParsedFile(parse(Plan, document), document, Path(document.name))
 
 
-def resolved(plan: Definition[Plan], *patterns: Definition[Pattern]) -> ResolvedPlan:
+def resolved(plan: ParsedFile[Plan], *patterns: ParsedFile[Pattern]) -> ResolvedPlan:
     """The plan, resolved against these patterns."""
     return resolve_plan(plan, {read.value.name: read for read in patterns})
 
 
-def complaints(*patterns: Definition[Pattern], plan: Definition[Plan] | None = None) -> list[str]:
+def complaints(*patterns: ParsedFile[Pattern], plan: ParsedFile[Plan] | None = None) -> list[str]:
     """What is wrong with a plan of these patterns."""
     with pytest.raises(DefinitionError) as caught:
         resolved(plan or read_plan(*(read.value.name for read in patterns)), *patterns)

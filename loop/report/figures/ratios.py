@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.svg import Figure, Scale, logarithmic, plain_number
+from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_number
 from loop.report.findings import speed_verdicts
 from loop.report.markdown import one_line
 
@@ -13,52 +13,56 @@ MOST_WORKLOADS = 40
 """Most workloads in the figure: those with the lowest ratios. The report's table has all."""
 LEFT, RIGHT = 12.0, svg.WIDTH - 24
 TOP = 66.0
-LINE, NAMED = 14.0, 16.0
+INTERVAL_HEIGHT, NAME_HEIGHT = 14.0, 16.0
 """Height of one interval, and of the workload's name above its intervals."""
-LEGEND_LINE = 18.0
+LEGEND_HEIGHT = 18.0
 """Height of a line of the legend."""
-NAME = 150.0
+MAX_NAME_WIDTH = 150.0
 """Most width of a variant's name."""
-FURTHEST = 4.0
+MAX_FACTOR_BEYOND = 4.0
 """An interval is cut this factor beyond the outermost ratio, with an arrow at the cut."""
 
 
-def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
+def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     """The figure of speed verdicts against `baseline`; None if no variant has a speed."""
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
-    variants, every = (list(dict.fromkeys(getattr(v, name) for v in judged)) for name in ("variant", "workload"))
+    variants, all_workloads = (
+        list(dict.fromkeys(getattr(v, name) for v in judged)) for name in ("variant", "workload")
+    )
     ordered = dict.fromkeys(verdict.workload for verdict in sorted(judged, key=lambda verdict: verdict.ratio))
     lowest = {*list(ordered)[:MOST_WORKLOADS]}
-    workloads = [name for name in every if name in lowest]
+    workloads = [name for name in all_workloads if name in lowest]
     shown = [verdict for verdict in judged if verdict.workload in lowest]
-    legend, height = _legend(variants)
-    row, top = NAMED + LINE * len(variants) + 8, TOP + height
-    bottom = top + row * len(workloads)
+    legend, height = _draw_legend(variants)
+    row_height, top = NAME_HEIGHT + INTERVAL_HEIGHT * len(variants) + 8, TOP + height
+    bottom = top + row_height * len(workloads)
     centres = [verdict.ratio for verdict in shown]
-    low, high = min([*centres, 1.0]) / FURTHEST, max([*centres, 1.0]) * FURTHEST
+    low, high = min([*centres, 1.0]) / MAX_FACTOR_BEYOND, max([*centres, 1.0]) * MAX_FACTOR_BEYOND
     ends = [min(max(end, low), high) for verdict in shown for end in verdict.interval]
-    scale = logarithmic([*centres, *ends, 1.0], LEFT, RIGHT, room=1.05)
+    scale = logarithmic_scale([*centres, *ends, 1.0], LEFT, RIGHT, margin_factor=1.05)
     parts = [svg.text(12, 22, "Ratio by workload", "big ink"), *legend]
-    for value in scale.marks(6):
+    for value in scale.round_values(6):
         parts.append(svg.line(scale(value), top, scale(value), bottom, "line"))
         parts.append(svg.text(scale(value), bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
     parts.append(svg.line(scale(1.0), top - 4, scale(1.0), bottom, "ink", wide=1.5))
     caption = "above 1 it is faster; bars: 99 % intervals; logarithmic"
     parts.append(svg.text(svg.WIDTH - 12, bottom + 34, caption, "soft", anchor="end"))
     for place, workload in enumerate(workloads):
-        at = top + row * place
+        row_top = top + row_height * place
         wide = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
-        parts.append(svg.rect(LEFT, at + 3, wide, NAMED, "paper"))  # Hide the axis lines behind the name.
-        parts.append(svg.text(LEFT, at + NAMED, workload, room=RIGHT - LEFT))
-        parts.append(svg.line(12, at + row, RIGHT, at + row, "line", wide=0.5))
-        for which, name in enumerate(variants):
-            y = at + NAMED + 6 + LINE * (which + 0.5)
+        parts.append(
+            svg.rect(LEFT, row_top + 3, wide, NAME_HEIGHT, "paper")
+        )  # Hide the axis lines behind the name.
+        parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
+        parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", wide=0.5))
+        for variant_number, name in enumerate(variants):
+            y = row_top + NAME_HEIGHT + 6 + INTERVAL_HEIGHT * (variant_number + 0.5)
             for verdict in shown:
                 if (verdict.workload, verdict.variant) == (workload, name):
-                    parts += _interval(verdict, which, y, scale)
-    hidden = len(every) - len(workloads)
+                    parts += _draw_interval(verdict, variant_number, y, scale)
+    hidden = len(all_workloads) - len(workloads)
     if hidden:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     sentences = []  # The figure in words.
@@ -66,16 +70,16 @@ def ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         mine = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
         least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (mine[0], mine[-1]))
         sentences.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
-    how = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
+    explanation = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
     height = bottom + (60 if hidden else 46)
     return svg.draw_figure(
-        "ratios", f"Ratio by workload, against {baseline}", how + "; ".join(sentences), height, parts
+        "ratios", f"Ratio by workload, against {baseline}", explanation + "; ".join(sentences), height, parts
     )
 
 
-def _interval(verdict: SpeedVerdict, which: int, y: float, scale: Scale) -> list[str]:
-    """SVG of an interval and its ratio. `which`: the variant's number. `y`: height of its row."""
-    hue, (low, high) = svg.hue(which), verdict.interval
+def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
+    """SVG of an interval and its ratio. `variant_number`: the variant's number. `y`: height of its row."""
+    hue, (low, high) = svg.hue(variant_number), verdict.interval
     parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
         x = scale(end)
@@ -83,16 +87,16 @@ def _interval(verdict: SpeedVerdict, which: int, y: float, scale: Scale) -> list
             parts.append(svg.line(x, y - 3, x, y + 3, hue, wide=2))
         else:
             parts.append(svg.path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
-    return [*parts, svg.mark(scale(verdict.ratio), y, which)]
+    return [*parts, svg.mark(scale(verdict.ratio), y, variant_number)]
 
 
-def _legend(variants: Sequence[str]) -> tuple[list[str], float]:
+def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
     """The legend's SVG, and the height of its lines after the first."""
     x, y, parts = 12.0, 42.0, list[str]()
-    for which, name in enumerate(variants):
-        wide = min(svg.width_of(one_line(name)), NAME)
+    for variant_number, name in enumerate(variants):
+        wide = min(svg.width_of(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + wide > svg.WIDTH - 12:
-            x, y = 12.0, y + LEGEND_LINE
-        parts += [svg.mark(x + 6, y, which), svg.text(x + 17, y + 4, name, room=NAME)]
+            x, y = 12.0, y + LEGEND_HEIGHT
+        parts += [svg.mark(x + 6, y, variant_number), svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]
         x += wide + 40
     return parts, y - 42

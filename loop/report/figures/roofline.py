@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from loop.model.profile import Profile
 from loop.report import format as say
 from loop.report.figures import svg
-from loop.report.figures.svg import Figure, Scale, logarithmic, plain_number, with_prefix
+from loop.report.figures.svg import Figure, Scale, logarithmic_scale, plain_number, with_prefix
 
 LEFT, RIGHT, TOP, BOTTOM = 60.0, svg.WIDTH - 16, 44.0, 300.0
 ROOF_FACTS = ("flops", "bytes", "time_us", "flops_share", "bandwidth_share")
 """Facts of a profile that determine the roof."""
-MOST = 8
+MAX_VARIANTS = 8
 """Most variants that are drawn; the others are counted."""
 
 
@@ -22,16 +22,16 @@ class Point:
     variant: str
     workload: str
     intensity: float
-    reached: float
+    flops_per_s: float
     """Operations per second that the variant reaches."""
-    library: float | None
+    library_flops_per_s: float | None
     """Operations per second of the library on the same workload; None: unknown."""
 
-    def words(self, roof: "Roof | None") -> str:
+    def describe(self, roof: "Roof | None") -> str:
         """The operations per second and the share of the roof, in words."""
-        share = roof.share(self.reached, self.reached / self.intensity) if roof else None
+        share = roof.share(self.flops_per_s, self.flops_per_s / self.intensity) if roof else None
         of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-        return f"{self.variant}: {with_prefix(self.reached)}FLOP/s{of} on {self.workload}"
+        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{of} on {self.workload}"
 
 
 @dataclass(frozen=True)
@@ -48,70 +48,82 @@ class Roof:
         return max(flops_per_s / self.flops_per_s, bytes_per_s / self.bytes_per_s)
 
 
-def roof_of(profiles: Sequence[Profile]) -> Roof | None:
+def find_roof(profiles: Sequence[Profile]) -> Roof | None:
     """The highest roof of all profiles, from rate / share of peak; None if no profile has both."""
     roofs = []
     for profile in profiles:
-        flops, moved, time_us, compute, bandwidth = (_positive(profile, name) for name in ROOF_FACTS)
+        flops, moved, time_us, compute, bandwidth = (_positive_fact(profile, name) for name in ROOF_FACTS)
         if flops and moved and time_us and compute and bandwidth:
             roofs.append((flops / time_us * 1e6 / compute, moved / time_us * 1e6 / bandwidth))
     return Roof(max(flops for flops, _ in roofs), max(moved for _, moved in roofs)) if roofs else None
 
 
-def _positive(profile: Profile, name: str) -> float | None:
+def _positive_fact(profile: Profile, name: str) -> float | None:
     """A fact of a profile as a positive number; None for any other value."""
     value = profile.facts.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
 
-def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
+def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     """The figure; None if no profile has operations, bytes and time."""
-    known = []
+    all_points = []
     for profile in profiles:
-        flops, moved, time_us = (_positive(profile, name) for name in ROOF_FACTS[:3])
+        flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
         if flops and moved and time_us:
-            reached, ratio = flops / time_us * 1e6, _positive(profile, "ratio")
-            library = reached / ratio if ratio else None
-            known.append(Point(profile.variant, profile.workload, flops / moved, reached, library))
-    points, rest = known[:MOST], len(known[MOST:])
+            flops_per_s, ratio = flops / time_us * 1e6, _positive_fact(profile, "ratio")
+            library_flops_per_s = flops_per_s / ratio if ratio else None
+            all_points.append(
+                Point(profile.variant, profile.workload, flops / moved, flops_per_s, library_flops_per_s)
+            )
+    points, hidden_count = all_points[:MAX_VARIANTS], len(all_points[MAX_VARIANTS:])
     if not points:
         return None
-    roof = roof_of(profiles)
+    roof = find_roof(profiles)
     intensities = [point.intensity for point in points]
-    heights = [value for point in points for value in (point.reached, point.library) if value]
+    heights = [value for point in points for value in (point.flops_per_s, point.library_flops_per_s) if value]
     if roof:
         intensities.append(roof.flops_per_s / roof.bytes_per_s)
         heights.append(roof.flops_per_s)
-    x, y = logarithmic(intensities, LEFT, RIGHT, room=3), logarithmic(heights, BOTTOM, TOP, room=2)
-    more = f"; and {say.count(rest, 'more variant')}" if rest else ""  # The report's table has them.
-    parts = [svg.text(12, 22, "Roofline", "big ink"), *_axes(x, y, roof)]
-    for which, point in enumerate(points):  # First, so that no mark of the library hides a variant.
-        if point.library:
+    x, y = (
+        logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3),
+        logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2),
+    )
+    hidden_text = (
+        f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
+    )  # The report's table has them.
+    parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
+    for variant_number, point in enumerate(points):  # First, so that no mark of the library hides a variant.
+        if point.library_flops_per_s:
             column = x(point.intensity)
-            parts.append(svg.line(column, y(point.reached), column, y(point.library), "soft", dash="3 3"))
-            parts.append(svg.mark(column, y(point.library), which, hollow=True))
-    parts += [svg.mark(x(point.intensity), y(point.reached), which) for which, point in enumerate(points)]
+            parts.append(
+                svg.line(column, y(point.flops_per_s), column, y(point.library_flops_per_s), "soft", dash="3 3")
+            )
+            parts.append(svg.mark(column, y(point.library_flops_per_s), variant_number, hollow=True))
+    parts += [
+        svg.mark(x(point.intensity), y(point.flops_per_s), variant_number)
+        for variant_number, point in enumerate(points)
+    ]
     line, room = BOTTOM + 58, svg.WIDTH - 46
-    for which, point in enumerate(points):
-        speed, _, workload = point.words(roof).rpartition(" on ")
-        parts.append(svg.mark(20, line - 4, which))
-        parts.append(svg.text(34, line, speed, room=room))
-        parts.append(svg.text(34, line + 18, f"at its worst, {workload}", "soft", room=room))
+    for variant_number, point in enumerate(points):
+        speed, _, workload = point.describe(roof).rpartition(" on ")
+        parts.append(svg.mark(20, line - 4, variant_number))
+        parts.append(svg.text(34, line, speed, max_width=room))
+        parts.append(svg.text(34, line + 18, f"at its worst, {workload}", "soft", max_width=room))
         line += 36
-    hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
-    parts.append(svg.text(34, line, f"{hollow}{more}".removeprefix("; "), "soft", room=room))
+    hollow = f"hollow: {baseline} there" if any(point.library_flops_per_s for point in points) else ""
+    parts.append(svg.text(34, line, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
-    sentences = "; ".join(point.words(roof) for point in points)
-    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{more}"
+    sentences = "; ".join(point.describe(roof) for point in points)
+    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{hidden_text}"
     return svg.draw_figure("roofline", "Roofline with the variants on it", description, height, parts)
 
 
-def _axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
+def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     """SVG of both axes, and of the roof if it is known."""
-    for value in x.marks(6):
+    for value in x.round_values(6):
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", wide=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
-    for value in y.marks(6):
+    for value in y.round_values(6):
         yield svg.line(LEFT, y(value), RIGHT, y(value), "line", wide=0.5)
         yield svg.text(LEFT - 6, y(value) + 4, with_prefix(value), "soft", anchor="end")
     yield svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, "soft")

@@ -15,11 +15,11 @@ from loop.report.markdown import one_line, shortened
 
 WIDTH = 360.0
 """Width of every figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""
-SHOWN = 4 / 3
+PIXELS_PER_UNIT = 4 / 3
 """Pixels per unit if nothing limits the width."""
-LETTER = 6.6
+LETTER_WIDTH = 6.6
 """Approximate width of a letter in units."""
-LONGEST = 4000
+MAX_TEXT = 4000
 """Most characters of a title, description or text."""
 SHAPES = ("circle", "square", "triangle", "diamond")
 
@@ -35,20 +35,20 @@ _COLOURS = {
 _HUES = (("#0067a5", "#56b4e9"), ("#b34700", "#ff9b50"), ("#00705a", "#2cc295"), ("#8f3d78", "#e69ac9"))
 
 
-def _rules(night: bool) -> str:
-    """CSS rules of all colours, for light or dark (`night`) paper."""
-    rules = [f".fig .paper{{fill:{_COLOURS['paper'][night]}}}"]
-    rules += [f".fig .{name}{{fill:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "box", "bad")]
-    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][night]}}}" for name in ("ink", "soft", "line", "bad")]
+def _colour_rules(is_dark: bool) -> str:
+    """CSS rules of all colours, for light or dark (`is_dark`) paper."""
+    rules = [f".fig .paper{{fill:{_COLOURS['paper'][is_dark]}}}"]
+    rules += [f".fig .{name}{{fill:{_COLOURS[name][is_dark]}}}" for name in ("ink", "soft", "box", "bad")]
+    rules += [f".fig .s-{name}{{stroke:{_COLOURS[name][is_dark]}}}" for name in ("ink", "soft", "line", "bad")]
     for number, hue in enumerate(_HUES):
-        rules.append(f".fig .h{number}{{fill:{hue[night]}}}.fig .s-h{number}{{stroke:{hue[night]}}}")
+        rules.append(f".fig .h{number}{{fill:{hue[is_dark]}}}.fig .s-h{number}{{stroke:{hue[is_dark]}}}")
     return "".join(rules)
 
 
 STYLE = (
     ".fig text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif}.fig .big{font-size:13px;font-weight:600}"
-    f".fig .hollow{{fill:none}}{_rules(False)}@media (prefers-color-scheme:dark){{{_rules(True)}}}"
-    f"@media print{{{_rules(False)}}}"
+    f".fig .hollow{{fill:none}}{_colour_rules(False)}@media (prefers-color-scheme:dark){{{_colour_rules(True)}}}"
+    f"@media print{{{_colour_rules(False)}}}"
 )
 """CSS of all figures; a page needs it once."""
 
@@ -82,7 +82,7 @@ class Figure:
     @property
     def _head(self) -> str:
         box = f"0 0 {coord(self.width)} {coord(self.height)}"
-        width, height = coord(self.width * SHOWN), coord(self.height * SHOWN)
+        width, height = coord(self.width * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
@@ -94,8 +94,8 @@ class Figure:
 def draw_figure(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
     """A figure of these SVG parts on a background. `name`: letters and dashes, because it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{coord(WIDTH)}" height="{coord(height)}"/>'
-    shown = shortened(description, LONGEST)
-    return Figure(name, shortened(title, LONGEST), shown, WIDTH, height, paper + "".join(parts))
+    shown = shortened(description, MAX_TEXT)
+    return Figure(name, shortened(title, MAX_TEXT), shown, WIDTH, height, paper + "".join(parts))
 
 
 def coord(value: float) -> str:
@@ -105,19 +105,25 @@ def coord(value: float) -> str:
 
 
 def escaped_text(text: object) -> str:
-    """Text escaped for an element or attribute, at most `LONGEST` characters."""
-    return escape(shortened(text, LONGEST))
+    """Text escaped for an element or attribute, at most `MAX_TEXT` characters."""
+    return escape(shortened(text, MAX_TEXT))
 
 
-def text(x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", room: float = 0) -> str:
-    """One line of text, cut in its middle if wider than `room`; 0: never cut. `kind`: its CSS class."""
-    whole = one_line(content)
-    most = max(4, int(room / LETTER)) if room else len(whole)
-    tail = (most - 1) // 2  # Names of workloads often differ only at the end.
-    shown = whole if len(whole) <= most else f"{whole[: most - 1 - tail]}…{whole[-tail:]}"
-    at = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    title = f"<title>{escaped_text(content)}</title>" if shown != whole else ""
-    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{at}>{title}{escape(shown)}</text>'
+def text(
+    x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", max_width: float = 0
+) -> str:
+    """One line of text, cut in its middle if wider than `max_width`; 0: never cut. `kind`: its CSS class."""
+    line_text = one_line(content)
+    max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(line_text)
+    end_letters = (max_letters - 1) // 2  # Names of workloads often differ only at the end.
+    shown = (
+        line_text
+        if len(line_text) <= max_letters
+        else f"{line_text[: max_letters - 1 - end_letters]}…{line_text[-end_letters:]}"
+    )
+    anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    title = f"<title>{escaped_text(content)}</title>" if shown != line_text else ""
+    return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
 
 
 def line(
@@ -141,16 +147,16 @@ def path(points: Iterable[tuple[float, float]], kind: str) -> str:
     return f'<path class="hollow s-{kind}" d="M{course}" stroke-width="1.5"/>'
 
 
-def hue(which: int) -> str:
-    """Colour class of variant number `which`. Each turn through the shapes starts one colour later."""
-    return f"h{(which + which // len(SHAPES)) % len(_HUES)}"
+def hue(variant_number: int) -> str:
+    """Colour class of variant number `variant_number`. Each turn through the shapes starts one colour later."""
+    return f"h{(variant_number + variant_number // len(SHAPES)) % len(_HUES)}"
 
 
-def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
-    """The mark of variant number `which`: shape and colour together are unique for sixteen variants."""
-    colour = hue(which)
+def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> str:
+    """The mark of variant number `variant_number`: shape and colour together are unique for sixteen variants."""
+    colour = hue(variant_number)
     kind = f"hollow s-{colour}" if hollow else f"{colour} s-{colour}"
-    shape, r = SHAPES[which % len(SHAPES)], 4.5
+    shape, r = SHAPES[variant_number % len(SHAPES)], 4.5
     if shape == "circle":
         return f'<circle class="{kind}" cx="{coord(x)}" cy="{coord(y)}" r="{coord(r)}" stroke-width="1.5"/>'
     corners = {
@@ -164,12 +170,12 @@ def mark(x: float, y: float, which: int, *, hollow: bool = False) -> str:
 
 def width_of(content: str) -> float:
     """Approximate width of a text in units."""
-    return LETTER * len(content)
+    return LETTER_WIDTH * len(content)
 
 
-_STEPS = (1.0, 2.0, 5.0)
-_FINE = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-_FINEST = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+_COARSE_STEPS = (1.0, 2.0, 5.0)
+_FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+_FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 _PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
@@ -190,20 +196,20 @@ class Scale:
         share = math.log(clamped / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
-    def marks(self, most: int = 8) -> list[float]:
-        """At most `most` round values along the axis: the finest steps of each decade that fit."""
+    def round_values(self, max_marks: int = 8) -> list[float]:
+        """At most `max_marks` round values along the axis: the finest steps of each decade that fit."""
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        for steps in (_FINEST, _FINE, _STEPS, (1.0,)):
+        for steps in (_FINEST_STEPS, _FINE_STEPS, _COARSE_STEPS, (1.0,)):
             marks = [step * 10.0**decade for decade in decades for step in steps]
             inside = [value for value in marks if self.low * 0.999 <= value <= self.high * 1.001]
-            if len(inside) <= most:
+            if len(inside) <= max_marks:
                 break
-        return inside[:: math.ceil(len(inside) / most)]
+        return inside[:: math.ceil(len(inside) / max_marks)]
 
 
-def logarithmic(values: Sequence[float], start: float, end: float, *, room: float = 1.15) -> Scale:
-    """A scale around positive values, with margin factor `room`; at least a factor of two wide."""
-    low, high = min(values) / room, max(values) * room
+def logarithmic_scale(values: Sequence[float], start: float, end: float, *, margin_factor: float = 1.15) -> Scale:
+    """A scale around positive values, with margin factor `margin_factor`; at least a factor of two wide."""
+    low, high = min(values) / margin_factor, max(values) * margin_factor
     if high / low < 2:
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(2), middle * math.sqrt(2)
