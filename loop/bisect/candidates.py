@@ -200,7 +200,7 @@ class Builder:
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
-            folder, warning = self.worktree.target, self.worktree.lacks()
+            folder, warning = self.worktree.target, self.worktree.describe_empty_submodules()
         variant = self._variant_in(folder)
         places = {"cache": bench.cache, "include": bench.include}
         try:

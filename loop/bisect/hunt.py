@@ -258,11 +258,11 @@ class Bisection:
         """Diffs of the culprits, in the target's folder."""
         diffs, folder = list[str](), self.line.folder
         for culprit in culprits:
-            if culprit.read_commit == UNCOMMITTED:
+            if culprit.commit == UNCOMMITTED:
                 command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
                 diffs.append(decode_for_people(read_bytes(folder, *command)))
             else:
-                diffs.append(reading.patch_between(folder, f"{culprit.read_commit}^", culprit.read_commit))
+                diffs.append(reading.patch_between(folder, f"{culprit.commit}^", culprit.commit))
         return "\n".join(diffs)
 
 
@@ -285,7 +285,7 @@ def open_worktree(line: CommitLine) -> Iterator[Worktree]:
         owner = folder.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
-    tree = worktree.make_at_commit(line.folder, root / f"bisect-{os.getpid()}", line.good.read_commit)
+    tree = worktree.make_at_commit(line.folder, root / f"bisect-{os.getpid()}", line.good.commit)
     try:
         yield tree
     finally:

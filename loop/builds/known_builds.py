@@ -274,7 +274,8 @@ def _newest_first(place: Path) -> list[Path]:
 def store_known_build(recipe: str, known: KnownBuild, cache: Path) -> None:
     """Store the record of a build. Raises LoopError if the cache cannot be written."""
     place = cache / RECIPES_FOLDER / recipe
-    fields = {name: getattr(known, name) for name in ("library", "framework_headers", "facts", "loads")}
+    fields: dict[str, Any] = {"library": known.library, "framework_headers": known.framework_headers}
+    fields |= {"facts": known.files_read, "loads": known.libraries_loaded}
     try:
         place.mkdir(parents=True, exist_ok=True)
         sums.write_sealed(place / f"{known.build_id}.json", fields)

@@ -79,7 +79,7 @@ def escape_literal(text: object) -> str:
 
 
 def escape_prose(text: object) -> str:
-    """Like `escape_literal`, but words between backticks stay code. Not for tables, where code may hide a border."""
+    """Like `escape_literal`, but words between backticks stay code. Not for tables: code may hide a border."""
     parts = _SPAN.split(one_line(text))
     return "".join(part if _SPAN.fullmatch(part) else _keep_outer_spaces(part, escape_literal) for part in parts)
 

@@ -81,7 +81,10 @@ class Section:
 
 
 def render_within_limit(render: Callable[[SizeLimit], str]) -> str:
-    """The longest text that fits into `MAX_REPORT_BYTES` bytes; if none does, the shortest, cut after a whole fold."""
+    """The report in the largest of `SIZE_LIMITS` with which it fits into `MAX_REPORT_BYTES`.
+
+    `render`: makes its text. If none fits, the shortest is cut after a complete fold.
+    """
     text = ""
     for limit in SIZE_LIMITS:
         text = render(limit)

@@ -53,7 +53,7 @@ def test_it_holds_the_checkout_as_it_stands(target: Path, tmp_path: Path) -> Non
     assert not (made.target / "object.o").exists()
     assert "edited\n" == (made.root / "shared.h").read_text()
     assert {} == made.changed_lines()
-    assert AS_IT_STOOD == git(made.root, "log", "-1", "--format=%s")
+    assert UNCOMMITTED_MESSAGE == git(made.root, "log", "-1", "--format=%s")
     assert before == state(target.parents[1])
     assert not (tmp_path / "ran").exists()
 
