@@ -144,7 +144,7 @@ def compile_all(
                 require_fit(variant)
             return (yield from build.build(name, variant, folder, **locations, limit_s=limit_s))
         except BuildFailed as error:
-            return error.of(name)
+            return error.with_variant(name)
 
     largest_first = sorted(variants, key=lambda name: -build.source_bytes(variants[name], folder))
     results = yield from run_side_by_side(map(try_build, largest_first), cores())
@@ -597,7 +597,7 @@ def known_good_build(context: Context, name: str, current: Build) -> Generator[T
     commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:
-            checkout = export_commit(context.task.folder, known_good.read_commit, folder)
+            checkout = export_commit(context.task.folder, known_good.commit, folder)
             variant = read_file(checkout / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
                 raise NoKnownGood(f"{commit} has no compiled variant {name}")
