@@ -47,7 +47,9 @@ def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str,
     """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
-        scan_sources = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
+        scan_sources = yield from build.scan_sources(
+            build.buildable_variants(bench, [name])[name], folder, bench.include
+        )
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     readers_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(

@@ -11,7 +11,14 @@ import pytest
 from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import session_worktree
-from loop.repository.worktree import UNCOMMITTED_MESSAGE, find_worktree, make_from_checkout, make_at_commit, note_owner, remove
+from loop.repository.worktree import (
+    UNCOMMITTED_MESSAGE,
+    find_worktree,
+    make_at_commit,
+    make_from_checkout,
+    note_owner,
+    remove,
+)
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
