@@ -268,8 +268,8 @@ def keeping_rule(gain: float) -> str:
 
 def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passes with the edit, or pauses until there is one that may be judged."""
-    shop, changed, existing = workshop(context), tree.changed(), tree.committed()
-    render_page = brief_path(shop.notes, brief)
+    shop, changed, existing = workshop(context), tree.changed_lines(), tree.committed_files()
+    page = brief_path(shop.notes, brief)
     if not changed:
         return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
     file = next((file for file in changed if not may_change(file, brief.files, existing)), None)

@@ -71,9 +71,9 @@ class ProposalRound:
     def _restore_incumbent(self, head: str) -> None:
         """Undo what a proposer wrote to the session's worktree: edits are compared with it.
 
-        `head`: read_commit of the incumbent.
+        `head`: commit of the incumbent.
         """
-        if self.tree.head != head or self.tree.changed():
+        if self.tree.head != head or self.tree.changed_lines():
             self.tree.revert(head)
 
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:

@@ -47,9 +47,7 @@ def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str,
     """A variant's editable files, each with other variants that use it and are not judged."""
     bench, folder = context.bench, context.task.folder
     try:
-        scan_sources = yield from build.scan_sources(
-            build.buildable_variants(bench, [name])[name], folder, bench.include
-        )
+        scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
     readers_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(
@@ -142,7 +140,7 @@ class AcceptedEdit:
         files, left_out = dict[str, bytes | None](), list[str]()
         if not copy.target.is_dir():
             return cls({}, ())
-        existing, suffixes = tree.committed(), {Path(file).suffix for file in brief.files}
+        existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
         names = set(existing)
         for parent in {Path(), *(Path(file).parent for file in brief.files)}:
             place = copy.target / parent
@@ -215,7 +213,7 @@ def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str],
         if not _instead(tree, Path(proposal.patch).absolute(), first_base):
             return proposal.model_copy(update={"ended": "conflict"})
         proposal = proposal.model_copy(update={"said": INSTEAD})
-    if not tree.changed() or content_hash(tree.patch()) in judged_digests:
+    if not tree.changed_lines() or content_hash(tree.patch()) in judged_digests:
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal

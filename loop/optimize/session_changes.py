@@ -177,7 +177,7 @@ def workshop(context: Context) -> Workshop:
 def session_worktree(context: Context, shop: Workshop) -> Worktree | None:
     """The session's worktree; None, with leftovers deleted, if it was never completed."""
     tree = worktree.find_worktree(context.task.folder, shop.tree)
-    has_brief = any(str(shop.tree) in render_page.read_text() for render_page in shop.notes.glob("*-brief.json"))
+    has_brief = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
     if has_brief or (tree is not None and is_complete(tree)):
         return tree
     worktree.remove_incomplete(context.task.folder, shop.tree)

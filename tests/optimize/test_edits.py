@@ -71,7 +71,7 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     tree, copy = trees
     (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
     patch = AcceptedEdit.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
-    assert {} == tree.changed()
+    assert {} == tree.changed_lines()
     proposal = Proposal(number=1, ended="edited", patch=str(patch))
     assert "edited" == apply_proposal(tree, proposal, set()).ended
     assert "THREE" in (tree.target / "scale.c").read_text()

@@ -235,6 +235,6 @@ def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
     (tree.target / "a.py").write_text("faster\n")
     tree.commit("kept")
     tree.write_patch(patch, base)
-    branch = tree.branch("loop/s")
+    branch = tree.point_branch("loop/s")
     subprocess.run(find_take_command(folder, branch, patch, "ours"), check=True)
     assert "faster\n" == (folder / "a.py").read_text()
