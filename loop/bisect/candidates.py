@@ -89,7 +89,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     top = repository_of(folder)
     if top is None:
         message = f"{folder} is not under git, or none of it is committed"
-        raise UsageError(message, hint="git init, and read_commit it")
+        raise UsageError(message, hint="git init, and commit it")
     first, last = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
     uncommitted = (changed_lines(folder, last) if bad is None else None) or {}
     commits: Sequence[Candidate] = ()
@@ -103,7 +103,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
     if len(files) > MOST_NAMED_FILES:
         names += f" and {len(files) - MOST_NAMED_FILES} more"
     tree = content_hash([text for name_and_hash in files for text in name_and_hash])
-    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changed_lines: {names}", tree=tree)
+    checkout = Candidate(commit=UNCOMMITTED, subject=f"uncommitted changes: {names}", tree=tree)
     return replace(line, candidates=(*line.candidates, checkout), uncommitted_files=files)
 
 
@@ -214,8 +214,8 @@ class Builder:
             is_todays = isinstance(variant, CAbiVariant) and variant.build.compiler == compiler
             if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
-            explain_undecided = filter(None, (f"does not build: {failed.message}", warning))
-            raise Untestable("; ".join(explain_undecided)) from failed
+            reasons = filter(None, (f"does not build: {failed.message}", warning))
+            raise Untestable("; ".join(reasons)) from failed
         names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")

@@ -372,7 +372,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
-    """Compiler, flags and sources; also the processor's identity if a flag says `processor`."""
+    """Compiler, flags and sources; also the processor's identity if a flag says `native`."""
     flags = variant.build.flags
     words = [*flags, *read_option_files(flags, folder).values()]
     processor = processor_identity() if any("native" in text for text in words) else ""

@@ -63,14 +63,14 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
     units, headers, problems, identities = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled_variants(context.task.variants).items():
         try:
-            scan_sources = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
+            sources = yield from build.scan_sources(variant, context.task.folder, context.bench.include)
         except BuildFailed as error:
             return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
-        identities.append(f"{name}={scan_sources.identity}")
-        units = max(units, scan_sources.units)
-        headers |= set(scan_sources.framework_headers)
-        if scan_sources.units > arguments.units:
-            problems.append(f"{name} has {scan_sources.units} translation units: include them from one file")
+        identities.append(f"{name}={sources.identity}")
+        units = max(units, sources.units)
+        headers |= set(sources.framework_headers)
+        if sources.units > arguments.units:
+            problems.append(f"{name} has {sources.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     return Result(
