@@ -80,10 +80,8 @@ def is_new_enough(version: str, at_least: str) -> bool:
 
 
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:
-    """Check the device: present, computes correctly, driver new enough for the toolkit.
-
-    If nvcc does not fit the GPU, the check fails without running anything on the GPU.
-    """
+    """Check the device: present, computes correctly, driver new enough for the toolkit. If nvcc does not
+    fit the GPU, the check fails without running anything on the GPU."""
     bench, machine, installed = context.bench, context.task.machine, gpus()
     fields: dict[str, Any] = {"name": machine.processor}
     device_name = machine.processor
@@ -145,10 +143,8 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
 
 
 def require_fit(variant: CAbiVariant) -> None:
-    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it.
-
-    The driver's own error at the first launch, such as `invalid device function`, explains nothing.
-    """
+    """Raise BuildFailed if a variant cannot be compiled for the GPU here, or cannot run on it. The driver's
+    own error at the first launch, such as `invalid device function`, explains nothing."""
     compiler, gpu = variant.build.compiler, gpus().first
     problem = explain_misfit(variant)
     if gpu is not None and _is_built_by_nvcc(variant) and shutil.which(compiler) is None:
@@ -167,10 +163,8 @@ def require_fit(variant: CAbiVariant) -> None:
 
 
 def explain_misfit(variant: CAbiVariant) -> tuple[str, str] | None:
-    """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits.
-
-    Also None for another compiler and without a compiler or GPU, because nothing is known then.
-    """
+    """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits. Also
+    None for another compiler and without a compiler or GPU, because nothing is known then."""
     installed = gpus()
     gpu, release = (
         installed.first,

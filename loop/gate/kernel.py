@@ -118,10 +118,8 @@ def builds(context: Context) -> Generator[Tick, None, BuildResults]:
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """Of the named variants, those that need a build.
-
-    Python variants need one only if the session may change their files.
-    """
+    """Of the named variants, those that need a build. Python variants need one only if the session may
+    change their files."""
     if context.task.has_change_steps:
         return buildable_variants(context.bench, names)
     return context.bench.compiled_variants(names)
@@ -130,10 +128,8 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
 ) -> Generator[Tick, None, BuildResults]:
-    """Build variants in parallel, one compiler per core, the largest sources first.
-
-    `to_run`: whether builds will run here. Then one that the driver could not run fails at once.
-    """
+    """Build variants in parallel, one compiler per core, the largest sources first. `to_run`: whether
+    builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
     def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
@@ -185,10 +181,8 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
 def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, without those that verification could not judge.
-
-    `seed`, `device`: see `expand_workloads`.
-    """
+    """The workloads of these sets, without those that verification could not judge. `seed`, `device`: see
+    `expand_workloads`."""
     unjudged, in_sets = unjudged_workload_names(context), expand_workloads(context, sets, seed, device)
     return tuple(workload for workload in in_sets if workload.name not in unjudged)
 
@@ -196,20 +190,16 @@ def workloads(
 def expand_workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the element type of `device`; None: of the session's device.
-
-    `seed`: of the values; None: the session's seed.
-    """
+    """The workloads of these sets, in the element type of `device`; None: of the session's device. `seed`:
+    of the values; None: the session's seed."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
 
 
 def unjudged_workload_names(context: Context) -> set[str]:
-    """Names of the workloads that the last verification of this session could not judge.
-
-    Empty if nothing was verified.
-    """
+    """Names of the workloads that the last verification of this session could not judge. Empty if nothing
+    was verified."""
     latest = context.latest("kernel.verify")
     if not latest:
         return set()
@@ -245,10 +235,8 @@ def workloads_beyond(known: Sequence[Workload], candidates: Iterable[Workload]) 
 def describe_unverified_sets(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """At most one sentence: the sets not fully verified, and the command that verifies them.
-
-    `names`: the variants; `left_out`: workloads that were not verified.
-    """
+    """At most one sentence: the sets not fully verified, and the command that verifies them. `names`: the
+    variants; `left_out`: workloads that were not verified."""
     left_out_keys, set_texts = set(map(workload_key, left_out)), []
     for set_name in context.bench.target.workloads:
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
@@ -410,10 +398,8 @@ def _verify_share(
 
 
 def _task_file_hashes(context: Context) -> dict[Path, str]:
-    """Path to hash of a foreign task's own files, because an answer may try to edit them.
-
-    Without the answers themselves; empty for a target of ours.
-    """
+    """Path to hash of a foreign task's own files, because an answer may try to edit them. Without the
+    answers themselves; empty for a target of ours."""
     folder = context.task.folder
     if read_origin(folder) is None:
         return {}
@@ -425,10 +411,8 @@ def _task_file_hashes(context: Context) -> dict[Path, str]:
 def _split_into_jobs(
     context: Context, sides: Sequence[Side], workloads: Sequence[Workload], arguments: VerifyTerms
 ) -> list[Part]:
-    """Split into jobs by workloads, not by variants, so that each reference is computed once.
-
-    Shares are balanced by estimated time: by bytes of a call, seeds, and whether layouts are tried.
-    """
+    """Split into jobs by workloads, not by variants, so that each reference is computed once. Shares are
+    balanced by estimated time: by bytes of a call, seeds, and whether layouts are tried."""
     bench, plan, groups = context.bench, context.task.plan, group_by_name(workloads)
     names_with_layouts = set[str]()
     for side in sides:
@@ -465,11 +449,9 @@ def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
 def find_blind_spots(
     bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
 ) -> Generator[Tick, None, InputWeaknesses]:
-    """Mistakes that the values drawn so far cannot show; with `ask`, also what is never read.
-
-    The judge changes one input at a time and sees whether the reference's output changes. It does
-    so only on workloads with no more work than one that it finished quickly.
-    """
+    """Mistakes that the values drawn so far cannot show; with `ask`, also what is never read. The judge
+    changes one input at a time and sees whether the reference's output changes. It does so only on
+    workloads with no more work than one that it finished quickly."""
     work = functools.partial(count_operations, bench.target)
     finished_quickly = [w for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S]
     quick_work = max(map(work, finished_quickly), default=0.0)
@@ -498,10 +480,8 @@ def find_blind_spots(
 
 
 def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
-    """Sentences on mistakes that a target's values cannot show.
-
-    `zeros_pass`: names of workloads on which an output of zeros is right.
-    """
+    """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
+    an output of zeros is right."""
     for names, property_, consequence in (
         (looked.fixed_inputs, "the same under every seed", "that never reads {} would pass"),
         (looked.single_valued_inputs, "one value everywhere", "that reads one element of {} would pass"),
@@ -578,11 +558,9 @@ class NoKnownGood(Exception):
 
 
 def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
-    """A variant's known-good build, from the cache or built again from its commit.
-
-    `name`: the variant; `current`: its build of today. Raises NoKnownGood if there is no known-good
-    build, if it equals `current`, or if it cannot be built again.
-    """
+    """A variant's known-good build, from the cache or built again from its commit. `name`: the variant;
+    `current`: its build of today. Raises NoKnownGood if there is no known-good build, if it equals
+    `current`, or if it cannot be built again."""
     known_good, bench = context.past.known_good.get(name), context.bench
     if known_good is None:
         raise NoKnownGood("no earlier session on this device passed")

@@ -30,11 +30,9 @@ A property takes several calls: 7 of up to 137e9 operations hit the 80 s limit (
 
 
 def properties(context: Context, arguments: Lasting) -> RunningAction[PropertiesOutput]:
-    """Try the target's properties on every selected variant, or on emulated ones if none runs here.
-
-    A property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed ones,
-    and one of each other element type.
-    """
+    """Try the target's properties on every selected variant, or on emulated ones if none runs here. A
+    property relates a variant's own outputs, as in "rows sum to 1". Workloads: the timed ones, and one of
+    each other element type."""
     bench, names = context.bench, context.bench.target.properties
     if not names:
         missing = ("properties: target.yaml names none under `properties`",)
@@ -97,11 +95,9 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
 def workloads_for_properties(
     context: Context, device: Device
 ) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
-    """The workloads to try, and those left out because they are too large; normal values only.
-
-    Candidates: the timed workloads and the first checked one of each other element type. The
-    smallest one of each type is tried in any case.
-    """
+    """The workloads to try, and those left out because they are too large; normal values only. Candidates:
+    the timed workloads and the first checked one of each other element type. The smallest one of each type
+    is tried in any case."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     timed_dtypes = {workload.dtype for workload in timed}
     candidates = [workload for workload in timed if workload.values == "normal"]
@@ -145,11 +141,9 @@ def try_properties(
 
 
 def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, tuple[str, str]]:
-    """Make the calls that the judge asks for until it has a finding; a status and a sentence.
-
-    The judge sees each output, and answers with the next call, with a finding, or with None if the
-    property does not apply.
-    """
+    """Make the calls that the judge asks for until it has a finding; a status and a sentence. The judge
+    sees each output, and answers with the next call, with a finding, or with None if the property does not
+    apply."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

@@ -128,10 +128,8 @@ class Examination:
 
 
 def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
-    """Parse a report: kind, severity, kernel, thread, block and source places (file:line).
-
-    `head`: its first line; `details`: the others. What a report does not name stays empty.
-    """
+    """Parse a report: kind, severity, kernel, thread, block and source places (file:line). `head`: its
+    first line; `details`: the others. What a report does not name stays empty."""
     first_place = next(filter(None, map(PLACE.search, (head, *details))), None)
     frames = [PLACE.search(line) for line in details if line.startswith("Device Frame:")]
     places = [match for match in (first_place, *frames) if match]
@@ -262,12 +260,10 @@ def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
 def choose_small_workloads(
     candidates: Sequence[Workload], work: Mapping[str, float], most_work: float, count: int
 ) -> tuple[Workload, ...]:
-    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic.
-
-    `work`: workload name to its work. Each type, flag and choice is taken once, as far as `count`
-    allows. Then follow the workloads with most work, because their loops run more often. If all
-    exceed `most_work`, the smallest one is taken.
-    """
+    """Choose at most `count` workloads of at most `most_work`, sorted by work; deterministic. `work`:
+    workload name to its work. Each type, flag and choice is taken once, as far as `count` allows. Then
+    follow the workloads with most work, because their loops run more often. If all exceed `most_work`, the
+    smallest one is taken."""
     most_first = sorted(candidates, key=lambda workload: (-work[workload.name], workload.name))
     small = [w for w in most_first if work[w.name] <= most_work] or most_first[-1:]
     with_new_traits, others = list[Workload](), list[Workload]()
@@ -284,11 +280,9 @@ def choose_small_workloads(
 def _run_tool(
     context: Context, tool: SanitizerTool, build: Build, workloads: Sequence[Workload], start_time: float
 ) -> Generator[Tick, None, SanitizerRun]:
-    """Examine one variant under one tool; status `unknown` if the step's time is over.
-
-    It blames an error on the workload whose call memcheck ended, or the first that fails alone.
-    `start_time`: when the step began, by the monotonic clock.
-    """
+    """Examine one variant under one tool; status `unknown` if the step's time is over. It blames an error
+    on the workload whose call memcheck ended, or the first that fails alone. `start_time`: when the step
+    began, by the monotonic clock."""
     bench, deadline = context.bench, start_time + context.budget_s
     run = SanitizerRun(
         variant=build.variant, build_id=build.build_id, tool=tool, status="unknown", workloads=(), seconds=0
@@ -332,10 +326,8 @@ def _output(
     calls: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs.
-
-    `calls`: variant to its workloads; `not_exercised`: sentences on what was skipped.
-    """
+    """The step's output from all runs. `calls`: variant to its workloads; `not_exercised`: sentences on
+    what was skipped."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     failing_runs, unknown_tools = list[SanitizerRun](), dict[tuple[str, str], list[str]]()
     clean_runs = [run for run in runs if run.status == "clean"]

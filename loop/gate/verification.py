@@ -28,12 +28,10 @@ def verification_output(
     not_exercised: Sequence[str] = (),
     untaken: Mapping[str, Sequence[str]] | None = None,
 ) -> VerifyOutput:
-    """The output of a verification, from the checks of all variants and of the control.
-
-    `selected`: names of all selected variants; `failures`: those that do not compile;
-    `not_exercised`: sentences on what was not exercised; `untaken`: variant to sentences on the
-    workloads that it does not take; `command`: formats a `loop` command line for this target.
-    """
+    """The output of a verification, from the checks of all variants and of the control. `selected`: names
+    of all selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
+    not exercised; `untaken`: variant to sentences on the workloads that it does not take; `command`:
+    formats a `loop` command line for this target."""
     is_trusted = bool(control.checks) and not control.first_failure
     right = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
     untaken = untaken or {}
@@ -127,10 +125,8 @@ def _verdicts_on_failures(checks: VariantChecks) -> Iterator[NoSpeedVerdict]:
 def merge_shares(
     shares: Sequence[ShareOutput], workloads: Sequence[Workload]
 ) -> tuple[tuple[VariantChecks, ...], VariantChecks]:
-    """Merge the checks of several jobs: those of each variant, and those of the control.
-
-    The order is that of a single job. Raises WorkFailed where no share could judge anything.
-    """
+    """Merge the checks of several jobs: those of each variant, and those of the control. The order is that
+    of a single job. Raises WorkFailed where no share could judge anything."""
     by_variant: dict[str, VariantChecks] = {}
     for parts in zip(*(share.sides for share in shares), strict=True):
         side = merge_checks(parts, workloads)

@@ -123,13 +123,11 @@ class TimeAllowance:
 def verify(
     bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
-    """Check each side on its workloads; the result has one entry for each job, in order.
-
-    The order of workloads is random but follows from their seeds; workloads of the `allowance` come last.
-    The judge computes the reference twice on the first workload, because a reference that does not repeat
-    itself judges nothing. A workload that cannot be judged is skipped. Raises LoopError when the judge is
-    lost, and Unjudged where no workload can be judged and no other job judges any.
-    """
+    """Check each side on its workloads; the result has one entry for each job, in order. The order of
+    workloads is random but follows from their seeds; workloads of the `allowance` come last. The judge
+    computes the reference twice on the first workload, because a reference that does not repeat itself
+    judges nothing. A workload that cannot be judged is skipped. Raises LoopError when the judge is lost,
+    and Unjudged where no workload can be judged and no other job judges any."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     optional = {workload_key(workload) for workload in allowance.workloads} if allowance else set()
     all_groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
@@ -180,11 +178,8 @@ def verify(
 def _check_group(
     bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on workloads of one name, each side in one worker process.
-
-    A side's worker is closed afterwards if memory is scarce, or if its side has to check none of
-    the `later_workloads`.
-    """
+    """Check every side on workloads of one name, each side in one worker process. A side's worker is closed
+    afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
     held_bytes = size * COPIES_HELD * len(checkers)
@@ -248,11 +243,9 @@ class WrongCalls:
 
 
 def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:
-    """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process.
-
-    `first call`: only calls right after the start are wrong. `later calls`: these are right. Empty
-    unless both agree, because a race differs by chance from process to process.
-    """
+    """Whether a failure depends on earlier calls, by a check and its repeat in a fresh process. `first
+    call`: only calls right after the start are wrong. `later calls`: these are right. Empty unless both
+    agree, because a race differs by chance from process to process."""
     # All wrong in a process that had made other calls before: the repeat tells which calls these are.
     is_open = first.which == "all" and not first.fresh
     if repeat.which == "first" and (first.which == "first" or is_open):
@@ -310,10 +303,8 @@ class SideChecker:
             self.workload_keys.discard(workload_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Add the checks of one workload in each of its layouts, if this side has to check it.
-
-        Broadcast inputs that cannot be judged become a note, not a finding.
-        """
+        """Add the checks of one workload in each of its layouts, if this side has to check it. Broadcast
+        inputs that cannot be judged become a note, not a finding."""
         layouts = self._choose_layouts(workload)
         if workload.name not in {check.workload.name for check in self.made_checks}:
             # First values of these sizes: contiguous comes last here, and first with the next
@@ -338,11 +329,9 @@ class SideChecker:
             yield from self._check_in_fresh_process(workload)
 
     def _choose_layouts(self, workload: Workload) -> Sequence[Layout]:
-        """The input layouts to try on a workload, without layouts that cannot show a mistake.
-
-        Most workloads get `contiguous` only. Broadcast is tried with each seed, because each seed
-        broadcasts along another axis.
-        """
+        """The input layouts to try on a workload, without layouts that cannot show a mistake. Most
+        workloads get `contiguous` only. Broadcast is tried with each seed, because each seed broadcasts
+        along another axis."""
         chosen, bench = self.workload_for_layouts.get(workload.dtype), self.bench
         if chosen is None or chosen.name != workload.name:
             return LAYOUTS[:1]
@@ -365,10 +354,8 @@ class SideChecker:
         return [layout for layout in tried if layout not in left_out]
 
     def _raise_if_values_explain(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output.
-
-        Then the values also fail in contiguous memory, or the baseline also fails.
-        """
+        """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output. Then the values
+        also fail in contiguous memory, or the baseline also fails."""
         call, note = (
             self.bench.make_call(workload, self.side.name, layout="broadcast"),
             f"{self.side.name} once more",
@@ -394,10 +381,8 @@ class SideChecker:
         self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
 
     def _check_in_fresh_process(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Check a workload again as the first call of a fresh process; the process stays in use.
-
-        A workload that failed already is skipped. After a slow first call no further ones follow.
-        """
+        """Check a workload again as the first call of a fresh process; the process stays in use. A workload
+        that failed already is skipped. After a slow first call no further ones follow."""
         key, layout = workload_key(workload), LAYOUTS[0]
         self.keys_to_repeat.discard(key)
         if self.first_call_s > SLOW_FIRST_CALL_S:
@@ -421,10 +406,8 @@ class SideChecker:
     def _make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
-        """Make one check. A crash, a hang or a refused call becomes the check's status.
-
-        `once`: one call is enough if it is slow.
-        """
+        """Make one check. A crash, a hang or a refused call becomes the check's status. `once`: one call is
+        enough if it is slow."""
         fields: dict[str, object] = {"workload": workload, "inputs": layout}
         place = _describe_place(workload, layout)
         if beyond := reason_unsupported(self.side, workload, layout):
@@ -454,10 +437,8 @@ class SideChecker:
         return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
-        """Make the call in the worker and have the judge compare its outputs with the reference.
-
-        Raises WorkFailed if the reference of broadcast inputs is no number.
-        """
+        """Make the call in the worker and have the judge compare its outputs with the reference. Raises
+        WorkFailed if the reference of broadcast inputs is no number."""
         yield from self.bench.prepare_answer(workload, layout=layout)
         call, place = (
             self.bench.make_call(workload, self.side.name, layout=layout),
@@ -485,10 +466,8 @@ class SideChecker:
         return check
 
     def _find_wrong_calls(self, request: Compare, reply: Computed) -> Generator[Tick, None, WhichCalls]:
-        """Compare each output of a check with the reference; which calls gave wrong outputs.
-
-        An output stands for the calls that gave it: `reply.turns` holds the first and last of them.
-        """
+        """Compare each output of a check with the reference; which calls gave wrong outputs. An output
+        stands for the calls that gave it: `reply.turns` holds the first and last of them."""
         wrong, right = list[CallRange](), list[CallRange]()
         for path, turn in zip(request.output_files, reply.call_ranges, strict=False):
             single = Compare(request.call, (path,), earlier_key=request.earlier_key)
@@ -504,10 +483,8 @@ class SideChecker:
         return "mixed"
 
     def blame_earlier_calls(self) -> Generator[Tick, None, None]:
-        """Repeat the first failure in a fresh process, to see if it depends on earlier calls.
-
-        If so, replaces the check's cause and message.
-        """
+        """Repeat the first failure in a fresh process, to see if it depends on earlier calls. If so,
+        replaces the check's cause and message."""
         check = self.checks.first_failure
         if check is None:
             return
@@ -531,10 +508,8 @@ class SideChecker:
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of an earlier call that gave the same output for other values; empty without one.
-
-        Then a stale or constant output is suspected.
-        """
+        """Key of an earlier call that gave the same output for other values; empty without one. Then a
+        stale or constant output is suspected."""
         if not reply.digests:
             return ""
         output = (workload.name, layout, reply.digests[0])
@@ -544,10 +519,8 @@ class SideChecker:
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call. The time limit grows with the reference's time.
-
-        `note`: for the screen; `once`: one call is enough if it is slow.
-        """
+        """Have the worker make a call. The time limit grows with the reference's time. `note`: for the
+        screen; `once`: one call is enough if it is slow."""
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
         if self.job.call_limit_s:

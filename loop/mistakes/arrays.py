@@ -48,10 +48,8 @@ class ErringCall:
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """Run the real variant; arguments that are given take the place of the call's own.
-
-        `changed`: single attributes.
-        """
+        """Run the real variant; arguments that are given take the place of the call's own. `changed`:
+        single attributes."""
         self.honest(
             self.inputs if inputs is None else inputs,
             self.output if output is None else output,
@@ -123,11 +121,8 @@ class HostArrays:
 def through_arrays(
     invoke: Callable[..., None], mistake: Mistake, attribute_names: Sequence[str], converter: HostArrays
 ) -> Callable[..., None]:
-    """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`.
-
-    `attribute_names`: in the order of the C arguments. `converter`: tensors to arrays, on host or
-    device.
-    """
+    """Wrap a compiled variant's `invoke`, so that each call goes through `mistake`. `attribute_names`: in
+    the order of the C arguments. `converter`: tensors to arrays, on host or device."""
 
     def honest_on(stream: int | None) -> Honest:
         """The real variant as a function of arrays; `stream`: of the GPU, None on the host."""

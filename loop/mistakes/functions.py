@@ -103,10 +103,8 @@ class Erring:
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """Run the real function on other floating-point tensors, in the structure of the call.
-
-        Returns its first floating-point output.
-        """
+        """Run the real function on other floating-point tensors, in the structure of the call. Returns its
+        first floating-point output."""
         all_tensors = list(self.call.tensors)
         for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
             all_tensors[position] = tensor
@@ -149,10 +147,8 @@ def in_float64(function: Function) -> Function:
 
 
 def erring_class(base: Any, terms: Terms) -> Any:
-    """Derive a class whose instances make the mistake; they share its state.
-
-    Its `forward`, or `__call__` of a class that is no torch module, makes it.
-    """
+    """Derive a class whose instances make the mistake; they share its state. Its `forward`, or `__call__`
+    of a class that is no torch module, makes it."""
     erring = None if terms["make"] == EXACT else Erring(terms)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)
@@ -175,10 +171,8 @@ def erring_module(path: str, name: str, terms: Terms) -> Any:
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """Wrap a function of tensors: each call goes through `mistake`, on arrays.
-
-    The output is all NaN before, so that a mistake may leave elements unwritten.
-    """
+    """Wrap a function of tensors: each call goes through `mistake`, on arrays. The output is all NaN
+    before, so that a mistake may leave elements unwritten."""
     empty_results: dict[tuple[tuple[torch.Size, torch.dtype], ...], Tensor] = {}
     """Shapes and types of the inputs to an empty tensor like the result."""
 

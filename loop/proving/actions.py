@@ -96,10 +96,8 @@ def _explain_no_controls(target: Target, side: Side, workloads: Sequence[Workloa
 
 
 def _score(proof: Proof) -> GateOutput:
-    """The step's output from the results of all controls: score as message, next action as hint.
-
-    Killed: the gate rejected the control, as it should.
-    """
+    """The step's output from the results of all controls: score as message, next action as hint. Killed:
+    the gate rejected the control, as it should."""
     killed = [result for result in proof.results if result.kind != "honest" and result.killed]
     survived = [result for result in proof.results if result.is_survivor]
     rejected_honest = [result for result in proof.results if result.kind == "honest" and result.killed]

@@ -118,10 +118,8 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried.
-
-    The defaults in the lambdas keep this turn's value of a loop variable.
-    """
+    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried. The
+    defaults in the lambdas keep this turn's value of a loop variable."""
     all_controls: list[Control] = []
     for name, attribute in signature.attributes.items():  # Change a number; fix a flag or choice.
         default = attribute.default_value
@@ -175,11 +173,9 @@ def controls(signature: Signature) -> tuple[Control, ...]:
 
 
 def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:
-    """Controls of a Python variant without named dimensions, each with whether it can show.
-
-    `inputs` and `output`: shapes of the floating-point inputs, and of the first floating-point
-    output. Dimensions get made-up names, as in `input0_1`.
-    """
+    """Controls of a Python variant without named dimensions, each with whether it can show. `inputs` and
+    `output`: shapes of the floating-point inputs, and of the first floating-point output. Dimensions get
+    made-up names, as in `input0_1`."""
     sizes = {f"axis{axis}": size for axis, size in enumerate(output)}
     output_text, input_texts = " ".join(sizes), dict[str, str]()
     for number, shape in enumerate(inputs):
@@ -198,10 +194,8 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
 
 
 def base_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type of a variant's controls.
-
-    That of this device's measurements if the variant takes it, else the variant's first.
-    """
+    """The element type of a variant's controls. That of this device's measurements if the variant takes it,
+    else the variant's first."""
     device_dtype = bench.target.dtypes[bench.device]
     return device_dtype if device_dtype in base.dtypes else base.dtypes[0]
 
@@ -209,10 +203,8 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind for a variant, about thirty, with the few workloads to try it on.
-
-    No workloads: none can show it. Without named dimensions the judge's inputs give the shapes.
-    """
+    """One control of each kind for a variant, about thirty, with the few workloads to try it on. No
+    workloads: none can show it. Without named dimensions the judge's inputs give the shapes."""
     target, work = bench.target, partial(count_operations, bench.target)
     dtype = base_dtype(bench, base)
     usable = [w for w in workloads if w.dtype == dtype and is_supported(base, w) and work(w)]
@@ -268,10 +260,8 @@ class Proof:
 
 
 class ControlTrial(SideChecker):
-    """Verifies one control. All trials of a variant share a worker process with the honest variant.
-
-    Each call tells the worker which mistake to inject.
-    """
+    """Verifies one control. All trials of a variant share a worker process with the honest variant. Each
+    call tells the worker which mistake to inject."""
 
     def __init__(
         self,
@@ -311,10 +301,8 @@ class ControlTrial(SideChecker):
         return super().find_earlier_call(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, stale_passed: bool) -> None:
-        """Add this control's result to the proof, or why it does not count.
-
-        `stale_passed`: an output of other values passed as a right one, so all answers are alike.
-        """
+        """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
+        other values passed as a right one, so all answers are alike."""
         control, failure = self.control, self.checks.first_failure
         is_honest, is_memory_cheat = control.theme == "honest", False
         if control.theme == "cheat":  # Its wrong values come from another call.
@@ -346,12 +334,10 @@ class ControlTrial(SideChecker):
 def prove(
     bench: Bench, base: Side, workloads: Sequence[Workload], deadline: float = inf
 ) -> Generator[Tick, None, Proof]:
-    """Verify all controls of one variant, and honest candidates, on a few workloads in one process.
-
-    Honest candidates come first, because controls are compared with their outputs. Controls that
-    are not finished at the `deadline` (monotonic clock) are reported as untried. Workloads that
-    cannot be judged are skipped.
-    """
+    """Verify all controls of one variant, and honest candidates, on a few workloads in one process. Honest
+    candidates come first, because controls are compared with their outputs. Controls that are not finished
+    at the `deadline` (monotonic clock) are reported as untried. Workloads that cannot be judged are
+    skipped."""
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     # With a fixed number of threads its outputs repeat bit by bit.
     worker = KeptWorker(bench, replace(base, threads=base.threads or bench.threads))

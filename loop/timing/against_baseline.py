@@ -36,10 +36,8 @@ def call_lines(output: MeasureOutput) -> Iterator[str]:
 
 
 def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
-    """The GPU's clocks and throttling while each side was timed, in timing order.
-
-    Without sensors, as on a CPU, empty.
-    """
+    """The GPU's clocks and throttling while each side was timed, in timing order. Without sensors, as on a
+    CPU, empty."""
     sides = []
     for side in dict.fromkeys(segment.side for segment in segments if segment.sensors):
         segment_count, clocks, throttled = 0, list[int](), Counter[str]()
@@ -60,10 +58,8 @@ def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`.
-
-    `baseline`: the baseline's name in the report.
-    """
+    """A line for each side on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`. `baseline`: the
+    baseline's name in the report."""
     lines = []
     for sensors in itertools.chain(*(output.sensors for output in outputs_of(finished, MeasureOutput))):
         clock, throttling = "clock unknown", "no throttling told"
@@ -150,10 +146,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
 
 
 def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
-    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one.
-
-    If some variants have no speed, the line is about these only.
-    """
+    """Summarise verdicts in one line, with a mean ratio where every workload has a clear one. If some
+    variants have no speed, the line is about these only."""
     without_speed, speeds_by_variant = list[NoSpeedVerdict](), dict[str, list[SpeedVerdict]]()
     for verdict in verdicts:
         if isinstance(verdict, SpeedVerdict):

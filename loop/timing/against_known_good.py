@@ -83,10 +83,8 @@ def is_hopeful(
     verdict_words: Collection[verdicts.Word], log_ratios_by_workload: Sequence[Sequence[float]]
 ) -> bool:
     """Whether more blocks may lead to keeping a candidate: it is undecided, and faster in the mean.
-
     `verdict_words`: the verdict so far on each workload. Undecided: `inconclusive` on at least one
-    workload, and `same` on all others.
-    """
+    workload, and `same` on all others."""
     is_undecided = {"inconclusive"} <= {*verdict_words} <= {"inconclusive", "same"}
     means = [winsorise(log_ratios).mean for log_ratios in log_ratios_by_workload if log_ratios]
     return is_undecided and fmean(means) > HOPEFUL_LOG_RATIO
@@ -130,10 +128,8 @@ class Contest:
         return side_names
 
     def is_promising(self, timings: Timings) -> bool:
-        """Whether more blocks may lead to keeping the candidate.
-
-        Never if its null control, the same binary under another name, came out different.
-        """
+        """Whether more blocks may lead to keeping the candidate. Never if its null control, the same binary
+        under another name, came out different."""
         verdict_words, log_ratios = list[verdicts.Word](), list[list[float]]()
         for rival in self.rivals:
             for workload in rival.workloads:
@@ -144,10 +140,8 @@ class Contest:
         return is_hopeful(verdict_words, log_ratios)
 
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
-        """Names of the sides whose times are numerator and denominator of a pair's ratios.
-
-        The rival is the reference, except for the slowed copy: `slower` is to be its own verdict.
-        """
+        """Names of the sides whose times are numerator and denominator of a pair's ratios. The rival is the
+        reference, except for the slowed copy: `slower` is to be its own verdict."""
         if rival.side.slowdown_share:
             return self.candidate.name, rival.side.name
         return rival.side.name, self.candidate.name
@@ -290,12 +284,9 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
 ) -> Generator[Tick, None, list[Contest]]:
-    """What each variant is compared with: itself, itself slowed down, and its known-good build.
-
-    Appends to `not_exercised` what cannot be compared, and why. On a GPU the controls of the first
-    variant stand for the others: starting a process takes a share of a second there, and a
-    disturbance affects all.
-    """
+    """What each variant is compared with: itself, itself slowed down, and its known-good build. Appends to
+    `not_exercised` what cannot be compared, and why. On a GPU the controls of the first variant stand for
+    the others: starting a process takes a share of a second there, and a disturbance affects all."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]
@@ -335,14 +326,11 @@ def _plan_contests(
 def _time_contests(
     context: Context, contests: Sequence[Contest], arguments: CompareTerms, limit_s: float
 ) -> Generator[Tick, None, tuple[Timings, tuple[str, ...]]]:
-    """Time the contests until every pair is decided or time is over; timings, and warnings.
-
-    The first variant, and each with a known-good build, gets the blocks that a verdict needs, even
-    beyond the limit. Otherwise slow process starts on a GPU would hide every regression.
-
-    A candidate that is undecided but promising is timed further. Its blocks and evidence continue.
-    Under the sequential rule, the stopping time does not make a false `faster` more likely.
-    """
+    """Time the contests until every pair is decided or time is over; timings, and warnings. The first
+    variant, and each with a known-good build, gets the blocks that a verdict needs, even beyond the limit.
+    Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
+    promising is timed further. Its blocks and evidence continue. Under the sequential rule, the stopping
+    time does not make a false `faster` more likely."""
     most_rounds, least_rounds = arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS)
     if arguments.more_s:
         most_rounds = max(most_rounds, verdicts.MORE_BLOCKS)
@@ -374,11 +362,8 @@ def _time_contests(
 def _judge_contest(
     context: Context, contest: Contest, fallback: Contest, timings: Timings
 ) -> Generator[Tick, None, tuple[tuple[Measurement, ...], list[Verdict]]]:
-    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply.
-
-    A doubt, or a difference to itself, makes the timing `invalid`. `same` needs a positive control
-    that was seen.
-    """
+    """Measurements and verdicts of a contest; if it has no controls, those of `fallback` apply. A doubt, or
+    a difference to itself, makes the timing `invalid`. `same` needs a positive control that was seen."""
     control_contest = contest if contest.controls else fallback
     candidate, variant = contest.candidate, contest.candidate.name
     pairs = [Pair(candidate, variant, rival.side.name, "self") for rival in contest.controls[:1]]

@@ -46,11 +46,10 @@ OPERATIONS_PER_CYCLE: dict[str, tuple[int, int, int]] = {
     "12.0": (1024, 512, 128),
     "12.1": (1024, 512, 128),
 }
-"""Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64.
-
-From the peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125
-TFLOP/s, T4 65, A100 312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on,
-float32 is TF32. float64 allows for products emulated with integers."""
+"""Dense operations per cycle of a multiprocessor, by compute capability: 2-byte, float32, float64. From the
+peaks in NVIDIA's architecture papers, over multiprocessors and boost clock: V100 125 TFLOP/s, T4 65, A100
+312, A40 150, L40S 362, H200 989, B200 2250, RTX 5090 419. From Ampere on, float32 is TF32. float64 allows
+for products emulated with integers."""
 FLOOR_TRIES = 5
 """Times that an empty call is measured again before a timing is called impossible."""
 WAY_BY_KIND: dict[str, CallWay] = {"c_abi": "c_abi", "python": "python"}
@@ -76,9 +75,7 @@ class Ceiling(NamedTuple):
 
 def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slack: float) -> str:
     """Why a call cannot take `seconds`: an empty one, made alike, takes longer. Empty if it can.
-
-    `way_text`: how both are called, in words; `slack`: factor by which a call may be faster.
-    """
+    `way_text`: how both are called, in words; `slack`: factor by which a call may be faster."""
     if seconds * slack >= empty_s:
         return ""
     empty = f"where a call that does nothing takes {empty_s * 1e6:.3g} us ({way_text})"
@@ -87,9 +84,7 @@ def explain_below_empty_call(seconds: float, empty_s: float, way_text: str, slac
 
 def explain_beyond_memory(seconds: float, moved_bytes: float, byte_source: str, ceiling: Ceiling) -> str:
     """Why a call cannot take `seconds`: no memory moves its bytes in that time. Empty if it can.
-
-    `moved_bytes`: bytes that a call has to move; `byte_source`: who says so, in words.
-    """
+    `moved_bytes`: bytes that a call has to move; `byte_source`: who says so, in words."""
     bytes_per_s = moved_bytes / seconds
     if bytes_per_s <= ceiling.highest_possible:
         return ""
@@ -99,10 +94,8 @@ def explain_beyond_memory(seconds: float, moved_bytes: float, byte_source: str, 
 
 
 def explain_beyond_arithmetic(flops_per_s: float | None, ceiling: Ceiling | None) -> str:
-    """Why a call cannot do so many operations a second: the device cannot. Empty if it can.
-
-    Also empty if operations are not counted, or the device's ceiling is unknown.
-    """
+    """Why a call cannot do so many operations a second: the device cannot. Empty if it can. Also empty if
+    operations are not counted, or the device's ceiling is unknown."""
     if ceiling is None or flops_per_s is None or flops_per_s <= ceiling.highest_possible:
         return ""
     claim, limit = f"{flops_per_s / 1e9:.0f} counted GFLOP/s", f"{ceiling.highest_possible / 1e9:.0f}"
@@ -119,10 +112,8 @@ def gpu_arithmetic_ceiling(capability: str, gpu: DeviceFacts, dtype: Dtype) -> C
 
 
 def explain_beyond_gpu_memory(seconds: float, moved_bytes: float, byte_source: str, gpu: DeviceFacts) -> str:
-    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can.
-
-    All bytes pass through its L2 cache; those that the L2 cannot hold also come from its memory.
-    """
+    """Why a GPU cannot move a call's bytes in `seconds`; empty if it can. All bytes pass through its L2
+    cache; those that the L2 cannot hold also come from its memory."""
     uncached_bytes, objection = moved_bytes - gpu.l2_bytes, ""
     if gpu.bytes_per_s and gpu.l2_bytes and uncached_bytes > 0:
         source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
@@ -244,11 +235,9 @@ def _doubts_of_sides(
 
 
 def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
-    """Why a variant seems to cache results; empty if it does not. `probes`: one for each process.
-
-    More than half of the processes that had a core to themselves have to show it, because even
-    these may be interrupted. If no process had a core to itself, all have to show it.
-    """
+    """Why a variant seems to cache results; empty if it does not. `probes`: one for each process. More than
+    half of the processes that had a core to themselves have to show it, because even these may be
+    interrupted. If no process had a core to itself, all have to show it."""
     if not probes:
         return ""
     undisturbed = [probe for probe in probes if probe.is_undisturbed]
@@ -264,10 +253,8 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
 
 
 def explain_unproven_speed(times_s: tuple[float, float] | None) -> str:
-    """Why a side's timed calls prove nothing; empty for None.
-
-    `times_s`: seconds of a usual call and of the fastest verified one (`Timings.unproven_times_s`).
-    """
+    """Why a side's timed calls prove nothing; empty for None. `times_s`: seconds of a usual call and of the
+    fastest verified one (`Timings.unproven_times_s`)."""
     if times_s is None:
         return ""
     usual_s, verified_s = times_s
@@ -276,12 +263,9 @@ def explain_unproven_speed(times_s: tuple[float, float] | None) -> str:
 
 
 def explain_wrong_clock(clock_pairs: Sequence[tuple[float, float]], usual_lag_s: float = 0.0) -> str:
-    """Why a device's clock cannot be right; empty if it can.
-
-    `clock_pairs`: seconds of each sample by our clock and by the device's; `usual_lag_s`: by which
-    ours is longer for empty kernels. Three of four samples have to show it: the system may
-    interrupt one.
-    """
+    """Why a device's clock cannot be right; empty if it can. `clock_pairs`: seconds of each sample by our
+    clock and by the device's; `usual_lag_s`: by which ours is longer for empty kernels. Three of four
+    samples have to show it: the system may interrupt one."""
     if not clock_pairs:
         return ""
     excess_s = []
@@ -297,10 +281,8 @@ def explain_wrong_clock(clock_pairs: Sequence[tuple[float, float]], usual_lag_s:
 
 
 def explain_deferred_work(segments: Sequence[Segment]) -> str:
-    """Why a side seems to compute only when its result is read; empty if it does not.
-
-    More than half of its segments have to show it, because the system may interrupt a single one.
-    """
+    """Why a side seems to compute only when its result is read; empty if it does not. More than half of its
+    segments have to show it, because the system may interrupt a single one."""
     timed = [segment for segment in segments if segment.seconds]
     if not timed:
         return ""

@@ -59,10 +59,8 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Lock the device until `stack` closes; wait while another session measures on it.
-
-    Returns a warning: whom it waited for, and other users of the GPU. Empty if there are none.
-    """
+    """Lock the device until `stack` closes; wait while another session measures on it. Returns a warning:
+    whom it waited for, and other users of the GPU. Empty if there are none."""
     project_locks = bench.cache / "locks"
     project_locks.mkdir(parents=True, exist_ok=True)
     gpu = gpus().first if bench.device == "cuda" else None
@@ -76,10 +74,8 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
 
 
 def _wait_for_lock(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock until `stack` closes; says who held it before, or nothing.
-
-    A lock of this process or of a parent counts as ours: that command has started this one.
-    """
+    """Hold a lock until `stack` closes; says who held it before, or nothing. A lock of this process or of a
+    parent counts as ours: that command has started this one."""
     start_time, first_holder = time.monotonic(), ""
     while True:
         try:
@@ -125,9 +121,7 @@ def wait_for_idle_gpu(bench: Bench) -> Generator[Tick, None, str]:
 
 def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     """A warning about other programs on the GPU, memory of unknown owner, and load; else empty.
-
-    `busy_percent`: the load before timing; None: not to be judged, as it may be our own.
-    """
+    `busy_percent`: the load before timing; None: not to be judged, as it may be our own."""
     if bench.sensors is None:
         return ""
     users, gpu = bench.sensors.users() or (), gpus().first

@@ -124,11 +124,9 @@ class Timings:
         return [segment for segment in self.segments if segment.workload == workload]
 
     def unproven_times_s(self, side: str, workload: str) -> tuple[float, float] | None:
-        """Seconds of a usual call and of the fastest verified one, if all verified were far slower.
-
-        A correct result proves the time of its own call only, so nothing shows that the others
-        computed. None if a verified call was about as fast as they are, or if none was verified.
-        """
+        """Seconds of a usual call and of the fastest verified one, if all verified were far slower. A
+        correct result proves the time of its own call only, so nothing shows that the others computed. None
+        if a verified call was about as fast as they are, or if none was verified."""
         segments = [segment for segment in self.segments_of(workload) if segment.side == side]
         verified = self.judged_samples.get((side, workload), ())
         if not segments or not verified:
@@ -182,10 +180,8 @@ class Sample(NamedTuple):
 
 
 def is_disturbed(seconds: float, waited_s: float | None) -> bool:
-    """Whether a sample waited too long for a core to count.
-
-    `seconds`: its duration; `waited_s`: None if the system does not report the wait.
-    """
+    """Whether a sample waited too long for a core to count. `seconds`: its duration; `waited_s`: None if
+    the system does not report the wait."""
     return waited_s is not None and waited_s > CLEAN_WAIT_SHARE * seconds
 
 
@@ -202,11 +198,9 @@ def samples_of_segment(segment: Segment) -> list[Sample]:
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
-    """The samples of one side in one round that count, by segment: those that nothing disturbed.
-
-    A segment with fewer than three is left out. If all have fewer, their clean samples count
-    together, filled up to three with the least disturbed.
-    """
+    """The samples of one side in one round that count, by segment: those that nothing disturbed. A segment
+    with fewer than three is left out. If all have fewer, their clean samples count together, filled up to
+    three with the least disturbed."""
     counted: list[list[Sample]] = []
     all_samples: list[Sample] = []
     clean_count = 0
@@ -249,11 +243,9 @@ def rounds_with_both(
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
-    """One log(reference time / candidate time) a round, for the segments of one workload.
-
-    A round in which only one side was slowed does not count. If other programs leave fewer than two
-    undisturbed rounds, disturbed ones count: a busy machine gets a vague answer rather than none.
-    """
+    """One log(reference time / candidate time) a round, for the segments of one workload. A round in which
+    only one side was slowed does not count. If other programs leave fewer than two undisturbed rounds,
+    disturbed ones count: a busy machine gets a vague answer rather than none."""
     return [log_ratio for _, log_ratio in _counted_rounds(segments, reference, candidate)]
 
 
@@ -270,12 +262,10 @@ def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str)
 
 
 def process_variance(segments: Iterable[Segment], reference: str, candidate: str) -> float:
-    """Variance that rounds in shared processes add to the mean log ratio; 0 if all have fresh ones.
-
-    Rounds in one set of processes share an offset, because a process keeps its memory. The offset's
-    variance is estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as
-    `PROCESS_PRIOR_SETS` sets, because two sets say little.
-    """
+    """Variance that rounds in shared processes add to the mean log ratio; 0 if all have fresh ones. Rounds
+    in one set of processes share an offset, because a process keeps its memory. The offset's variance is
+    estimated from the means of the sets, with a prior (`PROCESS_SD`) that counts as `PROCESS_PRIOR_SETS`
+    sets, because two sets say little."""
     log_ratios_by_set: dict[int, list[float]] = {}
     for process_set, log_ratio in _counted_rounds(segments, reference, candidate):
         if process_set is not None:
@@ -291,10 +281,8 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
 
 
 def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segment]) -> bool:
-    """Whether a round does not count: other programs took the core from one side more often.
-
-    Also if they left one of the sides hardly any core time.
-    """
+    """Whether a round does not count: other programs took the core from one side more often. Also if they
+    left one of the sides hardly any core time."""
     core_shares = []
     for segments in (reference, candidate):
         total_s, waited_s = 1e-12, 0.0
@@ -318,11 +306,8 @@ def warn_of_other_programs(segments: Iterable[Segment]) -> str:
 
 
 def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
-    """`reference` or `candidate`, whichever the GPU slowed in a round, and why.
-
-    None if it slowed neither or both alike, and without sensors. The arguments are the segments of
-    the two sides in that round.
-    """
+    """`reference` or `candidate`, whichever the GPU slowed in a round, and why. None if it slowed neither
+    or both alike, and without sensors. The arguments are the segments of the two sides in that round."""
     throttle_reasons: list[str] = []
     clocks_mhz: list[list[int]] = []
     for segments in (reference, candidate):
@@ -363,11 +348,9 @@ def explain_gpu_slowdown(segments: Iterable[Segment], reference: str, candidate:
 def charge_deferred_work(
     segments: Sequence[Segment], return_times_s: Mapping[tuple[str, str, int], Sequence[float]], round_number: int
 ) -> list[Segment]:
-    """The segments of one round and workload, with deferred work added to each sample.
-
-    Returning a result is a copy. Time beyond the copy of the baseline's result counts as work;
-    without a baseline in the round, the fastest side replaces it. `return_times_s`: as in `Timings`.
-    """
+    """The segments of one round and workload, with deferred work added to each sample. Returning a result
+    is a copy. Time beyond the copy of the baseline's result counts as work; without a baseline in the
+    round, the fastest side replaces it. `return_times_s`: as in `Timings`."""
     copy_s_by_side: dict[str, float] = {}
     for segment in segments:
         seconds = return_times_s.get((segment.side, segment.workload, round_number))

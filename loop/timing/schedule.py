@@ -59,10 +59,8 @@ class Untimed(WorkFailed):
 
 @contextmanager
 def blame_side(side: str, activity: str) -> Iterator[None]:
-    """Turn the loss of a worker, or its refusal, into an error that names the side.
-
-    `activity`: what the side was doing: the name of a workload, or `loading`.
-    """
+    """Turn the loss of a worker, or its refusal, into an error that names the side. `activity`: what the
+    side was doing: the name of a workload, or `loading`."""
     try:
         yield
     except (WorkerLost, Refusal) as error:
@@ -133,10 +131,8 @@ class ProcessSet:
         self, workloads: Sequence[Workload], sides_by_workload: Mapping[str, Sequence[str]], timings: Timings
     ) -> Generator[Tick, None, int]:
         """Time every workload, then judge the outputs; judging meanwhile would disturb the timing.
-
-        `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of
-        rounds in which every workload was timed.
-        """
+        `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of rounds in
+        which every workload was timed."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
         shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
         reseeded = [w.model_copy(update={"seed": w.seed + shift}) for w in workloads]
@@ -160,11 +156,8 @@ class ProcessSet:
     def _stage_workload(
         self, workload: Workload, names: Sequence[str], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Have each side map its call's memory and make the call once; test for cached results.
-
-        On a GPU all do so at once, before timing: its driver makes each wait; the host has enough
-        cores.
-        """
+        """Have each side map its call's memory and make the call once; test for cached results. On a GPU
+        all do so at once, before timing: its driver makes each wait; the host has enough cores."""
         self.round_number = self.round_numbers[0]
         timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
@@ -217,11 +210,8 @@ class ProcessSet:
             timings.peak_bytes.setdefault((name, workload.name), []).append(call.peak_bytes)
 
     def _probe_memory(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        """Test once a set of processes whether a side caches results for values it has seen.
-
-        A CPU is tested in the first rounds only. A GPU's every set is: else its first round is 5 %
-        slower.
-        """
+        """Test once a set of processes whether a side caches results for values it has seen. A CPU is
+        tested in the first rounds only. A GPU's every set is: else its first round is 5 % slower."""
         key = (name, workload.name)
         is_late = self.round_number >= PROBED_ROUNDS and self.bench.device == "cpu"
         if is_late or key in self.probed_calls:
@@ -233,11 +223,9 @@ class ProcessSet:
     def _time_rounds(
         self, workload: Workload, names: Sequence[str], timings: Timings, workloads_left: int
     ) -> Generator[Tick, None, int]:
-        """The rounds of one workload, sides alternating; returns how many were timed.
-
-        `workloads_left`: this one included. One random segment of each side is judged. With two,
-        the repeated values would tell the worker which segments they are.
-        """
+        """The rounds of one workload, sides alternating; returns how many were timed. `workloads_left`:
+        this one included. One random segment of each side is judged. With two, the repeated values would
+        tell the worker which segments they are."""
         # Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more.
         segments_per_round = 1 if self.bench.device == "cuda" else 2
         most_rounds = rounds = len(self.round_numbers)
@@ -307,10 +295,8 @@ class ProcessSet:
         )
 
     def _judge_outputs(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Check the output of each judged segment against the reference.
-
-        What was observed in any segment of the same side and workload counts against it, too.
-        """
+        """Check the output of each judged segment against the reference. What was observed in any segment
+        of the same side and workload counts against it, too."""
         for side, workload, call, samples in self.evidence:
             if samples.output is None:
                 continue
@@ -349,12 +335,10 @@ def measure(
     terms: Terms,
     pending: Pending | None = None,
 ) -> Generator[Tick, None, Timings]:
-    """Time the sides, alternating, until nothing is pending, or rounds or time are over.
-
-    `pending`: what is still to be timed; None: everything, in every round. Extra rounds follow,
-    even beyond the limit, for sides whose verified calls were all far slower: they are proof, and
-    no samples. Raises LoopError if a side crashes, hangs or refuses.
-    """
+    """Time the sides, alternating, until nothing is pending, or rounds or time are over. `pending`: what is
+    still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
+    sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
+    side crashes, hangs or refuses."""
     rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
     schedule = Schedule(bench, sides, workloads, terms, shares_processes=rounds_per_set > 1)
     timings = schedule.timings
@@ -392,11 +376,9 @@ def measure(
 
 
 def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[range]]:
-    """All rounds as ranges that share processes, grouped into batches that start together.
-
-    At least two sets of processes exist. A batch has at most `most_sets`; the first has fewer, to
-    see how long they take.
-    """
+    """All rounds as ranges that share processes, grouped into batches that start together. At least two
+    sets of processes exist. A batch has at most `most_sets`; the first has fewer, to see how long they
+    take."""
     count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
     bounds = [rounds * index // count for index in range(count + 1)]
     sets = [range(first, end) for first, end in itertools.pairwise(bounds)]
@@ -406,10 +388,8 @@ def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[r
 
 
 class Schedule:
-    """Decides which rounds there is time for, and times them.
-
-    `shares_processes`: whether several rounds share a set of processes.
-    """
+    """Decides which rounds there is time for, and times them. `shares_processes`: whether several rounds
+    share a set of processes."""
 
     def __init__(
         self,
@@ -441,10 +421,8 @@ class Schedule:
         return time.monotonic() - self.start_time
 
     def sets_that_fit(self, batch: Sequence[range]) -> Sequence[range]:
-        """The first sets of a batch that will probably end in time; each counts as two rounds at most.
-
-        A set of more rounds leaves some out if time is short.
-        """
+        """The first sets of a batch that will probably end in time; each counts as two rounds at most. A
+        set of more rounds leaves some out if time is short."""
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
             if self._is_round_required():
@@ -457,10 +435,8 @@ class Schedule:
         self, batch: Sequence[range], pending_sides: Callable[[], Mapping[str, Sequence[str]]]
     ) -> Generator[Tick, None, None]:
         """Start all sets of processes together, the costliest part; then time one set by one.
-
-        `pending_sides`: the sides to time, by workload. Processes end with their last round, because
-        each holds hundreds of megabytes of a GPU from its first call on.
-        """
+        `pending_sides`: the sides to time, by workload. Processes end with their last round, because each
+        holds hundreds of megabytes of a GPU from its first call on."""
         names = {name for some_names in pending_sides().values() for name in some_names}
         chosen = [side for side in self.sides if side.name in names]
         with ExitStack() as stack:

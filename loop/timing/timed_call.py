@@ -59,10 +59,8 @@ SETTLING_S = 20e-6
 
 
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
-    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of `call_s`.
-
-    The graph has `most_calls` at most.
-    """
+    """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of `call_s`. The
+    graph has `most_calls` at most."""
     calls = 1
     for count in GRAPH_CALLS:  # The largest first.
         if count * call_s <= sample_s and count <= most_calls:
@@ -107,11 +105,9 @@ Windows = list[tuple[int, ...]]
 
 
 class InputWindows:
-    """Draws where a call's inputs start in shared memory, which holds more values than one call needs.
-
-    So each call reads other values without a copy. If the target's own generator made the inputs,
-    memory holds several of its draws, and a call reads all inputs from one draw.
-    """
+    """Draws where a call's inputs start in shared memory, which holds more values than one call needs. So
+    each call reads other values without a copy. If the target's own generator made the inputs, memory holds
+    several of its draws, and a call reads all inputs from one draw."""
 
     def __init__(self, call: Call, device: Device, rng: random.Random) -> None:
         self.call, self.rng = call, rng
@@ -144,10 +140,8 @@ class InputWindows:
 
     @contextmanager
     def fix_draw(self, number: int) -> Iterator[None]:
-        """In this context, all calls read one draw of a generator, `number` draws after the first.
-
-        Does nothing if values hardly repeat anyway.
-        """
+        """In this context, all calls read one draw of a generator, `number` draws after the first. Does
+        nothing if values hardly repeat anyway."""
         if self.has_few_draws:
             self._fixed_draw = (self._first_draw + number) % self.call.draws
         try:
@@ -156,11 +150,9 @@ class InputWindows:
             self._fixed_draw = None
 
     def rotations(self, window: Sequence[int] | None) -> list[int]:
-        """Elements to rotate each input by, so that `window` holds the values of known answer.
-
-        None: random, from the same distribution, so a variant sees no difference. Rotations go by
-        elements, windows by steps, so values seldom repeat. A generator's draws move as a whole.
-        """
+        """Elements to rotate each input by, so that `window` holds the values of known answer. None:
+        random, from the same distribution, so a variant sees no difference. Rotations go by elements,
+        windows by steps, so values seldom repeat. A generator's draws move as a whole."""
         if self.call.structure:
             draws = self._fixed_draw
             return list(self._window_of_draw(self._draws_to(window) if draws is None else draws))
@@ -248,11 +240,9 @@ class TimedCall:
         self.worker.send(request)
 
     def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Generator[Tick, None, None]:
-        """Wait until the worker has done what `begin_staging` asked; `note`: for the screen.
-
-        `is_alone`: nothing else was staged meanwhile. Then a slow first call counts as the call's
-        own time, and the warm-up is left out.
-        """
+        """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
+        nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
+        warm-up is left out."""
         self.peak_bytes = yield from self.worker.receive(limit_s, note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
@@ -260,11 +250,9 @@ class TimedCall:
         self.orders = Orders(self.worker, limit_s, note)
 
     def take_segment(self, seconds: float, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
-        """Samples that fill this many seconds, three at least.
-
-        If `is_judged`, one random sample holds the call whose answer is known. So a variant cannot
-        rely on early or late calls, and a process never meets the same values twice.
-        """
+        """Samples that fill this many seconds, three at least. If `is_judged`, one random sample holds the
+        call whose answer is known. So a variant cannot rely on early or late calls, and a process never
+        meets the same values twice."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.is_on_gpu else seconds
         self.orders.enter()
@@ -285,10 +273,8 @@ class TimedCall:
     def _take_samples(
         self, samples: SegmentSamples, waits: DelayReader, seconds: float, call_s: float, *, is_judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take samples until undisturbed ones fill this many seconds.
-
-        A segment that takes far longer than planned ends early; the judged sample then comes soon.
-        """
+        """Take samples until undisturbed ones fill this many seconds. A segment that takes far longer than
+        planned ends early; the judged sample then comes soon."""
         calls, least_samples = samples.calls, 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
         planned = int(seconds / (calls * self._replays * call_s))
         planned = max(least_samples, min(planned, MAX_SAMPLES))
@@ -318,11 +304,9 @@ class TimedCall:
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
-        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting.
-
-        The wait for a core is None if the system does not report it. The cost of the order itself
-        is subtracted, but at most nine tenths.
-        """
+        """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait
+        for a core is None if the system does not report it. The cost of the order itself is subtracted, but
+        at most nine tenths."""
         self.arena.control_words[COUNT] = self._passes() if self.is_on_gpu else calls
         before = waits.read()
         self.arena.restore_elements()  # Restores the withheld elements (`_withhold_elements`).
@@ -335,11 +319,9 @@ class TimedCall:
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
     def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
-        """Check once whether the variant returns the same buffer for every call of a sample.
-
-        If so, a sample becomes one call, since later calls overwrite earlier results. The test:
-        calls on other inputs return the first call's bytes; another sample returns others.
-        """
+        """Check once whether the variant returns the same buffer for every call of a sample. If so, a
+        sample becomes one call, since later calls overwrite earlier results. The test: calls on other
+        inputs return the first call's bytes; another sample returns others."""
         if self.returns_same_buffer is not None or not self.copies_results or calls == 1:
             return
         first_results = []
@@ -373,12 +355,9 @@ class TimedCall:
     def _return_results(
         self, samples: SegmentSamples, calls: int, judged_call: int | None, *, to_host: bool
     ) -> Generator[Tick, None, float]:
-        """Have the worker finish and return its results; the seconds that this took.
-
-        `judged_call`: the call of the sample to verify, or None. Its output is copied while the
-        worker is stopped; changed inputs and late writes are recorded then. `to_host`: copy a GPU's
-        results to the host, too.
-        """
+        """Have the worker finish and return its results; the seconds that this took. `judged_call`: the
+        call of the sample to verify, or None. Its output is copied while the worker is stopped; changed
+        inputs and late writes are recorded then. `to_host`: copy a GPU's results to the host, too."""
         return_s = 0.0
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
@@ -402,11 +381,9 @@ class TimedCall:
         return return_s
 
     def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed.
-
-        Samples grow meanwhile, because the order outweighs a single short call. Values are always
-        fresh, so that caching does not help. On a GPU single calls suffice, by its clock.
-        """
+        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Samples grow
+        meanwhile, because the order outweighs a single short call. Values are always fresh, so that caching
+        does not help. On a GPU single calls suffice, by its clock."""
         if self._call_s > SLOW_CALL_S:
             return self._call_s
         is_first = not self._call_s
@@ -445,10 +422,8 @@ class TimedCall:
     def _calls_in_sample(
         self, call_s: float, *, is_single: bool = False, gpu_sample_s: float = GPU_SAMPLE_S
     ) -> int:
-        """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs.
-
-        Sets the replays of a graph, too. `is_single`: the values allow one call only.
-        """
+        """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the replays of
+        a graph, too. `is_single`: the values allow one call only."""
         most_calls = len(self.arena.output_offsets)
         if is_single or self.returns_same_buffer or self.call.updates:  # Updated inputs need a rewrite.
             self._replays = 1
@@ -471,13 +446,11 @@ class TimedCall:
         samples.output = self.arena.read_output(0)
 
     def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
-        """Fastest call on new values, and on repeated ones; None for a program or a slow call.
-
-        A variant that caches results is faster on values that it has seen. Only the values differ:
-        both find inputs just written, an output just poisoned and the same addresses. So a cold
-        cache does not look like cached results. The first draw is a warm-up. Draws in which a call
-        waited for a core are left out, if there are others.
-        """
+        """Fastest call on new values, and on repeated ones; None for a program or a slow call. A variant
+        that caches results is faster on values that it has seen. Only the values differ: both find inputs
+        just written, an output just poisoned and the same addresses. So a cold cache does not look like
+        cached results. The first draw is a warm-up. Draws in which a call waited for a core are left out,
+        if there are others."""
         if self.is_program:
             return None
         waits, probes = DelayReader(self.worker.child.process.pid), list[MemoryProbe]()
@@ -549,10 +522,8 @@ class TimedCall:
         return (yield from self.orders.give_order(READY))
 
     def _withhold_elements(self, windows: Windows) -> None:
-        """Withhold one element of each call's inputs until the order, so none is computed earlier.
-
-        Until then it is NaN, which no result hides, or has the other sign, which looks innocent.
-        """
+        """Withhold one element of each call's inputs until the order, so none is computed earlier. Until
+        then it is NaN, which no result hides, or has the other sign, which looks innocent."""
         chance = self.rng.random
         candidates = []  # A wrong integer index could crash the worker.
         for number, tensor in enumerate(self.call.inputs):

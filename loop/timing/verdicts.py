@@ -63,11 +63,9 @@ from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
 
 def confidence(comparisons: int) -> float:
-    """Confidence of each interval, so that one session in 100 has a false verdict (Bonferroni).
-
-    A verdict can be false at one end of its interval only. So each of `comparisons` may miss at
-    either end in 1 / (100 comparisons) of all cases; a single one in 1 of 200.
-    """
+    """Confidence of each interval, so that one session in 100 has a false verdict (Bonferroni). A verdict
+    can be false at one end of its interval only. So each of `comparisons` may miss at either end in 1 /
+    (100 comparisons) of all cases; a single one in 1 of 200."""
     return max(CONFIDENCE, 1 - 2 * (1 - CONFIDENCE) / comparisons)
 
 
@@ -101,11 +99,9 @@ def measure_pair(
     moved_bytes: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Measurement:
-    """The measurement of a pair on a workload: ratio, interval, latencies, peak memory.
-
-    `flops`, `moved_bytes`: operations and bytes of a call; None if the manifest states none. An
-    interval that says nothing is replaced by the range of the rounds.
-    """
+    """The measurement of a pair on a workload: ratio, interval, latencies, peak memory. `flops`,
+    `moved_bytes`: operations and bytes of a call; None if the manifest states none. An interval that says
+    nothing is replaced by the range of the rounds."""
     segments = timings.segments_of(workload.name)
     ratios = log_ratios(segments, *pair.side_names)
     offset_variance = samples.process_variance(segments, *pair.side_names)
@@ -147,10 +143,8 @@ def measure_pair(
 
 
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
-    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped.
-
-    None if no workload has two rounds.
-    """
+    """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped. None if
+    no workload has two rounds."""
     deviations = []
     for ratios in log_ratios_by_workload:
         if len(ratios) > 1:
@@ -186,10 +180,8 @@ Word = Literal["faster", "slower", "same", "inconclusive"]
 
 
 def by_interval(measurement: Measurement) -> SpeedVerdict:
-    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1.
-
-    The number of rounds is fixed beforehand or limited by time; results so far never change it.
-    """
+    """`faster` and `slower` need the whole interval beyond the margin, `same` all of it near 1. The number
+    of rounds is fixed beforehand or limited by time; results so far never change it."""
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
     if measurement.held_back:
@@ -253,21 +245,16 @@ class Decision:
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
-    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session.
-
-    For candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20
-    k (k + 1)) of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0:
-    no campaign.
-    """
+    """The e-value for `faster` and `slower`: one false in 1,000 a workload, one in 100 a session. For
+    candidate number k of a campaign, `faster` needs 20 k (k + 1) a workload. The shares 1 / (20 k (k + 1))
+    of all k add up to 1/20. So at most one campaign in 20 keeps anything false. Number 0: no campaign."""
     return max(1000.0, 100.0 * workloads, 20.0 * candidate_number * (candidate_number + 1) * workloads)
 
 
 def e_value(log_ratios: Sequence[float], threshold: float, prior_variance: float = PRIOR_VARIANCE) -> float:
-    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor.
-
-    1 is none, below 1 is against it. The module's docstring has the formulas, with their sources;
-    `prior_variance` is g there.
-    """
+    """Evidence that the mean of `log_ratios` (finite) is above `threshold`: a Bayes factor. 1 is none,
+    below 1 is against it. The module's docstring has the formulas, with their sources; `prior_variance` is
+    g there."""
     count = len(log_ratios)
     values = [value - threshold for value in log_ratios]
     scale = max(map(abs, values), default=0.0)
@@ -297,12 +284,9 @@ def by_evidence(
     candidate_number: int = 0,
     most_blocks: int = MAX_BLOCKS,
 ) -> Decision | None:
-    """The verdict that the blocks' log ratios support.
-
-    None: measure another block. With `most_blocks` or more, `inconclusive` takes the place of None.
-    `workloads`: how many are compared; `extra_margin`: see `margin_for_offset`; `candidate_number`:
-    see `needed_evidence`.
-    """
+    """The verdict that the blocks' log ratios support. None: measure another block. With `most_blocks` or
+    more, `inconclusive` takes the place of None. `workloads`: how many are compared; `extra_margin`: see
+    `margin_for_offset`; `candidate_number`: see `needed_evidence`."""
     blocks, needed_for_slower = len(log_ratios), needed_evidence(workloads)
     needed_for_faster = needed_evidence(workloads, candidate_number)
     decision = decide_large_difference(log_ratios, needed_for_faster)
@@ -349,10 +333,8 @@ def conclude_now(
 
 def decide_large_difference(log_ratios: Sequence[float], least_evidence: float) -> Decision | None:
     """The verdict if the time evidently doubled or halved, which few blocks show; else None.
-
-    `least_evidence`: the e-value that it needs. The wide prior expects effects of many sigma, so a
-    small effect gives evidence near 0.
-    """
+    `least_evidence`: the e-value that it needs. The wide prior expects effects of many sigma, so a small
+    effect gives evidence near 0."""
     if len(log_ratios) < FAR_BLOCKS:
         return None
     clipped = winsorise(log_ratios)
