@@ -69,14 +69,12 @@ def numpy(context: Context, arguments: Requirement) -> RunningAction[NumpyOutput
 
 def is_new_enough(version: str, at_least: str) -> bool:
     """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
-    numbers_of_versions = []
-    for text in (version, at_least):
-        numbers = []
-        for part in text.split("+")[0].split(".")[:3]:
-            digits = "".join(filter(str.isdigit, part))  # As in `0rc1`.
-            numbers.append(int(digits or 0))
-        numbers_of_versions.append(numbers)
-    return numbers_of_versions[0] >= numbers_of_versions[1]
+
+    def numbers(text: str) -> list[int]:
+        parts = text.split("+")[0].split(".")[:3]
+        return [int("".join(filter(str.isdigit, part)) or 0) for part in parts]  # A part may be `0rc1`.
+
+    return numbers(version) >= numbers(at_least)
 
 
 def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutput]:

@@ -89,10 +89,9 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     bench = context.bench
     variants = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
     finished, failures = yield from compile_all(context, variants)
-    summaries, headers, compiler_s = list[str](), set[str](), 0.0
+    summaries, headers = list[str](), set[str]()
     for library in finished:
         headers |= {*library.framework_headers}
-        compiler_s += 0.0 if library.cached else library.seconds
         if library.compiled:
             origin = "cached" if library.cached else f"compiled in {library.seconds:.1f} s"
             summaries.append(f"{library.variant} {origin}")
@@ -107,7 +106,7 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
             builds=finished,
             units=max((library.units for library in finished), default=0),
             framework_headers=tuple(sorted(headers)),
-            seconds=compiler_s,
+            seconds=sum(library.seconds for library in finished if not library.cached),
         )
     )
 
@@ -153,11 +152,9 @@ def compile_all(
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     """A side (variant with its build) for each selected variant that needs no build or has one."""
     build_by_name = {build.variant: build for build in built}
-    buildable, sides = to_build(context, context.task.variants), []
-    for name in context.task.variants:
-        if name in build_by_name or name not in buildable:
-            sides.append(context.bench.make_side(name, build_by_name.get(name)))
-    return sides
+    buildable = to_build(context, context.task.variants)
+    usable = [name for name in context.task.variants if name in build_by_name or name not in buildable]
+    return [context.bench.make_side(name, build_by_name.get(name)) for name in usable]
 
 
 def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
@@ -240,15 +237,11 @@ def describe_unverified_sets(
     left_out_keys, set_texts = set(map(workload_key, left_out)), []
     for set_name in context.bench.target.workloads:
         set_keys = set(map(workload_key, workloads(context, [set_name], device=device)))
-        missing = len(set_keys & left_out_keys)
-        if missing == len(set_keys) > 0:
-            set_texts.append(set_name)
-        elif missing:
-            set_texts.append(f"{set_name} ({missing} of {len(set_keys)} workloads)")
-    if not set_texts:
-        return []
+        if missing := len(set_keys & left_out_keys):
+            is_whole = missing == len(set_keys)
+            set_texts.append(set_name if is_whole else f"{set_name} ({missing} of {len(set_keys)} workloads)")
     command, count = context.command("kernels", "verify", *names), say.count(len(set_texts), "set")
-    return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"]
+    return [f"{count} of workloads, {', '.join(set_texts)}: `{command}`"] if set_texts else []
 
 
 class VerifyTerms(Model):
@@ -326,14 +319,12 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
     )
     update: dict[str, object] = {"jobs": job_runs}
     update["message"] = Fitting((), no_room).extend_message(output.message)
-    edited_files = dict.fromkeys(path for share in shares for path in share.edited)
-    if edited_files:  # A task's own reference or checker: nothing that it said counts.
+    # A task's own reference or checker: nothing that it said counts.
+    if edited_files := ", ".join(dict.fromkeys(path for share in shares for path in share.edited)):
         update |= {"ok": False, "right": (), "verdicts": ()}
         update["wrong"] = tuple(names) if len(names) == 1 else output.wrong
-        edited = f"edited while answers ran: {', '.join(edited_files)}"
-        update["message"] = f"{edited}: such a file judges nothing"
-        one_by_one = "verify the answers one by one: that tells which of them edits it"
-        update["hint"] = f"put it back, then {one_by_one}"
+        update["message"] = f"edited while answers ran: {edited_files}: such a file judges nothing"
+        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
     return Result(output.model_copy(update=update))
 
 
@@ -348,10 +339,8 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
 
 def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
     """The workloads to verify; `seeds`: sets of values for each timed workload."""
-    first_seed, timed_by_seed = context.task.seed, []
-    for seed in range(first_seed, first_seed + seeds):
-        timed_by_seed.append(expand_workloads(context, context.task.plan.workloads, seed))
-    required = list[Workload]()
+    planned_sets, required = context.task.plan.workloads, list[Workload]()
+    timed_by_seed = [expand_workloads(context, planned_sets, context.task.seed + n) for n in range(seeds)]
     for seeds_of_workload in zip(*timed_by_seed, strict=True):
         required += seeds_of_workload  # One after the other, because they share buffers.
     required += expand_workloads(context, planned_check_sets(context))
@@ -375,9 +364,8 @@ def _verify_share(
     timed = [workload for workload in choice.timed if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
     if bench.device == "cpu" and fewer_threads and arguments.threads is None:
-        for side in sides:
-            side = replace(side, threads=fewer_threads)
-            jobs.append(Job(side, timed, layouts=False, enough=True, only=own_names))
+        again = [replace(side, threads=fewer_threads) for side in sides]
+        jobs += [Job(side, timed, layouts=False, enough=True, only=own_names) for side in again]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, only=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
     blind_spots = yield from find_blind_spots(bench, fitting.workloads, ask=arguments.first)
@@ -421,17 +409,15 @@ def _split_into_jobs(
     for seeds_of_workload in groups:
         call = bench.make_call(seeds_of_workload[0], "judge")
         size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-        cost = len(seeds_of_workload) * (1 + size / FIXED_COST_BYTES)
-        has_layouts = seeds_of_workload[0].name in names_with_layouts
-        costs.append(cost * LAYOUTS_COST if has_layouts else cost)
+        factor = LAYOUTS_COST if seeds_of_workload[0].name in names_with_layouts else 1
+        costs.append(len(seeds_of_workload) * (1 + size / FIXED_COST_BYTES) * factor)
     shares = balance_shares(costs, min(context.task.campaign.width, len(groups)))
     variants, parts = [side.name for side in sides], []
     for number, indices in enumerate(shares):
-        title, only = f"verify {', '.join(variants)}", tuple[int, ...]()
-        if len(shares) > 1:
-            title, only = f"{title}, share {number + 1} of {len(shares)}", tuple(indices)
-        share = {**dict(arguments), "only": only, "first": number == 0}
-        terms = ShareTerms.model_validate(share)
+        is_split = len(shares) > 1
+        share = {"only": tuple(indices) if is_split else (), "first": number == 0}
+        terms = ShareTerms.model_validate({**dict(arguments), **share})
+        title = f"verify {', '.join(variants)}" + f", share {number + 1} of {len(shares)}" * is_split
         parts.append(Part(title, terms, variants, plan.workloads, plan.checks))
     return parts
 
@@ -453,16 +439,14 @@ def find_blind_spots(
     changes one input at a time and sees whether the reference's output changes. It does so only on
     workloads with no more work than one that it finished quickly."""
     work = functools.partial(count_operations, bench.target)
-    finished_quickly = [w for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S]
-    quick_work = max(map(work, finished_quickly), default=0.0)
+    quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S), default=0.0)
     quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
     # The smallest workload of each kind of values and set of attributes, if possible without size 1.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
     smallest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in quick:
         if 0 not in workload.sizes.values():
-            traits = (workload.values, *map(str, workload.attributes.values()))
-            smallest_by_kind.setdefault(traits, workload)
+            smallest_by_kind.setdefault((workload.values, *map(str, workload.attributes.values())), workload)
     probed = [*smallest_by_kind.values()][: MOST_PROBED - 1]
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
     if largest and largest not in probed:  # An input may have an effect only at large sizes.
@@ -493,8 +477,7 @@ def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Se
             fact = f"{noun} {', '.join(names)} {verb} {property_}"
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
     if looked.unmoved:
-        outputs = ", ".join(looked.unmoved)
-        yield f"output {outputs} is the same whatever the inputs are: a constant would pass"
+        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
     if looked.initial:
         weights = f"weights {', '.join(looked.initial)} are all 1 or all 0"
         yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
@@ -508,13 +491,10 @@ def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Se
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
-        listed = ", ".join(constants)
-        yield f"every workload has {listed}: a kernel that ignores {pronoun} would pass"
+        yield f"every workload has {', '.join(constants)}: a kernel that ignores {pronoun} would pass"
     if zeros_pass:
-        listed = ", ".join(zeros_pass[:3])
-        listed += f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else ""
-        zero = f"the right output is zero within what is allowed on {listed}"
-        yield f"{zero}: a kernel that writes zeros would pass"
+        listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
     if looked.finite:
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
@@ -533,13 +513,10 @@ def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOu
             changed.append(library.variant)
             commit = commit or known_good[library.variant].commit
     lines_by_file = (files_changed(context.task.folder, commit) if commit else None) or {}
-    message = "nothing changed since the known good"
+    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
     if changed:
-        message = f"{', '.join(changed)} changed since the known good"
-        if lines_by_file:
-            message += f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files"
-    elif unknown:
-        message = "nothing to compare with: no known good yet"
+        size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""
+        message = f"{', '.join(changed)} changed since the known good{size}"
     return Result(
         ChangesOutput(
             ok=True,
@@ -570,8 +547,7 @@ def known_good_build(context: Context, name: str, current: Build) -> Generator[T
     if cached := build.find_build_by_id(name, known_good.build_id, bench.cache):
         return cached
     if known_good.commit is None:
-        lost = f"the build of {session} has left the cache"
-        raise NoKnownGood(f"{lost}, and its sources were not committed")
+        raise NoKnownGood(f"the build of {session} has left the cache, and its sources were not committed")
     commit, locations = known_good.commit[:12], {"cache": bench.cache, "include": bench.include}
     try:
         with locked_temporary_folder(bench.cache, ".known-good-") as folder:

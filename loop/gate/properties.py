@@ -54,11 +54,9 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     for side in sides:
         checks += yield from try_properties(bench, side, names, tried)
     applicable = {check.property for check in checks if check.status != "inapplicable"}
-    unused = [name for name in names if name not in applicable]
-    not_exercised = [f"property {name}: it applies to no workload" for name in unused]
-    for workload in too_large:
-        reason = "too large to relate several calls of it"
-        not_exercised.append(f"properties on {workload.name}: {reason}")
+    not_exercised = [f"property {name}: it applies to no workload" for name in names if name not in applicable]
+    reason = "too large to relate several calls of it"
+    not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
     failed = [check for check in checks if check.status == "failed"]
     held, hint = sum(check.status == "holds" for check in checks), None
     subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
@@ -106,16 +104,10 @@ def workloads_for_properties(
             timed_dtypes.add(workload.dtype)
             candidates.append(workload)
     work = partial(count_operations, context.bench.target)
-    smallest: dict[str, Workload] = {}
-    for workload in candidates:
-        best = smallest.setdefault(workload.dtype, workload)
-        if work(workload) <= work(best):
-            smallest[workload.dtype] = workload
-    tried, too_large = list[Workload](), list[Workload]()
-    for workload in candidates:
-        is_tried = work(workload) <= MOST_WORK or workload == smallest[workload.dtype]
-        (tried if is_tried else too_large).append(workload)
-    return tuple(tried), tuple(too_large)
+    largest_first = sorted(candidates, key=work, reverse=True)
+    smallest = {workload.dtype: workload for workload in largest_first}
+    tried = tuple(w for w in candidates if work(w) <= MOST_WORK or w == smallest[w.dtype])
+    return tried, tuple(workload for workload in candidates if workload not in tried)
 
 
 def try_properties(

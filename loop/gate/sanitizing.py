@@ -1,5 +1,6 @@
 """Run compiled CUDA variants under compute-sanitizer, because a right output may rest on a race."""
 
+import itertools
 import re
 import shutil
 import tempfile
@@ -228,18 +229,15 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
             build_by_variant[build.variant], calls[build.variant] = build, small_workloads
             workload_by_name |= {workload.name: workload for workload in small_workloads}
     build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
-    inputs = (version(), str(arguments.wrong), *build_ids)
-    inputs_digest = dependency_hash(context, "kernel.sanitize", *inputs)
+    inputs_digest = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *build_ids)
     stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session ran the same.
         return Result(stored_output)
     for workload in workload_by_name.values():
         yield from context.bench.prepare_answer(workload)
-    examinations = []
-    for tool in TOOLS:
-        for name, build in build_by_variant.items():
-            examinations.append(_run_tool(context, tool, build, calls[name], start_time))
-    runs = yield from run_side_by_side(iter(examinations), min(TOOLS_AT_ONCE, cores()))
+    pairs = itertools.product(TOOLS, build_by_variant.values())
+    jobs = (_run_tool(context, tool, build, calls[build.variant], start_time) for tool, build in pairs)
+    runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, calls, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": inputs_digest if is_complete else ""}))
@@ -305,8 +303,7 @@ def _run_tool(
             if (yield from examine(bench, side, tool, [workload], limit_s)).found:
                 blamed = workload.name
         if not any(report.severity == "error" for report in reports):
-            unclear = f"exit {examination.code}, and no report that is understood"
-            words = next(iter(examination.remarks), unclear)
+            words = next(iter(examination.remarks), f"exit {examination.code}, and no report that is understood")
             reports = [SanitizerReport(kind="fault", words=words), *reports]
     update = {
         "status": status,

@@ -45,8 +45,7 @@ def verification_output(
         left_out += [f"{variant} on {text}" for text in texts]
     declined, tallies, unchecked = list[str](), list[str](), list[str]()
     for checks in sides:
-        unsupported_checks = [check for check in checks.checks if check.status == "unsupported"]
-        layouts = dict.fromkeys(check.inputs for check in unsupported_checks)
+        layouts = dict.fromkeys(check.inputs for check in checks.checks if check.status == "unsupported")
         layouts.pop("contiguous", None)
         if layouts:
             declined.append(f"{checks.variant} on {', '.join(layouts)} inputs: not supported")
@@ -85,12 +84,10 @@ def _describe_failure(
     failed = [(checks, first) for checks in sides if (first := checks.first_failure)]
     if control.first_failure:
         doubt = "baseline, reference or tolerance is not to be trusted there"
-        fields = "`reference`, `plain`, `baseline` and `tolerance`"
-        hint = f"look at {fields} of target.yaml before any variant"
+        hint = "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
         if control.first_failure.status in VERBS:
             doubt = "the baseline computes nothing, so that nothing can be held against it"
-            hint = "`loop doctor` looks at torch and the device"
-            hint += "; `baseline` of target.yaml names what is called"
+            hint = "`loop doctor` looks at torch and the device; `baseline` of target.yaml names what is called"
         message = f"the control failed: {doubt}: {control.first_failure.message}"
         for checks, first in failed[:1]:
             message += f"; {checks.variant} as well: {first.message}"
@@ -156,16 +153,12 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
         elif reason := reason_unsupported(side, workload):
             reason_by_name[workload.name] = reason
 
-    def name_or_count(names: Mapping[str, str]) -> str:
-        return f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
-
     texts = []
-    if dtype_by_name:
-        dtypes = ", ".join(dict.fromkeys(dtype_by_name.values()))
-        untaken = f"{name_or_count(dtype_by_name)} of type {dtypes}"
-        texts.append(f"{untaken}: it takes {', '.join(side.dtypes)}")
-    if reason_by_name:
-        reasons = ", ".join(dict.fromkeys(reason_by_name.values()))
-        untaken = name_or_count(reason_by_name)
-        texts.append(f"{untaken}: not supported, {reasons} (`takes: {side.takes}`)")
+    for names in filter(None, (dtype_by_name, reason_by_name)):
+        untaken = f"{len(names)} workloads" if len(names) > 1 else next(iter(names))
+        values = ", ".join(dict.fromkeys(names.values()))
+        if names is dtype_by_name:
+            texts.append(f"{untaken} of type {values}: it takes {', '.join(side.dtypes)}")
+        else:
+            texts.append(f"{untaken}: not supported, {values} (`takes: {side.takes}`)")
     return tuple(texts)

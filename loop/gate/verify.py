@@ -250,9 +250,8 @@ def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:
     is_open = first.which == "all" and not first.fresh
     if repeat.which == "first" and (first.which == "first" or is_open):
         return "first call"
-    if repeat.which == "later" and first.which == "later":
-        return "later calls"
-    return "later calls" if is_open and repeat.which in ("none", "later") else ""
+    kept_values = is_open and repeat.which in ("none", "later")
+    return "later calls" if kept_values or first.which == repeat.which == "later" else ""
 
 
 class SideChecker:
@@ -298,8 +297,7 @@ class SideChecker:
     def record_unjudged(self, workload: Workload, error: Unjudged) -> None:
         """Record `not judged` for a workload that this side had to be checked on."""
         if self.has_to_check(workload) and is_supported(self.side, workload):
-            check = Check(workload=workload, status="not judged", message=error.message)
-            self.made_checks.append(check)
+            self.made_checks.append(Check(workload=workload, status="not judged", message=error.message))
             self.workload_keys.discard(workload_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
@@ -502,8 +500,9 @@ class SideChecker:
         if cause:
             calls = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
-                calls = "right in the first call of its process, wrong in later ones"
-                calls += ": it keeps values between calls"
+                calls = (
+                    "right in the first call of its process, wrong in later ones: it keeps values between calls"
+                )
             update = {"cause": cause, "message": f"{calls}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
@@ -523,14 +522,12 @@ class SideChecker:
         screen; `once`: one call is enough if it is slow."""
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
-        if self.job.call_limit_s:
-            limit_s, first_limit_s = self.job.call_limit_s, 0.0
-        else:
+        limit_s, first_limit_s = self.job.call_limit_s or 0.0, 0.0
+        if not limit_s:
             limit_s = call_limit_s(self.bench, workload, emulated=self.side.emulated)
             first_limit_s = CALL_LIMIT_S if self._hung_count else self.bench.first_call_s
         start_time = time.monotonic()
-        once = once or self.job.control
-        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once)
+        request = Compute(call, layout, is_hurried=self.side.emulated, may_run_once=once or self.job.control)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_limit_s)
         if is_fresh:
             self.first_call_s = time.monotonic() - start_time
@@ -546,11 +543,9 @@ def call_limit_s(bench: Bench, workload: Workload, *, emulated: bool = False) ->
 def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
     """The files of a call's outputs. Raises WorkerLost for other or incomplete files in a reply."""
     paths = tuple(f"{call.output.path}.{number}" for number in range(len(reply.output_files)))
-    if not paths or reply.output_files != paths:
+    are_complete = all(os.path.isfile(path) and os.path.getsize(path) == call.output.nbytes for path in paths)
+    if not paths or reply.output_files != paths or not are_complete:
         raise WorkerLost("tampered", FORGED, "")
-    for path in paths:
-        if not os.path.isfile(path) or os.path.getsize(path) != call.output.nbytes:
-            raise WorkerLost("tampered", FORGED, "")
     return paths
 
 
@@ -611,20 +606,18 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
         )
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
-        cause: Cause = "NaN" if is_nan else "elements"
+        value_cause: Cause = "elements"
         if finding.passes_only_as_stated:
-            worst += "; by the stated tolerance zeros would be right"
-            cause = "NaN" if is_nan else "loose tolerance"
+            worst, value_cause = f"{worst}; by the stated tolerance zeros would be right", "loose tolerance"
         if finding.has_only_ties:
-            worst += "; wrong indices lead to equal values (ties)"
-            worst += ": a `checker` in target.yaml can accept either"
+            worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
         is_all_nan = is_nan and finding.wrong == finding.total
         # A Python variant may return an earlier result, which `loop` overwrote by NaN after reading.
         if side.kind == "python" and is_all_nan and finding.worst.expected is not None:
             worst += "; results of earlier calls are NaN by now: is it one of those?"
         elif reply.is_nondeterministic:
             worst += "; a second run gave another output: flaky"
-        return cause, f"{wrong} on {place}; worst {worst}"
+        return "NaN" if is_nan else value_cause, f"{wrong} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.answer_distance > MOST_ROUNDING_ERRORS:

@@ -50,11 +50,8 @@ class ErringCall:
     ) -> None:
         """Run the real variant; arguments that are given take the place of the call's own. `changed`:
         single attributes."""
-        self.honest(
-            self.inputs if inputs is None else inputs,
-            self.output if output is None else output,
-            self.attributes | (changed or {}),
-        )
+        tensors, result = self.inputs if inputs is None else inputs, self.output if output is None else output
+        self.honest(tensors, result, self.attributes | (changed or {}))
 
 
 class Mistake:

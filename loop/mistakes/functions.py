@@ -92,11 +92,8 @@ class Erring:
     """State of one mistake, which several functions may share, such as objects of a class."""
 
     def __init__(self, terms: Terms) -> None:
-        make_cheat = TAMPERING.get(terms["make"])
-        if make_cheat:
-            self.err = make_cheat(self.honest, terms)
-        else:
-            self.err = through_function(self.honest, mistake_of(terms))
+        cheat, honest = TAMPERING.get(terms["make"]), self.honest
+        self.err = cheat(honest, terms) if cheat else through_function(honest, mistake_of(terms))
         """The erring function of tensors, made from `honest`."""
         self.attribute_names = terms.get("attributes", ())
         self.last_result: SplitStructure | None = None

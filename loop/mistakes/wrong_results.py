@@ -44,8 +44,7 @@ def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResul
     for number, text in enumerate(inputs.values()):
         for axis, dimension in enumerate(text.split()):
             if dimension not in dimensions:
-                axes = axes_of_summed.setdefault(dimension, [[] for _ in inputs])
-                axes[number].append(axis)
+                axes_of_summed.setdefault(dimension, [[] for _ in inputs])[number].append(axis)
     for dimension, axes in axes_of_summed.items():
         yield WrongResult("cut", f"cuts {dimension}", {"axes": axes}, [dimension])
     for axis, name in enumerate(dimensions):

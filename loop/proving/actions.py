@@ -56,9 +56,8 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
-        dtype = prove.base_dtype(bench, side)
-        workloads = expand_sets(target, target.workloads, dtype, context.task.seed)
-        workloads = tuple(workload for workload in workloads if workload.name not in unjudged)
+        all_workloads = expand_sets(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
+        workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
             proof.left_out.append(f"every control of {variant}: {reason}")
         else:
@@ -71,11 +70,9 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     if proof.untried:
         examples = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
         untried = f"{len(proof.untried)} controls of the gate, for want of time ({examples})"
-        command = context.command("kernels", "prove-gate")
-        not_exercised.append(f"{untried}: `{command}` has more")
+        not_exercised.append(f"{untried}: `{context.command('kernels', 'prove-gate')}` has more")
     if not output.total:
-        reasons = "; ".join(output.not_applicable) or "no variant"
-        not_exercised.append(f"the gate's controls: {reasons}")
+        not_exercised.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     update = {"not_exercised": tuple(not_exercised), "rests_on": inputs_digest}
     return Result(output.model_copy(update=update))
 
@@ -110,17 +107,18 @@ def _score(proof: Proof) -> GateOutput:
         if any(result.name == GROSS for result in survived):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected_honest:
-        first = rejected_honest[0]
-        message += f"; an honest candidate was rejected: {first.full_name}: {first.reason}"
+        result = rejected_honest[0]
+        message += f"; an honest candidate was rejected: {result.full_name}: {result.reason}"
         hint = "the gate is too strict for this target: look at tolerance, reference and plain"
     elif indistinguishable:
         message += f"; not distinguishable here: {', '.join(indistinguishable)}"
-        remedy = "add a workload with other values or sizes"
-        hint = f"no input of the target tells {', '.join(indistinguishable[:3])}: {remedy}"
+        names = ", ".join(indistinguishable[:3])
+        hint = f"no input of the target tells {names}: add a workload with other values or sizes"
     elif not total:
-        message = "no control can be made of these variants"
-        if proof.untried:
-            message = "no control was tried, for want of time"
+        is_late = bool(proof.untried)
+        message = (
+            "no control was tried, for want of time" if is_late else "no control can be made of these variants"
+        )
     wrong_reasons = [result for result in killed if not result.right_reason]
     return GateOutput(
         ok=not survived and not rejected_honest,
@@ -145,25 +143,19 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         checks = [check for check in properties.checks if check.status != "inapplicable"]
         failed = [check for check in checks if check.status == "failed"]
         if failed:
-            share = f"{len(failed)} of {len(checks)}"
-            lines.append(f"properties: {share} checks failed, first {failed[0].message}")
+            lines.append(f"properties: {len(failed)} of {len(checks)} checks failed, first {failed[0].message}")
         elif checks:
             names = ", ".join(dict.fromkeys(check.property for check in checks))
             count = say.count(len(checks), "check")
             lines.append(f"properties that need no reference ({names}): all hold, in {count}")
     for output in outputs_of(finished, SanitizeOutput):
-        tools, most_calls = list[str](), 0
-        for run in output.runs:
-            if run.status == "found":
-                lines.append(f"compute-sanitizer, {run.tool}: {run.summary_text}")
-            if run.variant in output.clean:
-                most_calls = max(most_calls, len(run.workloads))
-            if run.variant in output.clean[:1]:
-                tools.append(run.tool)
+        failing = [run for run in output.runs if run.status == "found"]
+        lines += [f"compute-sanitizer, {run.tool}: {run.summary_text}" for run in failing]
         if output.clean:
-            calls = say.count(most_calls, "small call")
-            clean = f"{say.listed_words(output.clean)} clean, in {calls} each"
-            lines.append(f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}")
+            tools = ", ".join(run.tool for run in output.runs if run.variant == output.clean[0])
+            most_calls = max(len(run.workloads) for run in output.runs if run.variant in output.clean)
+            clean = f"{say.listed_words(output.clean)} clean, in {say.count(most_calls, 'small call')} each"
+            lines.append(f"compute-sanitizer {output.version} ({tools}): {clean}")
     timed: list[MeasureOutput | CompareOutput] = [*outputs_of(finished, MeasureOutput), *comparisons]
     if checked_outputs := sum(output.outputs for output in timed):
         choice = "one a side, workload and round, drawn at random"
@@ -174,9 +166,8 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
         lines += map(_null_control_line, comparison.null_controls)
     for comparison in comparisons:
         for control in comparison.positive_controls:
-            outcome = f"not seen: {control.reason}"
-            if control.is_slowdown_seen:
-                outcome = f"seen after {say.count(control.blocks, 'block')}"
+            seen = f"seen after {say.count(control.blocks, 'block')}"
+            outcome = seen if control.is_slowdown_seen else f"not seen: {control.reason}"
             slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
             lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)
@@ -200,14 +191,10 @@ def _score_line(output: GateOutput) -> str:
 
 def _null_control_line(control: NullControl) -> str:
     """The report's sentence on a null control: a variant timed against itself."""
-    results = []
-    if control.same:
-        results.append(f"same on {control.same}")
-    if control.inconclusive:
-        results.append(f"inconclusive on {control.inconclusive}")
-    results += control.false
-    workloads = say.count(control.comparisons, "workload")
-    line = f"null control, {control.variant} against itself: {', '.join(results)} of {workloads}"
+    results = [f"same on {control.same}"] if control.same else []
+    results += [f"inconclusive on {control.inconclusive}"] if control.inconclusive else []
+    counts = f"{', '.join((*results, *control.false))} of {say.count(control.comparisons, 'workload')}"
+    line = f"null control, {control.variant} against itself: {counts}"
     if control.block_sd is not None:
         line += f"; a block scatters by {say.significant(100 * control.block_sd, 2)} % here"
     return line
@@ -221,11 +208,9 @@ def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
         if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
             continue
         interval = ", ".join(plain_ratio(bound, 3) for bound in verdict.interval)
-        evidence = ""
-        if verdict.e_value is not None:
-            evidence = "over 1,000,000 : 1"
-            if verdict.e_value < 1e6:
-                evidence = f"{verdict.e_value:,.0f} : 1"
+        evidence, value = "", verdict.e_value
+        if value is not None:
+            evidence = f"{value:,.0f} : 1" if value < 1e6 else "over 1,000,000 : 1"
         ratio = f"{times(verdict.ratio, 3)} [{interval}]"
         rows.append((verdict.variant, verdict.workload, ratio, evidence, verdict.verdict))
     return drop_empty_columns(heads, tuple(rows))

@@ -100,14 +100,11 @@ class Control:
 
     def mistake(self, target: Target, dtype: Dtype) -> dict[str, Any]:
         """The message that tells a worker which mistake to inject."""
-        message: dict[str, Any] = {"name": self.name, "make": self.make}
-        message["tolerance"] = {"atol": 0.0, "rtol": 0.0}
-        if tolerance := target.tolerance.get(dtype):
-            message["tolerance"] = {"atol": tolerance.atol, "rtol": tolerance.rtol}
+        stated = target.tolerance.get(dtype)
+        tolerance = {"atol": stated.atol if stated else 0.0, "rtol": stated.rtol if stated else 0.0}
+        message: dict[str, Any] = {"name": self.name, "make": self.make, "tolerance": tolerance}
         message["attributes"] = list(target.signature.attributes)
-        if target.modules:
-            message["is_class"] = True
-        return message | dict(self.terms)
+        return message | ({"is_class": True} if target.modules else {}) | dict(self.terms)
 
 
 HONEST = Control("honest", "", expected=(), theme="honest")
@@ -126,8 +123,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         if attribute.kind == "number":
             all_controls.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
             continue
-        number = attribute_number(attribute.choices, default)
-        terms = {"attribute": name, "to": default, "number": number}
+        terms = {"attribute": name, "to": default, "number": attribute_number(attribute.choices, default)}
         control = Control(f"drops {name}", "set_attribute", terms=terms)
         all_controls.append(
             replace(control, applies=lambda w, name=name, default=default: w.attributes[name] != default)
@@ -186,11 +182,9 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature):
         if "python" in control.kinds and control.make not in NAMED_DIMENSIONS:
-            can_show = control.applies(workload)
-            if control.expected == ("NaN",):
-                # A part that is not computed may hold any wrong value, not only NaN.
-                control = replace(control, expected=WRONG_CAUSES)
-            yield control, can_show
+            # A part that is not computed may hold any wrong value, not only NaN.
+            expected = WRONG_CAUSES if control.expected == ("NaN",) else control.expected
+            yield replace(control, expected=expected), control.applies(workload)
 
 
 def base_dtype(bench: Bench, base: Side) -> Dtype:
@@ -233,12 +227,10 @@ def applicable_controls(
     by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in by_name.values():
         is_possible = base.deterministic or not control.varies
-        has_workloads = control.make in by_kind and bool(by_kind[control.make][1])
-        if is_possible and not has_workloads:
-            seeded = []
-            for workload, shift in itertools.product(shows_on, range(SEEDS)):
-                seeded.append(workload.model_copy(update={"seed": workload.seed + shift}))
-            by_kind[control.make] = control, seeded
+        if is_possible and (control.make not in by_kind or not by_kind[control.make][1]):
+            seeded = itertools.product(shows_on, range(SEEDS))
+            copies = [workload.model_copy(update={"seed": workload.seed + shift}) for workload, shift in seeded]
+            by_kind[control.make] = control, copies
     return list(by_kind.values())
 
 
@@ -304,9 +296,9 @@ class ControlTrial(SideChecker):
         """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
         other values passed as a right one, so all answers are alike."""
         control, failure = self.control, self.checks.first_failure
-        is_honest, is_memory_cheat = control.theme == "honest", False
-        if control.theme == "cheat":  # Its wrong values come from another call.
-            is_memory_cheat = control.expected == WRONG_CAUSES
+        is_honest = control.theme == "honest"
+        # Its wrong values come from another call.
+        is_memory_cheat = control.theme == "cheat" and control.expected == WRONG_CAUSES
         may_make_no_difference = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
         if failure is None and not self.is_complete:
             proof.untried += [] if is_honest else [control.name]
@@ -343,22 +335,17 @@ def prove(
     worker = KeptWorker(bench, replace(base, threads=base.threads or bench.threads))
     controls = yield from applicable_controls(bench, base, workloads)
     if not controls:
-        reason = "no floating-point numbers among both inputs and outputs"
-        proof.left_out.append(f"every control: {reason}")
+        proof.left_out.append("every control: no floating-point numbers among both inputs and outputs")
     tried: dict[tuple[str, int], Workload] = {}
     for control, shows_on in controls:
         tried |= {workload_key(workload): workload for workload in shows_on}
         if not shows_on:
             proof.left_out.append(f"{control.name}: no workload on which it could show")
     candidates = [(HONEST, [*tried.values()]), (HONEST_COPY, [*tried.values()]), *controls]
-    trials = []
-    for control, shows_on in candidates:
-        if shows_on:
-            trials.append(ControlTrial(worker, control, shows_on, digests))
+    trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
     try:
         yield from _check_all(bench, trials, tried.values(), deadline)
-        stale = [trial for trial in trials if trial.control.make == "stale"]
-        stale_passed = any(trial.checks.first_failure is None for trial in stale)
+        stale_passed = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
         for trial in trials:
             trial.conclude(proof, stale_passed=stale_passed)
     finally:

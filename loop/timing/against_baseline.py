@@ -48,12 +48,9 @@ def sensed_clocks(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
                 readings = (before.sm_clock_mhz, after.sm_clock_mhz)
                 clocks += [clock for clock in readings if clock is not None]
                 throttled.update({*before.throttle, *after.throttle})
-        most_frequent_first = sorted(throttled.items(), key=lambda item: (-item[1], item[0]))
+        counts = dict(sorted(throttled.items(), key=lambda item: (-item[1], item[0])))  # Most frequent first.
         range_mhz = (min(clocks), round(median(clocks)), max(clocks)) if clocks else None
-        sensors = SideSensors(
-            side=side, segments=segment_count, sm_clock_mhz=range_mhz, throttled=dict(most_frequent_first)
-        )
-        sides.append(sensors)
+        sides.append(SideSensors(side=side, segments=segment_count, sm_clock_mhz=range_mhz, throttled=counts))
     return tuple(sides)
 
 
@@ -67,9 +64,8 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
             low, middle, high = sensors.sm_clock_mhz
             clock = f"{middle} MHz" if low == high else f"{middle} MHz ({low} to {high})"
         if sensors.throttled:
-            reasons = [f"{reason} in {count}" for reason, count in sensors.throttled.items()]
-            segments = say.count(sensors.segments, "segment")
-            throttling = f"held back: {say.listed_words(reasons)} of {segments}"
+            reasons = say.listed_words([f"{reason} in {count}" for reason, count in sensors.throttled.items()])
+            throttling = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
         name = baseline if sensors.side == BASELINE else sensors.side
         lines.append(f"{name}: {clock}, {throttling}")
     return tuple(lines)
@@ -96,8 +92,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     not_exercised = [f"speed of {name}: it was not found right" for name in wrong]
     if state.builds is None:
         message = f"nothing to measure: {state.why_not}"
-        output = MeasureOutput(ok=False, message=message, hint=state.hint)
-        return Result(output.model_copy(update={"not_exercised": tuple(not_exercised)}))
+        skipped = tuple(not_exercised)
+        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped))
     bench = context.bench
     sides = [bench.make_side(name, state.builds.get(name)) for name in state.right]
     rounds, baseline = arguments.rounds or DEFAULT_ROUNDS[bench.device], bench.make_side(BASELINE)
@@ -119,14 +115,11 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
     trusted = [m for m in measured if BASELINE not in doubted and m.variant not in doubted]
     verdicts: tuple[Verdict, ...] = (*doubts, *map(by_interval, trusted))
     empty_s_by_way = timings.floors.call_s_by_way if timings.floors else {}
-    log_ratios_by_pair = []
-    for pair, workload in itertools.product(pairs, timed):
-        segments = timings.segments_of(workload.name)
-        log_ratios_by_pair.append(log_ratios(segments, *pair.side_names))
+    combinations = itertools.product(pairs, timed)
+    round_ratios = [log_ratios(timings.segments_of(w.name), *pair.side_names) for pair, w in combinations]
     not_exercised += [f"speed on {text}" for text in fitting.exclusions]
     for side in sides:
-        untaken = describe_untaken_workloads(side, timed)
-        not_exercised += [f"speed of {side.name} on {text}" for text in untaken]
+        not_exercised += [f"speed of {side.name} on {text}" for text in describe_untaken_workloads(side, timed)]
     output = MeasureOutput(
         ok=bool(timed) and not doubts,
         message=append_warnings(fitting.extend_message(_summarise_verdicts(verdicts)), warning_texts),
@@ -138,7 +131,7 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         empty_us={EMPTY_CALL_NAMES[way]: s * 1e6 for way, s in empty_s_by_way.items()},
         outputs=timings.checked_outputs,
         threads=bench.threads,
-        block_sd=noise_between_rounds(log_ratios_by_pair),
+        block_sd=noise_between_rounds(round_ratios),
         warnings=warning_texts,
         sensors=sensed_clocks(timings.segments),
     )
@@ -161,9 +154,8 @@ def _summarise_verdicts(verdicts: Sequence[Verdict]) -> str:
         return f"{first.variant} is {first.verdict}: {first.reason}{others_text}"
     summaries = []
     for variant, speeds in speeds_by_variant.items():
-        ratio = ""
-        if all(speed.verdict != "inconclusive" for speed in speeds):
-            mean = times(geometric_mean([speed.ratio for speed in speeds]))
-            ratio = f", {mean} the baseline's speed"
+        is_clear = all(speed.verdict != "inconclusive" for speed in speeds)
+        mean = times(geometric_mean([speed.ratio for speed in speeds]))
+        ratio = f", {mean} the baseline's speed" if is_clear else ""
         summaries.append(f"{variant} {tally_words(speeds)} of {len(speeds)}{ratio}")
     return "; ".join(summaries)

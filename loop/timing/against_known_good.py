@@ -16,7 +16,6 @@ from loop.base.stats import geometric_mean, times, winsorise
 from loop.gate.kernel import NoKnownGood, known_good_build, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.causes import Cause
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
 from loop.model.output import Output
 from loop.model.record import KnownGood
@@ -123,21 +122,17 @@ class Contest:
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
                 if self._decide(timings, workload, rival, self.most_blocks) is None:
-                    names = side_names.setdefault(workload.name, [self.candidate.name])
-                    names.append(rival.side.name)
+                    side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return side_names
 
     def is_promising(self, timings: Timings) -> bool:
         """Whether more blocks may lead to keeping the candidate. Never if its null control, the same binary
         under another name, came out different."""
-        verdict_words, log_ratios = list[verdicts.Word](), list[list[float]]()
-        for rival in self.rivals:
-            for workload in rival.workloads:
-                verdict_words.append(self.decide_now(timings, workload, rival).verdict)
-                log_ratios.append(self.log_ratios(timings, workload, rival))
         if self.controls and self.differing_workloads(timings, self.controls[0]):
             return False
-        return is_hopeful(verdict_words, log_ratios)
+        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
+        verdict_words = [self.decide_now(timings, *pair).verdict for pair in pairs]
+        return is_hopeful(verdict_words, [self.log_ratios(timings, *pair) for pair in pairs])
 
     def _reference_and_candidate(self, rival: Rival) -> tuple[str, str]:
         """Names of the sides whose times are numerator and denominator of a pair's ratios. The rival is the
@@ -155,15 +150,10 @@ class Contest:
         self, timings: Timings, workload: Workload, rival: Rival, most_blocks: int
     ) -> verdicts.Decision | None:
         """The decision on a pair; None if it needs more blocks and has fewer than `most_blocks`."""
-        side_names = self._reference_and_candidate(rival)
-        variance = samples.process_variance(timings.segments_of(workload.name), *side_names)
-        return verdicts.by_evidence(
-            self.log_ratios(timings, workload, rival),
-            len(self.workloads),
-            verdicts.margin_for_offset(variance),
-            self.candidate_number,
-            most_blocks,
-        )
+        segments, side_names = timings.segments_of(workload.name), self._reference_and_candidate(rival)
+        margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
+        log_ratios, number = samples.log_ratios(segments, *side_names), self.candidate_number
+        return verdicts.by_evidence(log_ratios, len(self.workloads), margin, number, most_blocks)
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """The decision so far; `inconclusive` if the evidence does not suffice."""
@@ -173,12 +163,8 @@ class Contest:
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""
-        differences: dict[str, str] = {}
-        for workload in rival.workloads:
-            word = self.decide_now(timings, workload, rival).verdict
-            if word in ("faster", "slower"):
-                differences[workload.name] = word
-        return differences
+        words = {w.name: self.decide_now(timings, w, rival).verdict for w in rival.workloads}
+        return {name: word for name, word in words.items() if word in ("faster", "slower")}
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
@@ -246,13 +232,10 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareO
 def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> RunningAction[CompareOutput]:
     """The same as `compare`, for variants already known to be right."""
     builds, start_time = state.builds or {}, monotonic()
-    not_exercised, ready_builds = list[str](), list[Build]()
-    for name in state.right:
-        if name in builds:
-            ready_builds.append(builds[name])
-        else:
-            reason = "a process that imports torch takes too long for so many blocks"
-            not_exercised.append(f"{name} against itself and its known good: {reason}")
+    ready_builds = [builds[name] for name in state.right if name in builds]
+    reason = "a process that imports torch takes too long for so many blocks"
+    left_out = [name for name in state.right if name not in builds]
+    not_exercised = [f"{name} against itself and its known good: {reason}" for name in left_out]
     contests = yield from _plan_contests(context, ready_builds, arguments, not_exercised)
     timings, warning_texts = Timings(), tuple[str, ...]()
     if contests:
@@ -331,15 +314,9 @@ def _time_contests(
     Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
     promising is timed further. Its blocks and evidence continue. Under the sequential rule, the stopping
     time does not make a false `faster` more likely."""
-    most_rounds, least_rounds = arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS)
-    if arguments.more_s:
-        most_rounds = max(most_rounds, verdicts.MORE_BLOCKS)
-    terms = Terms(
-        rounds=most_rounds,
-        limit_s=limit_s + arguments.more_s,
-        seed=context.task.seed,
-        least_rounds=min(arguments.rounds, least_rounds),
-    )
+    least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
+    most_rounds = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
+    terms = Terms(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds)
     essential = [contest for contest in contests if contest is contests[0] or contest.rivals]
     sides = [side for contest in contests for side in contest.sides]
     timed = {workload.name: workload for contest in contests for workload in contest.workloads}
@@ -377,20 +354,17 @@ def _judge_contest(
         if workload in own_workloads:
             claim = f"against itself {control_contest.candidate.name} came out {word} on {workload}"
             reason = f"{claim}: timing cannot be trusted on this machine now"
-            cause: Cause = "differs from itself"
-            judged.append(verdicts.invalid_verdict(variant, workload, "self", cause, reason))
+            judged.append(verdicts.invalid_verdict(variant, workload, "self", "differs from itself", reason))
     if judged:
         return measured, judged
     positive = control_contest.positive_control(timings)
-    for measurement in measured:
-        if measurement.against == "known_good":
-            decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
-            verdict, reason = decision.verdict, decision.reason
-            if verdict == "same" and not positive.is_slowdown_seen:
-                verdict = "inconclusive"
-                slowdown = f"a slowdown of {positive.slowdown:.0%} put in on purpose"
-                reason = f"{slowdown} was not seen: {positive.reason}"
-            judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
+    for measurement in (m for m in measured if m.against == "known_good"):
+        decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
+        verdict, reason = decision.verdict, decision.reason
+        if verdict == "same" and not positive.is_slowdown_seen:
+            verdict, slowdown = "inconclusive", f"a slowdown of {positive.slowdown:.0%} put in on purpose"
+            reason = f"{slowdown} was not seen: {positive.reason}"
+        judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
     return measured, judged
 
 

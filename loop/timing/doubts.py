@@ -169,10 +169,7 @@ def first_doubts(
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
     """At most one `invalid` or `incorrect` verdict for each variant and workload: the first doubt."""
     verdicts = yield from collect_doubts(bench, timings, measured, pairs)
-    first: dict[tuple[str, str], NoSpeedVerdict] = {}
-    for verdict in verdicts:
-        first.setdefault((verdict.variant, verdict.workload), verdict)
-    return tuple(first.values())
+    return tuple({(verdict.variant, verdict.workload): verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
 def collect_doubts(
@@ -191,18 +188,16 @@ def collect_doubts(
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     most_work_first = sorted(measured, key=lambda m: -count_operations(bench.target, m.workload))
     for measurement in most_work_first:
-        variant, pair_against = measurement.variant, measurement.against
-        kind = kinds.get((variant, pair_against), "")
+        variant, workload, compared_with = measurement.variant, measurement.workload.name, measurement.against
+        kind = kinds.get((variant, compared_with), "")
         if reason := (yield from explain_impossible_speed(bench, measurement, kind)):
-            workload = measurement.workload.name
-            verdicts.append(invalid_verdict(variant, workload, pair_against, "impossible", reason))
+            verdicts.append(invalid_verdict(variant, workload, compared_with, "impossible", reason))
     for workload in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.segments_of(workload)
         for pair in pairs:
             reason = samples.explain_gpu_slowdown(segments, *pair.side_names) or ""
             if reason and len(samples.log_ratios(segments, *pair.side_names)) < MIN_ROUNDS:
-                verdict = invalid_verdict(pair.variant, workload, pair.against, "held back", reason)
-                verdicts.append(verdict)
+                verdicts.append(invalid_verdict(pair.variant, workload, pair.against, "held back", reason))
     return verdicts
 
 
@@ -210,9 +205,7 @@ def _doubts_of_sides(
     timings: Timings, against: Against, variant_by_side: Mapping[str, str], clock_faults: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
     """Doubts about single sides; `clock_faults`: side to what is wrong with its clock, or empty."""
-    cache_reasons: dict[tuple[str, str], str] = {}
-    for call, probes in timings.memory_probes.items():
-        cache_reasons[call] = explain_cached_results(probes)
+    cache_reasons = {call: explain_cached_results(probes) for call, probes in timings.memory_probes.items()}
     for (side, workload), reason in cache_reasons.items():
         # If the baseline shows it too, the machine is the cause.
         is_machine = side != BASELINE and bool(cache_reasons.get((BASELINE, workload)))
@@ -268,11 +261,9 @@ def explain_wrong_clock(clock_pairs: Sequence[tuple[float, float]], usual_lag_s:
     samples have to show it: the system may interrupt one."""
     if not clock_pairs:
         return ""
-    excess_s = []
-    for our_s, device_s in clock_pairs:
-        allowed_lag_s = CLOCK_LAG_SHARE * our_s + CLOCK_LAG_S + usual_lag_s
-        excess_s.append(our_s - device_s - allowed_lag_s)
-    if sorted(excess_s)[len(excess_s) // 4] <= 0:
+    allowed_s = CLOCK_LAG_S + usual_lag_s
+    excess_s = sorted(our_s - device_s - CLOCK_LAG_SHARE * our_s - allowed_s for our_s, device_s in clock_pairs)
+    if excess_s[len(excess_s) // 4] <= 0:
         return ""
     our_ms = median([our_s for our_s, _ in clock_pairs]) * 1e3
     device_ms = median([device_s for _, device_s in clock_pairs]) * 1e3
@@ -291,9 +282,8 @@ def explain_deferred_work(segments: Sequence[Segment]) -> str:
     call_s = median_low([median(segment.seconds) - segment.left_s for segment in timed])
     if deferred_s < DEFERRED_FACTOR * call_s or deferred_s < DEFERRED_LEAST_S:
         return ""
-    deferred = f"{deferred_s * 1e6:.1f} us more until its result was there"
-    call = f"{call_s * 1e6:.1f} us until a call returned"
-    return f"it computes when its result is looked at: {call}, {deferred}"
+    call, deferred = f"{call_s * 1e6:.1f} us until a call returned", f"{deferred_s * 1e6:.1f} us more"
+    return f"it computes when its result is looked at: {call}, {deferred} until its result was there"
 
 
 def verdicts_on_wrong_outputs(

@@ -40,17 +40,14 @@ class ReadyVariants:
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     """The variants that passed verification in this session, with the builds that were checked."""
     latest = context.latest("kernel.verify")
-    if not latest:
-        return ReadyVariants(why_not="nothing was verified")
-    verification = VerifyOutput.model_validate(latest)
-    if not verification.right:
-        return ReadyVariants(why_not="no variant is right")
+    verification = VerifyOutput.model_validate(latest) if latest else None
+    if verification is None or not verification.right:
+        return ReadyVariants(why_not="no variant is right" if latest else "nothing was verified")
     current_builds, _ = yield from builds(context)
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
         build = build_by_variant.get(checks.variant)
-        build_id = build.build_id if build else None
-        if checks.build_id and checks.build_id != build_id:
+        if checks.build_id and (build is None or build.build_id != checks.build_id):
             reason = f"{checks.variant} was edited after it was verified"
             return ReadyVariants(why_not=reason, hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
@@ -93,9 +90,8 @@ def _wait_for_lock(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
 
 def disturbance_warnings(bench: Bench, lock_warning: str, timings: Timings) -> tuple[str, ...]:
     """What disturbed the device while it was timed. `lock_warning`: the text from `hold_device`."""
-    of_device = lock_warning or describe_gpu_use(bench)
-    of_cores = samples.warn_of_other_programs(timings.segments)
-    return tuple(warning for warning in (of_device, of_cores) if warning)
+    warning_texts = (lock_warning or describe_gpu_use(bench), samples.warn_of_other_programs(timings.segments))
+    return tuple(filter(None, warning_texts))
 
 
 def append_warnings(message: str, warning_texts: Sequence[str]) -> str:

@@ -187,14 +187,10 @@ def is_disturbed(seconds: float, waited_s: float | None) -> bool:
 
 def samples_of_segment(segment: Segment) -> list[Sample]:
     """The samples of a segment; their waits are 0 if the system does not report them."""
-    waits_s = segment.waited
-    if len(waits_s) != len(segment.seconds):
-        waits_s = (0.0,) * len(segment.seconds)
-    samples = []
-    for seconds, wait_s in zip(segment.seconds, waits_s, strict=True):
-        waited_share = wait_s / max(seconds, 1e-12)  # A clock may give 0 s.
-        samples.append(Sample(seconds, min(waited_share, 1.0)))
-    return samples
+    waits_s = segment.waited if len(segment.waited) == len(segment.seconds) else (0.0,) * len(segment.seconds)
+    pairs = zip(segment.seconds, waits_s, strict=True)
+    # A clock may give 0 s.
+    return [Sample(seconds, min(wait_s / max(seconds, 1e-12), 1.0)) for seconds, wait_s in pairs]
 
 
 def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
@@ -220,10 +216,8 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
 
 def log_time(segments: Iterable[Segment]) -> float:
     """Log of the seconds of a side's call in one round: the mean of its segments' log medians."""
-    log_medians = []
-    for samples in counted_samples(segments):
-        log_medians.append(math.log(median([sample.seconds for sample in samples])))
-    return statistics.fmean(log_medians)
+    medians = [median([sample.seconds for sample in samples]) for samples in counted_samples(segments)]
+    return statistics.fmean(map(math.log, medians))
 
 
 def rounds_with_both(
@@ -235,11 +229,8 @@ def rounds_with_both(
         by_side = segments_by_round.setdefault(segment.round, {reference: [], candidate: []})
         if segment.side in by_side:
             by_side[segment.side].append(segment)
-    rounds = []
-    for _, by_side in sorted(segments_by_round.items()):
-        if by_side[reference] and by_side[candidate]:
-            rounds.append((by_side[reference], by_side[candidate]))
-    return rounds
+    rounds = [(by_side[reference], by_side[candidate]) for _, by_side in sorted(segments_by_round.items())]
+    return [(of_reference, of_candidate) for of_reference, of_candidate in rounds if of_reference and of_candidate]
 
 
 def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> list[float]:
@@ -256,8 +247,7 @@ def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str)
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]
     counted = []
     for of_reference, of_candidate in undisturbed if len(undisturbed) > 1 else rounds:
-        log_ratio = log_time(of_reference) - log_time(of_candidate)
-        counted.append((of_candidate[0].processes, log_ratio))
+        counted.append((of_candidate[0].processes, log_time(of_reference) - log_time(of_candidate)))
     return counted
 
 
@@ -274,8 +264,7 @@ def process_variance(segments: Iterable[Segment], reference: str, candidate: str
         return 0.0
     means = [statistics.fmean(log_ratios) for log_ratios in log_ratios_by_set.values()]
     grand_mean = statistics.fmean(means)
-    squares = PROCESS_PRIOR_SETS * PROCESS_SD**2
-    squares += sum((mean - grand_mean) ** 2 for mean in means)
+    squares = PROCESS_PRIOR_SETS * PROCESS_SD**2 + sum((mean - grand_mean) ** 2 for mean in means)
     offset_variance = squares / (PROCESS_PRIOR_SETS + len(means) - 1)
     return offset_variance / len(means)
 
@@ -297,8 +286,7 @@ def is_unevenly_disturbed(reference: Sequence[Segment], candidate: Sequence[Segm
 def warn_of_other_programs(segments: Iterable[Segment]) -> str:
     """A warning if other programs disturbed many samples of these segments; else empty."""
     samples = [sample for segment in segments for sample in samples_of_segment(segment)]
-    disturbed = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples)
-    disturbed_share = disturbed / max(len(samples), 1)
+    disturbed_share = sum(sample.waited_share > CLEAN_WAIT_SHARE for sample in samples) / max(len(samples), 1)
     if disturbed_share < WARN_SHARE:
         return ""
     during = f"during {disturbed_share:.0%} of the samples"
@@ -317,11 +305,9 @@ def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]
         reasons = dict.fromkeys(reason for reading in readings for reason in reading.throttle)
         throttle_reasons.append(", ".join(reasons))
         clocks_mhz.append([r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None])
-    of_reference, of_candidate = throttle_reasons
-    if of_reference and not of_candidate:
-        return "reference", f"the reference was throttled ({of_reference}), the candidate was not"
-    if of_candidate and not of_reference:
-        return "candidate", f"the candidate was throttled ({of_candidate}), the reference was not"
+    if bool(throttle_reasons[0]) != bool(throttle_reasons[1]):
+        slowed, other = ("reference", "candidate") if throttle_reasons[0] else ("candidate", "reference")
+        return slowed, f"the {slowed} was throttled ({''.join(throttle_reasons)}), the {other} was not"
     if not all(clocks_mhz):
         return None
     reference_mhz, candidate_mhz = statistics.median(clocks_mhz[0]), statistics.median(clocks_mhz[1])
@@ -353,14 +339,12 @@ def charge_deferred_work(
     round, the fastest side replaces it. `return_times_s`: as in `Timings`."""
     copy_s_by_side: dict[str, float] = {}
     for segment in segments:
-        seconds = return_times_s.get((segment.side, segment.workload, round_number))
-        if seconds:
+        if seconds := return_times_s.get((segment.side, segment.workload, round_number)):
             copy_s_by_side[segment.side] = median(seconds)
     usual_s = copy_s_by_side.get(BASELINE, min(copy_s_by_side.values(), default=0.0))
     charged = []
     for segment in segments:
-        copy_s = copy_s_by_side.get(segment.side, 0.0)
-        deferred_s = copy_s - COPY_SLACK * usual_s - COPY_SLACK_S
+        deferred_s = copy_s_by_side.get(segment.side, 0.0) - COPY_SLACK * usual_s - COPY_SLACK_S
         if deferred_s > 0:
             seconds = tuple(sample_s + deferred_s for sample_s in segment.seconds)
             segment = segment.model_copy(update={"seconds": seconds, "left_s": deferred_s})

@@ -110,9 +110,8 @@ class ProcessSet:
     """Sides and workloads tested for cached results: once a process."""
 
     def __post_init__(self) -> None:
-        self.workers = {}
-        for name, side in self.sides.items():
-            self.workers[name] = self.stack.enter_context(self.bench.start_worker(side))
+        start = self.bench.start_worker
+        self.workers = {name: self.stack.enter_context(start(side)) for name, side in self.sides.items()}
 
     def close(self) -> None:
         """End all processes at the same time, because each takes a while."""
@@ -167,10 +166,9 @@ class ProcessSet:
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         values = [InputValues(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
-        if not is_cpu:
-            for name in order:
-                self.workers[name].resume()
-                self._begin_staging(name, workload, values, timings)
+        for name in () if is_cpu else order:
+            self.workers[name].resume()
+            self._begin_staging(name, workload, values, timings)
         for name in order:
             with self._running_alone(name, workload):
                 if is_cpu:
@@ -178,10 +176,9 @@ class ProcessSet:
                 yield from self._finish_staging(name, workload, timings)
                 if is_cpu:
                     yield from self._probe_memory(name, workload, timings)
-        if not is_cpu:
-            for name in order:
-                with self._running_alone(name, workload):
-                    yield from self._probe_memory(name, workload, timings)
+        for name in () if is_cpu else order:
+            with self._running_alone(name, workload):
+                yield from self._probe_memory(name, workload, timings)
 
     def _begin_staging(self, name: str, workload: Workload, values: list[InputValues], timings: Timings) -> None:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
@@ -251,8 +248,7 @@ class ProcessSet:
                 segment_index = segments_per_round * done + place // len(names)
                 is_judged = segment_index == judged[name]
                 segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
-            return_times_s = timings.return_times_s
-            timings.segments += charge_deferred_work(segments, return_times_s, self.round_number)
+            timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
         return rounds
 
     @contextmanager
@@ -304,20 +300,16 @@ class ProcessSet:
             path.write_bytes(samples.output)
             request, note = Compare(call, (str(path),)), self._progress_note(workload)
             finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
-            changed, replaced, writes, is_unwritten = set[str](), set[str](), list[str](), False
+            computed = Computed(output_files=(str(path),))
             for segment in self.evidence:
                 if (segment.side, segment.workload) == (side, workload):
-                    changed |= {*segment.samples.changed_inputs}
-                    replaced |= {*segment.samples.replaced_names}
-                    writes += segment.samples.stray_writes
-                    is_unwritten |= segment.samples.is_unwritten
-            computed = Computed(
-                output_files=(str(path),),
-                changed_inputs=tuple(sorted(changed)),
-                replaced_functions=tuple(sorted(replaced)),
-                depends_on_prefill=is_unwritten,
-                stray_writes=tuple(dict.fromkeys(writes)),
-            )
+                    others = segment.samples
+                    computed = computed.replace(
+                        changed_inputs=tuple(sorted({*computed.changed_inputs, *others.changed_inputs})),
+                        replaced_functions=tuple(sorted({*computed.replaced_functions, *others.replaced_names})),
+                        depends_on_prefill=computed.depends_on_prefill or others.is_unwritten,
+                        stray_writes=tuple(dict.fromkeys((*computed.stray_writes, *others.stray_writes))),
+                    )
             check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
             timings.checked_outputs += 1
             if not check.passed:
@@ -342,17 +334,14 @@ def measure(
     rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
     schedule = Schedule(bench, sides, workloads, terms, shares_processes=rounds_per_set > 1)
     timings = schedule.timings
-    all_sides: dict[str, Sequence[str]] = {}
-    for workload in workloads:
-        all_sides[workload.name] = [side.name for side in sides if is_supported(side, workload)]
+    all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
 
     def pending_sides() -> Mapping[str, Sequence[str]]:
         return pending(timings) if pending else all_sides
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
         """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
-        wrong = {(side, check.workload.name) for side, check in timings.wrong_outputs}
-        unproven: dict[str, Sequence[str]] = {}
+        wrong, unproven = {(side, check.workload.name) for side, check in timings.wrong_outputs}, {}
         for workload, names in all_sides.items():
             right = [name for name in names if (name, workload) not in wrong]
             unproven[workload] = [name for name in right if timings.unproven_times_s(name, workload)]
@@ -401,13 +390,10 @@ class Schedule:
         shares_processes: bool,
     ) -> None:
         self.bench, self.sides, self.workloads, self.terms = bench, sides, workloads, terms
-        self.shares_processes = shares_processes
-        self.timings, self.shuffle = Timings(), random.Random(terms.seed)
-        self.least_rounds = terms.least_rounds
-        """Rounds that are timed even if time is over."""
-        self.start_time = time.monotonic()
-        self.last_round_s = 0.0
-        """Seconds of the last round; of the last two if they shared processes."""
+        self.shares_processes, self.timings = shares_processes, Timings()
+        self.shuffle, self.start_time = random.Random(terms.seed), time.monotonic()
+        self.least_rounds, self.last_round_s = terms.least_rounds, 0.0
+        """Rounds timed even if time is over; seconds of the last round, or of two that shared processes."""
 
     def _is_round_required(self) -> bool:
         """Whether another round is timed even if time is over."""
@@ -425,9 +411,9 @@ class Schedule:
         set of more rounds leaves some out if time is short."""
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
-            if self._is_round_required():
-                return batch[:count]
-            if self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s:
+            if self._is_round_required() or (
+                self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s
+            ):
                 return batch[:count]
         return ()
 
@@ -462,12 +448,9 @@ class Schedule:
         """Time the rounds of one set; the first set of shared processes leaves time for another."""
         timings, begun = self.timings, time.monotonic()
         missing = max(self.least_rounds, MIN_VALUES if self.shares_processes else 0) - timings.rounds
-        left_s = max(0.0, self.terms.limit_s - self._elapsed_s)
-        if timings.rounds:
-            process_set.deadline, process_set.least_rounds = begun + left_s, missing
-        else:
-            process_set.deadline = begun + FIRST_SET_SHARE * left_s
-            process_set.least_rounds = math.ceil(missing / 2)
+        time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
+        process_set.deadline = begun + time_share * max(0.0, self.terms.limit_s - self._elapsed_s)
+        process_set.least_rounds = missing if timings.rounds else math.ceil(missing / 2)
         workloads = [w for w in self.workloads if sides_by_workload.get(w.name)]
         rounds = yield from process_set.time_workloads(workloads, sides_by_workload, timings)
         took_s = time.monotonic() - begun

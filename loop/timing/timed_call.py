@@ -61,13 +61,8 @@ SETTLING_S = 20e-6
 def plan_replays(call_s: float, sample_s: float, most_calls: int) -> tuple[int, int]:
     """Calls in a CUDA graph, and its replays in a sample, to fill `sample_s` with calls of `call_s`. The
     graph has `most_calls` at most."""
-    calls = 1
-    for count in GRAPH_CALLS:  # The largest first.
-        if count * call_s <= sample_s and count <= most_calls:
-            calls = count
-            break
-    replays = math.ceil(sample_s / (calls * call_s))
-    return calls, max(1, min(replays, MOST_REPLAYS))
+    calls = next((count for count in GRAPH_CALLS if count * call_s <= sample_s and count <= most_calls), 1)
+    return calls, max(1, min(math.ceil(sample_s / (calls * call_s)), MOST_REPLAYS))
 
 
 @dataclass
@@ -159,11 +154,8 @@ class InputWindows:
         rotations = []
         for number, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.extra_elements
-            if window:
-                source, destination = tensor.offset, window[number]
-            else:
-                source = self.rng.randrange(tensor.extra_elements + 1)
-                destination = self.rng.choice(self.offsets[number])
+            source = tensor.offset if window else self.rng.randrange(tensor.extra_elements + 1)
+            destination = window[number] if window else self.rng.choice(self.offsets[number])
             rotations.append((source - destination) % size if size else 0)
         return rotations
 
@@ -216,12 +208,9 @@ class TimedCall:
         """Those bytes, read when the worker reported "done"."""
         self._graph_windows: dict[int, Windows] = {}
         """Calls in a graph to their windows, which the graph fixes."""
-        self._replays = 1
-        """Replays of a graph in a sample."""
-        self._call_s = 0.0
-        """Seconds of one call, by the latest warm-up or by slow staging; 0: unknown."""
-        self._prepared_calls = 0
-        self._staging_start = 0.0
+        self._replays, self._call_s = 1, 0.0
+        """Replays of a graph in a sample; seconds of one call, by warm-up or slow staging (0: unknown)."""
+        self._prepared_calls, self._staging_start = 0, 0.0
 
     def begin_staging(self) -> None:
         """Have the worker map the call's memory, and make the call once, on values not judged."""
@@ -313,9 +302,8 @@ class TimedCall:
         sample_s = yield from self.orders.give_order(RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
-        after, waited_s = waits.read(), None
-        if before and after:
-            waited_s = after.added_wait_s(before, is_core_shared=self.worker.bell is not None)
+        after, is_shared = waits.read(), self.worker.bell is not None
+        waited_s = after.added_wait_s(before, is_core_shared=is_shared) if before and after else None
         return max(sample_s - self.empty_order_s, sample_s / 10), waited_s
 
     def _detect_shared_buffer(self, waits: DelayReader, calls: int) -> Generator[Tick, None, None]:
@@ -345,8 +333,7 @@ class TimedCall:
         if self.is_on_gpu:
             device_s = self.arena.control_words[WORKER_NS] / 1e9
             if not is_disturbed(sample_s, waited_s):
-                without_launches_s = max(sample_s - LAUNCH_S * self._passes(), device_s)
-                samples.clock_pairs.append((without_launches_s, device_s))
+                samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
             sample_s = min(device_s, sample_s) or sample_s
         samples.seconds.append(sample_s / calls)
         if waited_s is not None:
@@ -373,8 +360,7 @@ class TimedCall:
             samples.output = self.arena.read_output(judged_call)
             samples.judged_index = len(samples.seconds) - 1
             samples.changed_inputs = self.arena.changed_inputs()
-            is_floating_output = is_floating(self.call.output.dtype)
-            samples.is_unwritten = is_floating_output and self.arena.has_unwritten_output(calls)
+            samples.is_unwritten = is_floating(self.call.output.dtype) and self.arena.has_unwritten_output(calls)
             positions = self._output_positions
             if positions and self.arena.read_output_bytes(calls - 1, positions) != self._output_when_done:
                 samples.stray_writes.append("writes its output after it said that it was done")
@@ -389,19 +375,16 @@ class TimedCall:
         is_first = not self._call_s
         seconds = 0.0 if self.is_on_gpu and is_first else seconds
         enough_calls, self._replays = WARM_UP_CALLS if is_first else 1, 1
-        repeats_prepared = self.is_on_gpu and not is_first and not self.call.updates
-        repeats_prepared = repeats_prepared and self._prepared_calls > 0
-        calls = 1
-        if repeats_prepared:
-            calls = self._prepared_calls
-        elif not is_first and seconds:
+        repeats_prepared = self.is_on_gpu and not is_first and not self.call.updates and self._prepared_calls > 0
+        calls = self._prepared_calls if repeats_prepared else 1
+        if not repeats_prepared and not is_first and seconds:
             calls = self._calls_in_sample(self._call_s)
         spent_s, preparing_s, undisturbed_calls = 0.0, 0.0, 0
         fastest_s = fastest_undisturbed_s = math.inf
         while True:
             if not repeats_prepared:
-                rotations = self.input_windows.rotations
-                took_s = yield from self._prepare_calls(self._windows(calls), rotations(None))
+                rotations = self.input_windows.rotations(None)
+                took_s = yield from self._prepare_calls(self._windows(calls), rotations)
                 preparing_s += 0.0 if self.is_on_gpu else took_s
             sample_s, waited_s = yield from self._time_calls(waits, calls)
             call_s = self._device_s(sample_s) / (calls * self._passes())
@@ -535,7 +518,5 @@ class TimedCall:
             sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
             self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)
         # Results that the worker copies arrive after "done", so they cannot be compared with it.
-        output_bytes = 0 if self.copies_results else self.arena.output_bytes
-        self._output_positions = []
-        if output_bytes:
-            self._output_positions = [self.rng.randrange(output_bytes) for _ in range(GLIMPSED_BYTES)]
+        size = 0 if self.copies_results else self.arena.output_bytes
+        self._output_positions = [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []

@@ -145,10 +145,7 @@ def measure_pair(
 def noise_between_rounds(log_ratios_by_workload: Iterable[Sequence[float]]) -> float | None:
     """Median over workloads of the standard deviation of the rounds' log ratios, outliers clipped. None if
     no workload has two rounds."""
-    deviations = []
-    for ratios in log_ratios_by_workload:
-        if len(ratios) > 1:
-            deviations.append(stdev(winsorise(ratios).values))
+    deviations = [stdev(winsorise(ratios).values) for ratios in log_ratios_by_workload if len(ratios) > 1]
     return median(deviations) if deviations else None
 
 
@@ -299,14 +296,11 @@ def by_evidence(
         same = min(_two_sided_evidence(clipped, extra_margin - math.log1p(SAME_MARGIN)))
         odds = f"to 1 after {blocks} blocks"
         if faster >= needed_for_faster:
-            reason = f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}"
-            return Decision("faster", faster, reason)
+            return Decision("faster", faster, f"more than {MARGIN:.0%} faster: evidence {faster:,.0f} {odds}")
         if slower >= needed_for_slower:
-            reason = f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}"
-            return Decision("slower", slower, reason)
+            return Decision("slower", slower, f"more than {MARGIN:.0%} slower: evidence {slower:,.0f} {odds}")
         if same >= SAME_EVIDENCE:
-            reason = f"within {SAME_MARGIN:.0%} either way: evidence {same:,.0f} {odds}"
-            return Decision("same", same, reason)
+            return Decision("same", same, f"within {SAME_MARGIN:.0%} either way: evidence {same:,.0f} {odds}")
     if blocks < most_blocks:
         return None
     evidence = max(faster, slower)

@@ -51,7 +51,7 @@ def failures(bench: Bench, sides: Sequence[Side], seeds: int, name: str = "some"
     chosen = [one for seed in range(seeds) for one in workloads(bench, name, seed=seed)]
     found = run_to_end(verify(bench, [Job(side, chosen) for side in sides]))
     said = {one.variant: one.first_failure.message for one in found if one.first_failure}
-    return {**{one.variant: one.tally for one in found if not one.right}, **said}
+    return {**{one.variant: one.tally for one in found if not one.is_right}, **said}
 
 
 def doubts(bench: Bench, sides: Sequence[Side], rounds: int) -> dict[str, str]:

@@ -143,4 +143,4 @@ def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     checks = found["constant"].checks
     assert [("right", ""), ("wrong", "one output")] == [(one.status, one.cause) for one in checks]
     assert "gave for other values the very output that it gave" in checks[1].message
-    assert ["around", "narrow"] == [name for name, one in found.items() if one.right]
+    assert ["around", "narrow"] == [name for name, one in found.items() if one.is_right]

@@ -85,7 +85,7 @@ def test_a_kernel_that_is_right_until_it_is_timed_is_found(bench: Bench) -> None
     """The first calls are as they should be, those that are timed are not: the side and the element are named."""
     sides = make_sides(bench, "right", "tires")
     jobs = [Job(side, workloads(bench)) for side in sides]
-    assert [True, True] == [checks.right for checks in run_to_end(verify(bench, jobs))]
+    assert [True, True] == [checks.is_right for checks in run_to_end(verify(bench, jobs))]
     found = timed(bench, sides, workloads(bench)[:1])
     assert {("tires", "wrong")} == {(side, check.status) for side, check in found.wrong_outputs}
     assert "1 of 6 elements wrong on N2 M3 float32; worst N=1 M=0" in found.wrong_outputs[-1][1].message
