@@ -149,22 +149,19 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
     ]
     for number, (name, text) in enumerate(signature.inputs.items()):
-        terms = {"input": number}
+        of_input: dict[str, Any] = {"terms": {"input": number}}
         dimensions, output_dimensions = text.split(), signature.output_dimensions.split()
         all_controls += [
-            Control(f"writes to {name}", "write_input", CHANGED_CAUSES, terms=terms, **cheat),
-            Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, terms=terms, **cheat),
+            Control(f"writes to {name}", "write_input", CHANGED_CAUSES, **cheat, **of_input),
+            Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, **cheat, **of_input),
         ]
         if len(dimensions) == len(output_dimensions):  # It may have the output's shape.
-            answers = Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, terms=terms, **cheat)
-            gives = Control(f"gives {name} back", "give_input", terms=terms, **in_python)
             pairs = list(zip(dimensions, output_dimensions, strict=True))
-            for control in (answers, gives):
-                all_controls.append(
-                    replace(
-                        control, applies=lambda w, pairs=pairs: all(w.sizes[a] == w.sizes[b] for a, b in pairs)
-                    )
-                )
+            of_input["applies"] = lambda w, pairs=pairs: all(w.sizes[a] == w.sizes[b] for a, b in pairs)
+            all_controls += [
+                Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, **cheat, **of_input),
+                Control(f"gives {name} back", "give_input", **in_python, **of_input),
+            ]
     return tuple(all_controls)
 
 

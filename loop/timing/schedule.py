@@ -300,16 +300,17 @@ class ProcessSet:
             path.write_bytes(samples.output)
             request, note = Compare(call, (str(path),)), self._progress_note(workload)
             finding = yield from self.bench.ask_judge(request, JUDGE_LIMIT_S, note)
-            computed = Computed(output_files=(str(path),))
-            for segment in self.evidence:
-                if (segment.side, segment.workload) == (side, workload):
-                    others = segment.samples
-                    computed = computed.replace(
-                        changed_inputs=tuple(sorted({*computed.changed_inputs, *others.changed_inputs})),
-                        replaced_functions=tuple(sorted({*computed.replaced_functions, *others.replaced_names})),
-                        depends_on_prefill=computed.depends_on_prefill or others.is_unwritten,
-                        stray_writes=tuple(dict.fromkeys((*computed.stray_writes, *others.stray_writes))),
-                    )
+            segments = [each.samples for each in self.evidence if (each.side, each.workload) == (side, workload)]
+            changed = itertools.chain(*(segment.changed_inputs for segment in segments))
+            replaced = itertools.chain(*(segment.replaced_names for segment in segments))
+            writes = itertools.chain(*(segment.stray_writes for segment in segments))
+            computed = Computed(
+                output_files=(str(path),),
+                changed_inputs=tuple(sorted(set(changed))),
+                replaced_functions=tuple(sorted(set(replaced))),
+                depends_on_prefill=any(segment.is_unwritten for segment in segments),
+                stray_writes=tuple(dict.fromkeys(writes)),
+            )
             check = make_check_of(self.sides[side], workload, "contiguous", computed, finding)
             timings.checked_outputs += 1
             if not check.passed:
