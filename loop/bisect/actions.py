@@ -30,8 +30,8 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
     regressions: list[Regression] = []
     size = partial(count_operations, context.bench.target)
     for action, emulated in (("kernel.verify", False), ("kernel.emulate", True)):
-        latest = context.latest(action)
-        for checks in VerifyOutput.model_validate(latest, strict=False).variants if latest else ():
+        verified = context.latest_output(action, VerifyOutput)
+        for checks in verified.variants if verified else ():
             failed = [check for check in checks.checks if not check.passed]
             by_name = {check.workload.name: check.workload for check in failed}
             failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
@@ -41,10 +41,10 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             if failed:
                 regression = Regression(checks.variant, "correctness", tuple(failing), emulated)
                 regressions.append(regression)
-    latest = context.latest("kernel.compare")
+    compared = context.latest_output("kernel.compare", CompareOutput)
     slower: dict[str, list[str]] = {}
     """Variant to the names of its slower workloads."""
-    for verdict in CompareOutput.model_validate(latest, strict=False).verdicts if latest else ():
+    for verdict in compared.verdicts if compared else ():
         if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
             continue
         if verdict.verdict == "slower":

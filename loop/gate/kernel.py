@@ -197,10 +197,9 @@ def expand_workloads(
 def unjudged_workload_names(context: Context) -> set[str]:
     """Names of the workloads that the last verification of this session could not judge. Empty if nothing
     was verified."""
-    latest = context.latest("kernel.verify")
-    if not latest:
+    verification = context.latest_output("kernel.verify", VerifyOutput)
+    if verification is None:
         return set()
-    verification = VerifyOutput.model_validate(latest)
     checks = [check for side in verification.variants for check in side.checks]
     checks += verification.control.checks if verification.control else ()
     return {check.workload.name for check in checks if check.status == "not judged"}

@@ -213,8 +213,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(not_exercised)))
     built, failures = yield from builds(context)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
-    latest = context.latest("kernel.verify")
-    verified = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
+    verification = context.latest_output("kernel.verify", VerifyOutput)
+    verified = verification.variants if verification else ()
     wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     build_by_variant: dict[str, Build] = {}
     calls: dict[str, Sequence[Workload]] = {}

@@ -161,11 +161,11 @@ class ProfileTerms(Model):
 def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileOutput]:
     """Profile each timed variant on the workload where it is worst, and name its bottleneck."""
     state = yield from ready_variants(context)
-    latest = context.latest("kernel.measure")
+    output = context.latest_output("kernel.measure", MeasureOutput)
     chosen: list[Measurement] = []
-    if latest:  # Main variants only, if there are any: examples and baselines are not optimised.
+    if output:  # Main variants only, if there are any: examples and baselines are not optimised.
         variants = context.bench.target.variants
-        worst = bottleneck.worst_measurements(MeasureOutput.model_validate(latest, strict=False), variants)
+        worst = bottleneck.worst_measurements(output, variants)
         chosen = [measurement for name, measurement in worst.items() if variants[name].role == "main"]
         chosen = chosen or [*worst.values()]
     if state.builds is None or not chosen:

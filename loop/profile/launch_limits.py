@@ -184,9 +184,8 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
 
 def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     """Occupancies from launches that host code reported earlier in this session."""
-    latest = context.latest("kernel.resources")
-    earlier = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
-    return [filling for filling in earlier if filling.kernel]
+    reported = context.latest_output("kernel.resources", ResourcesOutput)
+    return [filling for filling in reported.fillings if filling.kernel] if reported else []
 
 
 def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
@@ -198,10 +197,9 @@ def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | N
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
     """Facts of the session's GPU, from `environment.device` if that step ran; None: no GPU."""
-    latest = context.latest("environment.device")
-    if not latest:
+    device = context.latest_output("environment.device", DeviceOutput)
+    if device is None:
         return context.bench.gpu
-    device = DeviceOutput.model_validate(latest, strict=False)
     return facts_of_present_gpu(context.bench.target.devices, device.capability, device.name, device.facts)
 
 

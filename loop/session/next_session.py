@@ -78,33 +78,22 @@ class NextSession(Printed):
 
 def propose_next(
     setting: Setting,
-    where: Sequence[str],
-    ended: Sequence[SessionRow] = (),
+    target_options: Sequence[str],
+    ended_rows: Sequence[SessionRow] = (),
     device: str = "auto",
-    there: Sequence[str] = (),
+    host_options: Sequence[str] = (),
 ) -> NextSession:
     """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run.
 
-    `where`: options that name the target in the command. `ended`: sessions that are not in the index
-    yet. `there`: options that name another machine (`--on HOST`).
+    `target_options`: options that name the target in the command. `ended_rows`: sessions that are not in
+    the index yet. `host_options`: options that name another machine (`--on HOST`).
     """
+    ended_ids = {row.id for row in ended_rows}
     known = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
-    rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
-    now = read_target_state(setting, device)
-    reverted = past_changes.reverted_changes(
-        setting.project.sessions, _make_head_for(BASELINE_IDEA, setting, device)
-    )
-    lost = Counter(change.variant for change in reverted)
-    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
-    sure = [
-        row.model_copy(update={"inconclusive": tuple(name for name in row.inconclusive if name in mains)})
-        for row in rows
-    ]
-    every = []
-    for idea in propose_sessions(sure, now, lost):  # Its plan may have been deleted since.
-        gone = idea.failed_check and idea.plan not in setting.plans
-        every.append(replace(idea, plan="baseline") if gone else idea)
-    for idea in every:
+    rows = [*(row for row in known if row.id not in ended_ids), *ended_rows]
+    state = read_target_state(setting, device)
+    all_ideas = _present_ideas(setting, rows, state, device)
+    for idea in all_ideas:
         if idea.plan not in (*setting.plans, *setting.patterns) and not idea.resume:
             continue
         try:
@@ -115,28 +104,45 @@ def propose_next(
             break
     else:
         raise UsageError("no plan of this target can be run here", hint="loop plan list")
-    missing = now.find_unjudged(rows)
+    cost = predicted_cost_text(rates(setting.project), head)
+    unjudged = state.find_unjudged(rows)
     return NextSession(
         objective=idea.objective,
         plan=idea.plan,
         variant=idea.variant,
         resume=idea.resume,
         chain=head.plan.plan.patterns,
-        expected=", ".join(
-            filter(None, (predicted_time_text(head), predicted_cost_text(rates(setting.project), head)))
-        ),
+        expected=", ".join(filter(None, (predicted_time_text(head), cost))),
         predicted=head.predicted,
         benefit=describe_benefit(idea, rows),
         why=idea.why,
-        command=_shell_command(idea, setting, where, there),
-        wrong=now.wrong_sentences(rows),
-        unjudged=unjudged_sentence(missing) if missing else "",
+        command=_shell_command(idea, setting, target_options, host_options),
+        wrong=state.wrong_sentences(rows),
+        unjudged=unjudged_sentence(unjudged) if unjudged else "",
         others=tuple(
             OtherIdea(objective=other.objective, plan=other.plan, why=other.why)
-            for other in every
-            if other not in (idea, every[-1])
+            for other in all_ideas
+            if other not in (idea, all_ideas[-1])  # The last is always: run the baseline again.
         ),
     )
+
+
+def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
+    """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
+    head = _make_head_for(BASELINE_IDEA, setting, device)
+    reverted = past_changes.reverted_changes(setting.project.sessions, head)
+    main_rows = []
+    for row in rows:
+        variants = [setting.target.variants.get(name) for name in row.inconclusive]
+        pairs = zip(row.inconclusive, variants, strict=True)
+        names = tuple(name for name, variant in pairs if variant is not None and variant.role == "main")
+        main_rows.append(row.model_copy(update={"inconclusive": names}))
+    present = []
+    for idea in propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
+        # The plan of an earlier session may have been deleted since.
+        is_deleted = idea.failed_check and idea.plan not in setting.plans
+        present.append(replace(idea, plan="baseline") if is_deleted else idea)
+    return present
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
@@ -153,81 +159,98 @@ def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead,
 def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     """The target's present state: its variants, and the workloads that this machine can judge."""
     target = setting.target
-    chosen = choose_device(device, target, ())
+    chosen_device = choose_device(device, target, ())
     mains = [name for name, variant in target.variants.items() if variant.role == "main"]
-    emulated = choose_emulated((), target, chosen)
+    emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
-    for name in (*target.variants_on(chosen), *emulated):
-        dtype = target.dtypes["cuda" if name in emulated else chosen]
+    for name in (*target.variants_on(chosen_device), *emulated):
+        dtype = target.dtypes["cuda" if name in emulated else chosen_device]
         declared[name] = {}
-        for workloads in target.workloads:
-            takes = (w for w in expand_sets(target, [workloads], dtype) if is_supported(target.variants[name], w))
-            names = frozenset(
-                w.name for w in takes if not (name in emulated and is_too_large_to_emulate(target, w))
-            )
-            if names:
-                declared[name][workloads] = names
+        for set_name in target.workloads:
+            workloads = [
+                w for w in expand_sets(target, [set_name], dtype) if is_supported(target.variants[name], w)
+            ]
+            if name in emulated:
+                workloads = [workload for workload in workloads if not is_too_large_to_emulate(target, workload)]
+            if workloads:
+                declared[name][set_name] = frozenset(workload.name for workload in workloads)
     return TargetState(
         ground=targets.sources_hash(setting.project),
         compiled=[name for name in mains if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
-        weights=workload_weights(target, target.dtypes[chosen]),
+        weights=workload_weights(target, target.dtypes[chosen_device]),
         declared=declared,
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
 
 
 def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
-    """The head of a session that would run this idea. Raises LoopError if it cannot run."""
-    known = idea.plan in setting.plans
-    request = SessionRequest(plan=idea.plan if known else None, device=device)
-    request = request if known else replace(request, pattern=idea.plan)
-    if idea.variant is not None:
-        request = replace(request, variants=(idea.variant,))
+    """The head of a session that would run this idea. Raises LoopError if it cannot run.
+
+    An idea that repeats failed checks takes device, threads and seed of the session in which they failed.
+    """
+    is_plan = idea.plan in setting.plans  # Otherwise it names a pattern.
+    request = SessionRequest(
+        plan=idea.plan if is_plan else None,
+        pattern=None if is_plan else idea.plan,
+        device=device,
+        variants=(idea.variant,) if idea.variant is not None else (),
+    )
     if idea.failed_check is not None:
         row = idea.failed_check.row
         request = replace(request, device=row.device, threads=row.threads, seed=idea.failed_check.judgement.seed)
     return make_head(request, setting, resolve_request(request, setting))
 
 
-def _shell_command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
+def _shell_command(
+    idea: Idea, setting: Setting, target_options: Sequence[str], host_options: Sequence[str]
+) -> str:
     """The shell command that runs an idea, after taking or reverting a commit if it says so."""
     if idea.resume:
-        return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
-    chosen = ["--variant", idea.variant] if idea.variant else []
-    if idea.failed_check is not None:
-        # Repeat exactly the failed checks; leave out options that are the default here.
+        words = ["loop", "run", "session", "--resume", idea.resume]
+        return shlex.join([*words, *target_options, *host_options])
+    options = ["--variant", idea.variant] if idea.variant else []
+    if idea.failed_check is not None:  # Repeat its checks; leave out options that are the default here.
         row = idea.failed_check.row
-        chosen += ["--seed", str(idea.failed_check.judgement.seed)]
+        options += ["--seed", str(idea.failed_check.judgement.seed)]
         if row.threads != choose_threads(None) and row.device == "cpu":
-            chosen += ["--threads", str(row.threads)]
-        usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
-        chosen += [] if row.device == usual or "--device" in where else ["--device", row.device]
-    kind = "session" if idea.plan in setting.plans else "pattern"
-    run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
-    folder, before = setting.project.target, list[str]()
+            options += ["--threads", str(row.threads)]
+        default_device = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
+        if row.device != default_device and "--device" not in target_options:
+            options += ["--device", row.device]
+    options += target_options
+    if idea.plan in setting.plans:
+        run = shlex.join(["loop", "run", "session", idea.plan, *options, *host_options])
+    else:
+        run = shlex.join(["loop", "run", "pattern", idea.plan, *options])
+    folder = setting.project.target
     if idea.kept_change:
-        whole = Path(idea.kept_change.patch).parent / candidate.KEPT
-        before = candidate.find_take_command(folder, idea.kept_change.branch, whole, idea.kept_change.variant)
-    elif idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
-        before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
-    return f"{shlex.join(before)} && {run}" if before else run
+        patch = Path(idea.kept_change.patch).parent / candidate.KEPT
+        words = candidate.find_take_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
+        return f"{shlex.join(words)} && {run}"
+    if idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
+        words = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
+        return f"{shlex.join(words)} && {run}"
+    return run
 
 
 def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:
     """The proposal of a session that ends: a sentence, then a line with a command. `lines`: its journal."""
     head, finished = record.head, journal.finished_steps(lines)
+    options, device = list(head.target_options), "auto"
     try:
-        ended = session_row(head, record, lines)
-        own = head.device == choose_device("auto", setting.target, ())
-        where = head.target_options if own else [*head.target_options, "--device", head.device]
-        proposed = propose_next(setting, where, [ended], "auto" if own else head.device, head.host_options)
+        if head.device != choose_device("auto", setting.target, ()):
+            options, device = [*options, "--device", head.device], head.device
+        row = session_row(head, record, lines)
+        proposed = propose_next(setting, options, [row], device, head.host_options)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.repeat_command()}"
     variant = setting.target.variants.get(proposed.variant or "")
     sources = variant.sources if isinstance(variant, CAbiVariant) else ()
-    begin = explain_location(finished, proposed.variant, [str(setting.project.target / name) for name in sources])
+    files = [str(setting.project.target / name) for name in sources]
+    location = explain_location(finished, proposed.variant, files)
     # The report already shows this session's findings. Name the first of the other reasons.
-    why = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text][:1]
-    sentence = ". ".join(filter(None, [": ".join([proposed.objective, *why]), begin]))
+    reasons = [one_line(text).partition("; ")[0] for text in proposed.why if head.id not in text]
+    objective = ": ".join([proposed.objective, *reasons[:1]])
+    sentence = ". ".join(filter(None, [objective, location]))
     return f"{sentence}.\n{proposed.command}"

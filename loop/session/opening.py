@@ -74,36 +74,36 @@ def resolve_plan(
 
 
 def check_plan(
-    read: ParsedFile[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
+    definition: ParsedFile[Plan], patterns: Mapping[str, object], plans: Collection[str], variants: Collection[str]
 ) -> list[Complaint]:
     """The mistakes of a plan that its types cannot detect: unknown names of patterns, plans, values."""
-    plan, document, answers = read.value, read.document, {*patterns, *plans}
-    complaints = [*complain_unknown_patterns(read, patterns)]
+    plan, document = definition.value, definition.document
+    complaints = [*complain_unknown_patterns(definition, patterns)]
     always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
-    names = {*always, *SESSION_NAMES, *readable_finding_names(variants)}
-    for place, text, known in (
-        ("success", plan.success, names),
-        ("stop_if", plan.stop_if, names),
+    results = {*always, *SESSION_NAMES, *readable_finding_names(variants)}
+    for key, text, readable in (
+        ("success", plan.success, results),
+        ("stop_if", plan.stop_if, results),
         ("requires", plan.requires, {*always, *readable_requirement_names()}),
     ):
-        complaints += check_expression(document, (place,), text, known) if text is not None else []
-    other = plan.otherwise
-    if other in (plan.name, *plan.patterns):
+        complaints += check_expression(document, (key,), text, readable) if text is not None else []
+    name, known_names = plan.otherwise, {*patterns, *plans}
+    if name in (plan.name, *plan.patterns):
         expected = "a plan or a pattern other than this plan and its patterns"
-        complaints.append(complain(document, ("otherwise",), expected, repr(other)))
-    elif other and other not in answers:
-        expected, hint = "the name of a pattern or a plan", name_hint(other, answers)
-        complaints.append(complain(document, ("otherwise",), expected, repr(other), hint))
+        complaints.append(complain(document, ("otherwise",), expected, repr(name)))
+    elif name and name not in known_names:
+        expected, hint = "the name of a pattern or a plan", name_hint(name, known_names)
+        complaints.append(complain(document, ("otherwise",), expected, repr(name), hint))
     return complaints
 
 
 def check_pattern(
-    read: ParsedFile[Pattern], patterns: Mapping[str, ParsedFile[Pattern]], parameters: Mapping[str, object]
+    definition: ParsedFile[Pattern], patterns: Mapping[str, ParsedFile[Pattern]], parameters: Mapping[str, object]
 ) -> list[Complaint]:
     """The mistakes of a pattern that its types cannot detect: ids, actions, arguments, expressions."""
-    names = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
-    document, complaints, ids = read.document, list[Complaint](), set[str]()
-    for index, step in enumerate(read.value.steps):
+    readable = ALWAYS_READABLE | SESSION_NAMES | {f"plan.{name}" for name in parameters}
+    document, complaints, ids = definition.document, list[Complaint](), set[str]()
+    for index, step in enumerate(definition.value.steps):
         place, action = ("steps", index), ACTIONS.get(step.action)
         if step.id in ids | RESERVED_IDS:
             complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
@@ -118,16 +118,16 @@ def check_pattern(
             except DefinitionError as error:
                 complaints += error.complaints
         if step.when is not None:
-            complaints += check_expression(document, (*place, "when"), step.when, names)
+            complaints += check_expression(document, (*place, "when"), step.when, readable)
         # A step's own gate may read its output, and so may all later steps.
-        names |= {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
+        readable |= {f"{step.id}.{field}" for field in action.output.model_fields} if action else {step.id}
         if step.gate is not None:
-            complaints += check_expression(document, (*place, "gate"), step.gate, names)
-    for index, answer in enumerate(read.value.next):
-        if answer.pattern not in patterns:
-            where, close = ("next", index, "pattern"), name_hint(answer.pattern, patterns)
-            complaints.append(complain(document, where, "the name of a pattern", repr(answer.pattern), close))
-        complaints += check_expression(document, ("next", index, "when"), answer.when, names)
+            complaints += check_expression(document, (*place, "gate"), step.gate, readable)
+    for index, rule in enumerate(definition.value.next):
+        if rule.pattern not in patterns:
+            path, hint = ("next", index, "pattern"), name_hint(rule.pattern, patterns)
+            complaints.append(complain(document, path, "the name of a pattern", repr(rule.pattern), hint))
+        complaints += check_expression(document, ("next", index, "when"), rule.when, readable)
     return complaints
 
 
@@ -187,34 +187,34 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     return resolve_plan(read, patterns, setting.plans, setting.target.variants)
 
 
-def fit_plan_to_target(read: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
+def fit_plan_to_target(definition: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
     """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
 
     Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
     plans are written for every target, so there a missing set is no mistake.
     """
     target, own = setting.target, setting.project.definitions_folder("plans")
-    known = [name for name in read.value.workloads if name in target.workloads]
-    if own is not None and read.path.is_relative_to(own) and len(known) < len(read.value.workloads):
-        missing = next(name for name in read.value.workloads if name not in target.workloads)
-        place = ("workloads", read.value.workloads.index(missing))
+    known = [name for name in definition.value.workloads if name in target.workloads]
+    if own is not None and definition.path.is_relative_to(own) and len(known) < len(definition.value.workloads):
+        missing = next(name for name in definition.value.workloads if name not in target.workloads)
+        place = ("workloads", definition.value.workloads.index(missing))
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
-        raise DefinitionError([complain(read.document, place, expected, repr(missing))])
+        raise DefinitionError([complain(definition.document, place, expected, repr(missing))])
     sets = tuple(known) or (next(iter(target.workloads)),)
-    return replace(read, value=read.value.model_copy(update={"workloads": sets}))
+    return replace(definition, value=definition.value.model_copy(update={"workloads": sets}))
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
     """The head of a session, still without an id: all that is known before the first step."""
     device = choose_device(request.device, setting.target, request.variants)
     sender = read_sender()
-    own = "bundled" if setting.project.bundled else str(setting.project.target)
+    target_folder = "bundled" if setting.project.bundled else str(setting.project.target)
     return SessionHead(
         id="",
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder=(sender.target if sender else "") or own,  # On the machine of the user.
+        target_folder=(sender.target if sender else "") or target_folder,  # On the machine of the user.
         host=sender.name if sender else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),

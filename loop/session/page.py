@@ -79,23 +79,23 @@ def sections_as_json(view: View) -> list[dict[str, Any]]:
 
 def correctness(view: View) -> Iterator[Section]:
     """The checks of each variant against the float64 reference."""
-    only_changes = changing.has_verified_change(view.finished)
+    has_only_changes = changing.has_verified_change(view.finished)
     return findings.correctness_sections(
-        view.finished, "Only changes were verified." if only_changes else "Nothing was verified."
+        view.finished, "Only changes were verified." if has_only_changes else "Nothing was verified."
     )
 
 
 def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
-    timed = list(findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles)))
-    if not timed:
-        timed = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
-    yield from timed
-    called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
-    if called:
+    speed_sections = list(findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles)))
+    if not speed_sections:
+        speed_sections = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
+    yield from speed_sections
+    call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
+    if call_texts:
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
-        yield Section(note=note, lines=called)
+        yield Section(note=note, lines=call_texts)
     if sensors := sensor_lines(finished, baseline):
         note = "The GPU while each was timed, with all that is done between the samples:"
         yield Section(note=note, lines=sensors)
@@ -106,14 +106,18 @@ def _why_not_timed(finished: Sequence[Finished]) -> str:
     measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
     if changing.has_timed_change(finished) and not measuring:
         return "Only changes were timed."
-    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
-    for record in measuring:
-        if record.status != "passed":
-            why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
-    if checked and not any(checks.is_right for checks in checked):
-        why = "no variant is right, and a wrong kernel has no speed"
-    return f"Nothing was measured: {why}."
+    verified = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    unfinished = [record for record in measuring if record.status != "passed"]
+    if verified and not any(checks.is_right for checks in verified):
+        reason = "no variant is right, and a wrong kernel has no speed"
+    elif unfinished:
+        last = unfinished[-1]
+        reason = last.skipped_because if last.status == "skipped" else last.message.rstrip(".")
+    elif verified:
+        reason = "no step of this session measured speed"
+    else:
+        reason = "nothing was verified, so nothing was timed"
+    return f"Nothing was measured: {reason}."
 
 
 def known_good(view: View) -> Iterator[Section]:
@@ -177,13 +181,13 @@ def bottleneck(view: View) -> Iterator[Section]:
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))
-    for end, where in map(leaf_words, profiles):
-        when = f", for `{end.when}`" if end.when and end.when != "true" else ""
-        lines = [f"Look with: {end.tool}"] if end.tool else []
-        lines += [f"Fix: {end.fix}", f"Expected gain: {end.gain}"] if end.fix else []
-        lines += [f"Not decided: {text}" for text in end.undecided]
-        worst = f"`{end.variant}` does worst on {where}. Severity: {end.severity}. "
-        yield Section(note=f"{worst}What holds it back: {end.bottleneck}{when}.", lines=tuple(lines))
+    for leaf, workload in map(leaf_words, profiles):
+        when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
+        lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
+        lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []
+        lines += [f"Not decided: {text}" for text in leaf.undecided]
+        worst = f"`{leaf.variant}` does worst on {workload}. Severity: {leaf.severity}. "
+        yield Section(note=f"{worst}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
     if not profiles:
         yield Section(note="Nothing was profiled.")
     yield Section(table=facts_table(profiles), after=notes(profiles))
@@ -231,8 +235,8 @@ def how_to_repeat(view: View) -> Iterator[Section]:
         yield Section("Go on with this session", code=(head.resume_command,))
     note = "The whole session, with the same inputs, and this report from its records:"
     yield Section("Each number", note=note, code=(head.repeat_command(), head.report_command))
-    where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
-    lines: list[Line] = [f"Steps, times and outputs: {where}"]
+    places = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
+    lines: list[Line] = [f"Steps, times and outputs: {places}"]
     for record in latest_attempts(view.finished):
         if record.artifacts:
             names = ", ".join(f"`{name}`" for name in record.artifacts)

@@ -84,25 +84,25 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Store each row of a history as a session. A mistake in any file prevents all writing."""
-    root, read = find_project(target, Path.cwd()).sessions, read_histories(name)
-    new, known = list[str](), list[str]()
-    for session in (session for history in read for session in recorded_sessions(history)):
+    root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
+    new_ids, known_ids = list[str](), list[str]()
+    for session in (session for history in histories for session in recorded_sessions(history)):
         folder = root / session.id
-        (known if folder.exists() else new).append(session.id)
+        (known_ids if folder.exists() else new_ids).append(session.id)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             sums.write_sealed(folder / RECORDED, session)
         except OSError as error:
             raise write_error(root, error) from error
     if as_json:
-        screen.data(to_json(Imported(imported=tuple(new), already=tuple(known))))
+        screen.data(to_json(Imported(imported=tuple(new_ids), already=tuple(known_ids))))
         return ExitCode.OK
-    for history in read:
+    for history in histories:
         screen.say(fold(", ".join(filter(None, (history.source, history.when))), terminal_columns(screen.err)))
-    for name in new:
+    for name in new_ids:
         screen.data(name)
-    there = f", {len(known)} were there" if known else ""
-    screen.say(f"{len(new)} sessions imported{there}")
+    there = f", {len(known_ids)} were there" if known_ids else ""
+    screen.say(f"{len(new_ids)} sessions imported{there}")
     return ExitCode.OK
 
 

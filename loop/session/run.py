@@ -64,17 +64,17 @@ class Session:
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
     """Path of the session's worktree. A hash keeps sessions of two copies of a project apart."""
-    place = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
-    return state_folder() / WORKTREES / Path(f"{head.id}-{place[:8]}").name
+    digest = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
+    return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
 
 def run_session(request: SessionRequest, screen: Screen) -> int:
     """Run a new session. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = resolve_request(request, setting)
-    head, inputs = make_head(request, setting, resolved), ""
+    head, seed_note = make_head(request, setting, resolved), ""
     if request.seed is None:
-        head, inputs = with_failing_seed(setting, head)
+        head, seed_note = with_failing_seed(setting, head)
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
     refuse_unready(request.campaign)
@@ -84,8 +84,8 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)
-    if inputs:
-        screen.say(inputs)
+    if seed_note:
+        screen.say(seed_note)
     with signals_as_flags(), errors_as_machine_failures(setting, f"go on with: {head.repeat_command()}"):
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
@@ -101,8 +101,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
     setting = trusted_setting(request.target, screen)
     folder = sessions.find_session(setting.project.sessions, name)
-    again = f"go on with: loop run session --resume {name}"
-    with signals_as_flags(), errors_as_machine_failures(setting, again), folder.lock():
+    hint = f"go on with: loop run session --resume {name}"
+    with signals_as_flags(), errors_as_machine_failures(setting, hint), folder.lock():
         head, record = folder.head(), folder.record()
         request.limits.check(head, rates(setting.project))
         ended = last_close_event(folder.lines())
@@ -120,13 +120,13 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         fresh = ground != head.ground
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
-        now = {
+        present_values = {
             "revision": read_revision(setting.project.target),
             "ground": ground,
             "harness": targets.uncompiled_hash(setting.project),
             "attended": head.attended or request.attended,
         }
-        head = head.model_copy(update=now)
+        head = head.model_copy(update=present_values)
         folder.write_head(head)
         return run_to_end(replace(session, head=head), fresh=fresh)
 
@@ -137,14 +137,14 @@ def sources_hash_to_resume(session: Session) -> str:
     With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's
     worktree may hold an edit, and the target's own files changed, too.
     """
-    head, target, shop = session.head, session.setting.project.target, session.workshop
-    now = targets.sources_hash(session.setting.project)
-    if now == head.ground or worktree.find_worktree(target, shop.tree) is None:
-        return now
+    head, target, workshop = session.head, session.setting.project.target, session.workshop
+    present_hash = targets.sources_hash(session.setting.project)
+    if present_hash == head.ground or worktree.find_worktree(target, workshop.tree) is None:
+        return present_hash
     if session.request.decline:
         return head.ground
     raise UsageError(
-        f"{target} was edited since {head.id} began: its changes, in {shop.tree}, stand on what was",
+        f"{target} was edited since {head.id} began: its changes, in {workshop.tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
 
@@ -164,8 +164,8 @@ def run_to_end(session: Session, *, fresh: bool) -> int:
 
 
 @contextlib.contextmanager
-def errors_as_machine_failures(setting: Setting, then: str) -> Iterator[None]:
-    """Turn an error that a machine failure caused into MachineFailure, with the hint `then`."""
+def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[None]:
+    """Turn an error that a machine failure caused into MachineFailure, with the hint `instruction`."""
     try:
         yield
     except MachineFailure:
@@ -174,7 +174,7 @@ def errors_as_machine_failures(setting: Setting, then: str) -> Iterator[None]:
         failure = find_machine_failure(error, Folders.of(setting.project.sessions, setting.project.target))
         if failure is None:
             raise
-        raise failure.with_instruction(then) from error
+        raise failure.with_instruction(instruction) from error
 
 
 def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
@@ -252,7 +252,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     if session.request.events:
         outcome = closing.outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
-    by_gates = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
+    gate_exit_code = closing.print_outcome(setting, record, folder, screen, as_json=session.request.json)
     if ending.status is not None and not closing.pending_user_task(folder.finished()):
         screen.say(f"{ending.resume_phrase}: {head.resume_command}")
-    return ending.exit_code or by_gates
+    return ending.exit_code or gate_exit_code

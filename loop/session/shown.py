@@ -42,8 +42,10 @@ def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> 
     """How many checks each variant passed, and its failures."""
     rows = []
     for checks in output.variants:
-        plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
-        largest = max((check.max_error or 0.0 for check in plain), default=0.0)
+        checks_on_normal_values = [
+            check for check in checks.checks if check.workload.values == "normal"
+        ] or checks.checks
+        largest = max((check.max_error or 0.0 for check in checks_on_normal_values), default=0.0)
         name = checks.variant + (" (emulated)" if checks.emulated else "")
         right = f"{checks.count('right')} of {len(checks.checks)}"
         rows.append((name, right, f"{largest:.1e}", checks.tally_of_others))
@@ -78,15 +80,16 @@ def _sanitizer_lines(output: SanitizeOutput, words: RepeatOptions, screen: Scree
 
 
 def _timing_lines(output: MeasureOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Latency and ratio of each variant on each workload."""
+    """Print the latency and ratio of each variant on each workload; yield how each side was called."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
     for timing in output.measurements:
-        name, clock = timing.workload.name, "" if timing.timed_by == "loop" else " (its own clock)"
+        name = timing.workload.name
         interval = "-".join(map(plain_ratio, timing.interval))
-        us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
+        clock = "" if timing.timed_by == "loop" else " (its own clock)"
         verdict = verdicts.get((timing.variant, name), "") + clock
-        rows.append((timing.variant, name, *us, times(timing.ratio), interval, verdict))
+        times_us = f"{timing.reference_us:.1f}", f"{timing.candidate_us:.1f}"
+        rows.append((timing.variant, name, *times_us, times(timing.ratio), interval, verdict))
     if rows:
         heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
         screen.table(heads, rows, wrap=1)
@@ -98,9 +101,9 @@ def _mutation_lines(output: GateOutput, words: RepeatOptions, screen: Screen) ->
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
-            honest = "passed" if control.kind == "honest" else "alike"
-            fate = "killed" if control.killed else "SURVIVED" if control.is_survivor else honest
-            yield f"  {fate:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
+            passed_word = "passed" if control.kind == "honest" else "alike"
+            outcome = "killed" if control.killed else "SURVIVED" if control.is_survivor else passed_word
+            yield f"  {outcome:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
     if left_out := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
         yield f"not applicable: {', '.join(left_out)}"
     if output.indistinguishable:

@@ -35,14 +35,14 @@ def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     yield from ()
     steps = [record for record in context.finished if record.status in RUN_STATUSES]
     silence = max((step.longest_silence_s for step in steps), default=0.0)
-    late = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
-    message = f"longest silence {silence:.1f} s, {len(late)} of {len(steps)} steps over their budget"
+    overlong = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
+    message = f"longest silence {silence:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(
             ok=bool(steps) and silence <= arguments.silence_s,
             message=message if steps else "no step has ended yet: nothing to audit",
             longest_silence_s=silence,
-            over_budget=late,
+            over_budget=overlong,
         )
     )
 
@@ -58,7 +58,7 @@ class ShellCommand(Model):
 
 def run_command(context: Context, arguments: ShellCommand) -> RunningAction[CommandOutput]:
     """Run a shell command; the step passes if the command exits with 0."""
-    names = {
+    variables = {
         "LOOP_SESSION": context.task.session,
         "LOOP_DEVICE": context.bench.device,
         "LOOP_VARIANTS": " ".join(context.task.variants),
@@ -67,18 +67,18 @@ def run_command(context: Context, arguments: ShellCommand) -> RunningAction[Comm
     done = yield from run(
         ["/bin/sh", "-c", arguments.run],
         cwd=context.task.folder,
-        env={**names, **arguments.environment},
+        env={**variables, **arguments.environment},
         limit_s=context.kill_after_s,
         note=arguments.run.splitlines()[0][:60],
     )
     if done.timed_out:
         raise LoopError(f"{done.ending}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
     output = (done.output + done.errors).strip()
-    last = output.splitlines()[-1] if output else "no output"
+    last_line = output.splitlines()[-1] if output else "no output"
     return Result(
         CommandOutput(
             ok=done.succeeded,
-            message=last[:200] if done.succeeded else f"{done.ending}: {last[:200]}",
+            message=last_line[:200] if done.succeeded else f"{done.ending}: {last_line[:200]}",
             code=done.code,
             seconds=done.seconds,
             output=output[-4000:],

@@ -16,7 +16,7 @@ from loop.model.debugging import EarlierTry
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
-from loop.model.output import Output
+from loop.model.output import Output, OutputType, read_output
 from loop.model.plan import Pattern, Plan, Step
 from loop.model.record import Finished, KnownGood, Machine
 from loop.report.sections import Section
@@ -112,26 +112,26 @@ class Context:
         """A shell command of loop for this target: `loop kernels verify cpu --target my-kernel`."""
         return shlex.join(["loop", *words, *target_options(self.task.folder)])
 
-    def latest(self, action: str) -> dict[str, Any] | None:
-        """Output of the last finished step with this action; None if there is none."""
-        outputs = [record.output for record in self.finished if record.action == action and record.output]
-        return outputs[-1] if outputs else None
+    def latest_output(self, action: str, kind: type[OutputType]) -> OutputType | None:
+        """Result of class `kind` of the last finished step with this action; None if none has a result."""
+        records = [record for record in self.finished if record.action == action and record.output]
+        return read_output(records[-1], kind) if records else None
 
 
-OutputType = TypeVar("OutputType", bound=Output, covariant=True)
+ActionOutput = TypeVar("ActionOutput", bound=Output, covariant=True)
 
 
 @dataclass(frozen=True)
-class Result(Generic[OutputType]):
+class Result(Generic[ActionOutput]):
     """What an action returns: its output, and raw samples that are stored in files."""
 
-    output: OutputType
+    output: ActionOutput
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
     paused: bool = False
     """Whether the step waits for a person, for example for a code change."""
 
 
-RunningAction = Generator[Tick, None, Result[OutputType]]
+RunningAction = Generator[Tick, None, Result[ActionOutput]]
 """A running action: yields ticks while it waits, then returns its result."""
 
 

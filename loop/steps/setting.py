@@ -32,12 +32,12 @@ class Setting:
 
 def read_setting(target: Path | None) -> Setting:
     """Read a project's definitions. Raises DefinitionError with every mistake of the first bad file."""
-    chosen = find_project(target, Path.cwd())
+    project = find_project(target, Path.cwd())
     return Setting(
-        project=chosen,
-        target=targets.read_target(chosen).value,
-        patterns=definitions.patterns(chosen),
-        plans=definitions.plans(chosen),
+        project=project,
+        target=targets.read_target(project).value,
+        patterns=definitions.patterns(project),
+        plans=definitions.plans(project),
     )
 
 
@@ -78,24 +78,25 @@ def what_runs(project: Project) -> list[str]:
     return [*trust.what_runs(project), *(() if project.bundled else describe_project_hosts(project.target))]
 
 
-def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:
+def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
     """The device to run on. `auto`: where the named variants run; unnamed: cuda if a GPU and a variant exist.
 
+    Without a GPU, `auto` is `cuda` only if the variants run nowhere else: then the error says why.
     Raises LoopError if the wanted device is unknown, absent, or no variant runs on it.
     """
-    there = bool(machine().gpus)
-    if wanted == "auto":
-        names = [name for name in variants or target.variants if name in target.variants]
-        devices = {target.variants[name].device for name in names}
-        emulated = all(name in target.emulated_variants for name in variants or target.variants)
-        on_gpu = "cuda" in devices and (there or (devices == {"cuda"} and not emulated))
-        return choose_device("cuda" if on_gpu else "cpu", target)
-    if wanted not in ("cpu", "cuda"):
-        close = nearest(wanted, ["cpu", "cuda", "auto"])
-        raise UsageError(f"unknown device {wanted!r}", hint=f"--device {close[0] if close else 'auto'}")
-    if wanted == "cuda" and not there:
+    has_gpu = bool(machine().gpus)
+    if wanted_device == "auto":
+        names = variants or target.variants
+        devices = {target.variants[name].device for name in names if name in target.variants}
+        needs_gpu = devices == {"cuda"} and not set(names) <= set(target.emulated_variants)
+        is_gpu = "cuda" in devices and (has_gpu or needs_gpu)
+        return choose_device("cuda" if is_gpu else "cpu", target)
+    if wanted_device not in ("cpu", "cuda"):
+        suggestion = (nearest(wanted_device, ["cpu", "cuda", "auto"]) or ["auto"])[0]
+        raise UsageError(f"unknown device {wanted_device!r}", hint=f"--device {suggestion}")
+    if wanted_device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
-    device: Device = "cuda" if wanted == "cuda" else "cpu"
+    device: Device = "cuda" if wanted_device == "cuda" else "cpu"
     if not target.variants_on(device) and not choose_emulated((), target, device):
         raise UsageError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device
@@ -113,45 +114,44 @@ def _no_gpu_error(target: Target) -> LoopError:
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The named variants, or all, that run on the device. Raises LoopError for one that does not."""
-    there = target.variants_on(device)
+    runnable = target.variants_on(device)
     if device == "cuda":
-        there = tuple(name for name in there if not architecture_mismatch(target, name))
+        runnable = tuple(name for name in runnable if not architecture_mismatch(target, name))
     emulated = choose_emulated(names, target, device)
     for name in names:
         if name not in target.variants:
             hint = definitions.name_hint(name, target.variants)
             raise UsageError(f"target {target.name} has no variant {name!r}", hint=hint)
-        if device == "cuda" and (another := architecture_mismatch(target, name)):
-            raise UsageError(f"variant {name}: {another}", hint="--device cpu runs it under the emulator")
-        if name not in (*there, *emulated):
-            other = target.variants[name].device
-            raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {other}")
-    return tuple(name for name in dict.fromkeys(names) if name in there) if names else tuple(there)
+        if device == "cuda" and (mismatch := architecture_mismatch(target, name)):
+            raise UsageError(f"variant {name}: {mismatch}", hint="--device cpu runs it under the emulator")
+        if name not in (*runnable, *emulated):
+            device_name = target.variants[name].device
+            raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {device_name}")
+    return tuple(name for name in dict.fromkeys(names) if name in runnable) if names else tuple(runnable)
 
 
 def architecture_mismatch(target: Target, name: str) -> str:
     """Why a variant does not run on this GPU: another architecture. Empty if it runs, or without a GPU."""
-    variant, first = target.variants[name], gpus().first
-    wanted = variant.architecture if isinstance(variant, CAbiVariant) else None
-    if wanted is None or first is None or first.architecture == wanted:
+    variant, gpu = target.variants[name], gpus().first
+    architecture = variant.architecture if isinstance(variant, CAbiVariant) else None
+    if architecture is None or gpu is None or gpu.architecture == architecture:
         return ""
-    return f"it is made for {wanted}, and {first.name} is {first.architecture}"
+    return f"it is made for {architecture}, and {gpu.name} is {gpu.architecture}"
 
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The GPU variants among `names`, or among all, that this CPU session emulates; empty on cuda."""
-    return (
-        tuple(name for name in names or target.emulated_variants if name in target.emulated_variants)
-        if device == "cpu"
-        else ()
-    )
+    if device != "cpu":
+        return ()
+    emulated = target.emulated_variants
+    return tuple(name for name in names if name in emulated) if names else emulated
 
 
-def choose_threads(wanted: int | None) -> int:
-    """Threads of each process: `wanted`, else all cores but one, on which the judge runs."""
-    if wanted is not None and not 1 <= wanted <= cores():
-        raise UsageError(f"--threads {wanted}: expected 1 to {cores()}, the cores of this machine")
-    return wanted or max(1, cores() - 1)
+def choose_threads(threads: int | None) -> int:
+    """Threads of each process: `threads`, else all cores but one, on which the judge runs."""
+    if threads is not None and not 1 <= threads <= cores():
+        raise UsageError(f"--threads {threads}: expected 1 to {cores()}, the cores of this machine")
+    return threads or max(1, cores() - 1)
 
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:

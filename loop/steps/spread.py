@@ -89,8 +89,8 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
     root = part.folder or bench.folder
-    every = part.folder.rglob("*") if part.folder else targets.source_files(project)
-    files = [path for path in sorted(every) if path.is_file()]
+    paths = part.folder.rglob("*") if part.folder else targets.source_files(project)
+    files = [path for path in sorted(paths) if path.is_file()]
     arguments = part.arguments.model_dump_json(exclude_defaults=True)
     words = [
         "run",

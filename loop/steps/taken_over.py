@@ -27,36 +27,40 @@ class Lasting(Model):
     that no compiler reads are unchanged. 0: never reused."""
 
 
-def dependency_hash(context: Context, action: str, *more: str) -> str:
+def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
     """Hash of everything that a step's result depends on, but the seed; empty outside a session.
 
-    `more`: ids of the builds that the step looks at, if any.
+    `build_ids`: ids of the builds that the step looks at, if any.
     """
     task, bench = context.task, context.bench
     if not task.harness:
         return ""
-    chosen = {
+    names_by_kind = {
         "variant": task.variants,
         "emulated": task.emulated,
         "workloads": task.plan.workloads,
         "checks": task.plan.checks,
     }
-    words = [f"{kind} {name}" for kind, names in chosen.items() for name in names]
-    here = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
+    words = [f"{kind} {name}" for kind, names in names_by_kind.items() for name in names]
+    machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
     return content_hash(
-        [action, _hash_of_loop(), task.harness, here, bench.device, str(bench.threads), *words, *more]
+        [action, _hash_of_loop(), task.harness, machine_text, bench.device, str(bench.threads), *words, *build_ids]
     )
 
 
-def reuse_result(context: Context, kind: type[OutputType], ground: str, terms: Lasting) -> OutputType | None:
-    """The result of the last session that ran this step with the same hash `ground`; None if it failed,
+def reuse_result(context: Context, kind: type[OutputType], inputs_hash: str, terms: Lasting) -> OutputType | None:
+    """The result of the last session that ran this step with the same hash `inputs_hash`; None if it failed,
     is too old, or there is none. Raises LoopError if that session's files are damaged.
     """
-    since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
-    row = next((row for row in reversed(context.past.sessions) if ground and ground in row.lasting), None)
-    if row is None or not row.lasting[ground] or row.started is None or row.started < since:
+    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
+    row = next(
+        (row for row in reversed(context.past.sessions) if inputs_hash and inputs_hash in row.lasting), None
+    )
+    if row is None or not row.lasting[inputs_hash] or row.started is None or row.started < oldest:
         return None
-    outputs = [output for output in outputs_of(context.past.steps_of(row.id), kind) if output.rests_on == ground]
+    outputs = [
+        output for output in outputs_of(context.past.steps_of(row.id), kind) if output.rests_on == inputs_hash
+    ]
     if not outputs:
         return None
     message = f"{outputs[-1].message}; as in {row.id}, nothing that it rests on has changed"

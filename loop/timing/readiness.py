@@ -39,10 +39,9 @@ class ReadyVariants:
 
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     """The variants that passed verification in this session, with the builds that were checked."""
-    latest = context.latest("kernel.verify")
-    verification = VerifyOutput.model_validate(latest) if latest else None
+    verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
-        return ReadyVariants(why_not="no variant is right" if latest else "nothing was verified")
+        return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")
     current_builds, _ = yield from builds(context)
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
