@@ -103,10 +103,7 @@ class BisectAnswer(Model):
 
     @property
     def scope_text(self) -> str:
-        """What was tried, as text: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`.
-
-        Empty if nothing was tried.
-        """
+        """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`, or empty."""
         if not self.workloads or not self.probes:
             return ""
 

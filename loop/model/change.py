@@ -12,7 +12,7 @@ from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.target import Values, literal_text
+from loop.model.target import Values
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
@@ -102,11 +102,6 @@ class TriedPoint(Model):
     """Time of the incumbent / time of this point, geometric mean over workloads; None: not timed."""
     worst: float | None = None
 
-    @property
-    def values_text(self) -> str:
-        """The point's values as text: `rows 64, held true`."""
-        return ", ".join(f"{name} {literal_text(value)}" for name, value in self.values.items())
-
 
 class BriefOutput(Output):
     """Result of a step that requests a change: the edit, or that it was declined."""
@@ -157,10 +152,9 @@ class JudgedOutput(Output):
 
 
 def as_target_step(record: Finished) -> Finished:
-    """The record of a `change.*` step, converted to the equal `kernel.*` step with its result.
+    """Convert a `change.*` step to the equal `kernel.*` step, so that readers of results need not know both.
 
-    Readers of results then need not know that the step ran on a changed copy of the target. Returns
-    `record` itself if it is of another step, or if its step did not run.
+    Returns `record` itself if it is of another step, or if its step did not run.
     """
     judged = read_output(record, JudgedOutput)
     if judged is None or not judged.found:
@@ -234,11 +228,6 @@ class KeptChange(Model):
     branch: str = ""
     patch: str = ""
 
-    @property
-    def faster_workloads(self) -> tuple[str, ...]:
-        """Workloads whose whole interval is above 1."""
-        return tuple(name for name, (low, _ratio, _high) in self.workloads.items() if low > 1)
-
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """Speedups by kept changes, one per variant and tuning.
@@ -246,9 +235,8 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     The final measurement (`change.confirm`), if any, replaces the product of the single ratios.
     """
     records = latest_attempts(finished)
-    tuning_by_run = {
-        run: output.brief.tuning for run, output in outputs_by_run(records, BriefOutput) if output.brief
-    }
+    briefs = outputs_by_run(records, BriefOutput)
+    tuning_by_run = {run: output.brief.tuning for run, output in briefs if output.brief}
     total_by_key: dict[tuple[str, str | None], KeptChange] = {}
     for run, decision in outputs_by_run(records, DecisionOutput):
         change = decision.tried
@@ -262,15 +250,9 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
             low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
             change_low, change_high = speed.interval
             workloads[speed.workload] = low * change_low, ratio * speed.ratio, high * change_high
-        total_by_key[change.variant, tuning] = KeptChange(
-            variant=change.variant,
-            tuning=tuning,
-            changes=total.changes + 1,
-            ratio=total.ratio * change.gain,
-            workloads=workloads,
-            branch=decision.branch,
-            patch=change.patch,
-        )
+        products = {"ratio": total.ratio * change.gain, "workloads": workloads, "changes": total.changes + 1}
+        last = {"branch": decision.branch, "patch": change.patch}
+        total_by_key[change.variant, tuning] = total.model_copy(update={**products, **last})
     for output in outputs_of(records, ConfirmOutput):
         for final in output.confirmed:
             key = final.variant, None

@@ -188,15 +188,10 @@ class SessionRow(SessionResults):
         """Hash of the files that its speeds belong to: with kept changes, if there are any."""
         return self.left or self.ground
 
-    def judged_sources(self, judgement: Judgement) -> tuple[str, str]:
-        """(build id, hash of the files that are not compiled): identifies what was judged."""
-        return judgement.build, self.harness or self.ground
-
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
-        """Whether the session judged a build of `variant` that is in `builds`.
+        """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).
 
-        `builds`: (variant, build id, hash of the target's files). The hash is empty, except for a
-        variant without a build id: then only equal files identify it.
+        `files` is the hash of the target's files for a variant without a build id, else empty.
         """
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
@@ -205,8 +200,7 @@ class SessionRow(SessionResults):
     def judged_variants(self) -> tuple[str, ...]:
         """Variants that this session judged, without duplicates."""
         checked = (judgement.variant for judgement in self.judged)
-        names = (*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """The session's verdict on a variant: wrong if any check failed, right if one passed."""

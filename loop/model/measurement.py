@@ -144,27 +144,18 @@ class InputWeaknesses(Model):
     @property
     def fixed_inputs(self) -> tuple[str, ...]:
         """Inputs whose values do not depend on the seed."""
-        return tuple(
-            name for name, properties in self.shown.items() if "fixed" in properties and "moves" not in properties
-        )
+        return tuple(name for name, shown in self.shown.items() if "fixed" in shown and "moves" not in shown)
 
     @property
     def single_valued_inputs(self) -> tuple[str, ...]:
         """Inputs with a single value in all elements."""
-        return tuple(
-            name
-            for name, properties in self.shown.items()
-            if "varies" not in properties and name not in self.fixed_inputs
-        )
+        names = (name for name, shown in self.shown.items() if "varies" not in shown)
+        return tuple(name for name in names if name not in self.fixed_inputs)
 
     @property
     def nonnegative_inputs(self) -> tuple[str, ...]:
         """Inputs whose values differ and are never negative."""
-        return tuple(
-            name
-            for name, properties in self.shown.items()
-            if "varies" in properties and "negative" not in properties
-        )
+        return tuple(name for name, shown in self.shown.items() if "varies" in shown and "negative" not in shown)
 
     def combined_with(self, other: "InputWeaknesses") -> "InputWeaknesses":
         """These properties combined with those of inputs that another judge generated."""

@@ -196,10 +196,7 @@ class RateCard(Model):
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
     def with_waiting_person(self, is_attended: bool) -> "RateCard":
-        """The card with its first engineer as the person who waits. A person that it states stays.
-
-        Returns the card itself if the user did not say that somebody waits (`is_attended` is false).
-        """
+        """The card with its first engineer as the person who waits, if `is_attended` and none is set yet."""
         if not is_attended or self.waiting is not None:
             return self
         engineers = [rate.name for rate in self.rates if rate.resource == "engineer"]

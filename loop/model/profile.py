@@ -74,11 +74,9 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
 def facts_of_present_gpu(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
-    """Facts of this machine's GPU: the manifest's if it lists this model, else the driver's.
+    """Facts of this machine's GPU: the manifest's if its name and size agree with the driver, else `driver_facts`.
 
-    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: the
-    driver's name of the GPU. Returns `driver_facts` unless the manifest's name and multiprocessors agree
-    with the driver, so None if nothing is known.
+    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: by the driver.
     """
     datasheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):

@@ -301,7 +301,3 @@ class StepTick(StepKey):
     note: str
     heartbeat: bool = False
     """Whether the note only repeats the current state after a silence."""
-
-    def is_same_attempt(self, other: "StepTick | Finished") -> bool:
-        """Whether this note and `other` belong to the same attempt at the same step."""
-        return (self.key, self.attempt) == (other.key, other.attempt)

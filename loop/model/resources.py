@@ -38,12 +38,8 @@ class KernelResources(Model):
 
 
 def short_name(name: str) -> str:
-    """A demangled name without return type, parameters and `(anonymous namespace)::`.
-
-    `void scale::rows<float, 64>(float*)` becomes `scale::rows<float, 64>`.
-    """
-    text = name.replace("(anonymous namespace)::", "")
-    template_depth, begin = 0, 0
+    """A demangled name without return type, parameters and namespace `(anonymous namespace)`."""
+    text, template_depth, begin = name.replace("(anonymous namespace)::", ""), 0, 0
     for index, letter in enumerate(text):
         template_depth += (letter == "<") - (letter == ">")
         if template_depth == 0 and letter == " ":  # The end of the return type.

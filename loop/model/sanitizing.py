@@ -55,10 +55,7 @@ class SanitizerRun(Model):
 
     @property
     def summary_text(self) -> str:
-        """`small has a race in small_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`.
-
-        Without an error: `small is clean`, or the other status.
-        """
+        """`small has a race in a_kernel at small.cuh:99, on B1 S64 float16: words (91 more)`; `small is clean`."""
         error = self.first_error
         if error is None:
             return f"{self.variant} is {self.status}"

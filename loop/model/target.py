@@ -76,10 +76,7 @@ class Tuning(Model):
         return [dict(zip(self.values, combination, strict=True)) for combination in combinations]
 
     def best_on(self, device: str) -> Values | None:
-        """Best values of a device (`cpu` or `sm_89`). A GPU that is missing gets those of the first GPU.
-
-        None if the tuning has no values for a CPU, or none for any GPU.
-        """
+        """Best values of a device (`cpu` or `sm_89`); for an unknown GPU the first GPU's; None: no values."""
         if device in self.best:
             return self.best[device]
         gpus = [key for key in self.best if key != "cpu"]
@@ -184,10 +181,7 @@ class BuildRecipe(Model):
     becomes the macros of the target's `tuning`."""
 
     def with_placeholders_filled(self, flags_by_placeholder: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
-        """The recipe with each placeholder replaced by its flags.
-
-        A placeholder inside a flag (`-arch={arch}`) is replaced only if it has exactly one.
-        """
+        """Replace placeholders by their flags; inside a flag (`-arch={arch}`) only one with exactly one flag."""
         flags: list[str] = []
         for flag in self.flags:
             if flag in flags_by_placeholder:
@@ -260,15 +254,6 @@ class CAbiVariant(_Variant):
     """Template instances that its library must contain."""
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler must refuse."""
-
-    def built_for_emulator(self, macros: tuple[str, ...] = ()) -> "CAbiVariant":
-        """The variant as built for the emulator: a CPU variant with the `emulation` recipe.
-
-        `macros`: flags of the tuned values.
-        """
-        assert self.emulation is not None
-        build = self.emulation.with_placeholders_filled({TUNED: macros})
-        return self.model_copy(update={"device": "cpu", "build": build})
 
 
 class PythonVariant(_Variant):
@@ -460,10 +445,13 @@ class Target(Model):
         return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as built for the emulator, with the tuned values of a device. Default: the first GPU."""
+        """A variant as built for the emulator: on a CPU, with tuned values of `device` (default: first GPU)."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        return variant.built_for_emulator(self.tuning_macros(device or next(iter(self.devices), "sm_89")))
+        assert variant.emulation is not None
+        flags = self.tuning_macros(device or next(iter(self.devices), "sm_89"))
+        build = variant.emulation.with_placeholders_filled({TUNED: flags})
+        return variant.model_copy(update={"device": "cpu", "build": build})
 
     def tuning_macros(self, device: str) -> tuple[str, ...]:
         """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""
@@ -481,11 +469,8 @@ class Target(Model):
     @property
     def emulated_variants(self) -> tuple[str, ...]:
         """Names of the variants that have a build for the emulator."""
-        return tuple(
-            name
-            for name, variant in self.variants.items()
-            if isinstance(variant, CAbiVariant) and variant.emulation
-        )
+        compiled = {name: v for name, v in self.variants.items() if isinstance(v, CAbiVariant)}
+        return tuple(name for name, variant in compiled.items() if variant.emulation)
 
 
 class Workload(Model):

@@ -20,6 +20,7 @@ from loop.model.change import (
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
+from loop.model.target import literal_text
 from loop.model.verdict import SpeedVerdict
 from loop.profile.bottleneck import outcome_text
 from loop.report import format as say
@@ -120,7 +121,8 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
-        rows.append((trial.values_text, trial.outcome, *ratios, trial.reason))
+        values = ", ".join(f"{name} {literal_text(value)}" for name, value in trial.values.items())
+        rows.append((values, trial.outcome, *ratios, trial.reason))
     hidden = len(trials) - len(rows)
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "

@@ -133,10 +133,7 @@ def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
 
 
 def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
-    """(pattern, step) to (expected seconds, their source).
-
-    The source is `measured` for a mean of earlier runs, or `prior` for a share of the pattern's estimate.
-    """
+    """(pattern, step) to (expected seconds, `measured` or `prior`: a share of the pattern's estimate)."""
     expected: dict[tuple[str, str], tuple[float, str]] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
@@ -191,13 +188,8 @@ class SessionLimits:
             ai_text = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
             limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{ai_text}"))
         limit_s, limit_text = min(limits)
-        return Bounds(
-            limit_s=limit_s,
-            limit_text=limit_text,
-            spent_s=sessions.running_seconds(lines),
-            expected_by_step=expected_seconds_by_step(head.plan),
-            watch=Watch(self.watched_cloud).start(),
-        )
+        spent_s, watch = sessions.running_seconds(lines), Watch(self.watched_cloud).start()
+        return Bounds(limit_s, limit_text, spent_s, expected_seconds_by_step(head.plan), watch)
 
 
 def charges_so_far(

@@ -24,14 +24,14 @@ from loop.optimize.edits import brief_path
 from loop.optimize.keeping import sum_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
-from loop.report.sections import Section, print_sections
+from loop.report.sections import Section, section_fields, show
 from loop.session import course
 from loop.session.bounds import Ending
 from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal_text
 from loop.session.objective import Objective, make_session_facts, skipped_if_nothing_judged
-from loop.session.page import render_session, sections_as_json, terminal_sections
+from loop.session.page import render_session, sections_by_fold
 from loop.steps.setting import Setting, architecture_mismatch
 from loop.store import index, journal
 from loop.store.sessions import CHANGES, SessionFolder
@@ -150,7 +150,7 @@ def print_outcome(
     if as_json:
         screen.data(to_json(outcome_as_json(setting, record, folder)))
     else:
-        print_sections(terminal_sections(View(record, finished)), screen)
+        show([section for _fold, section in sections_by_fold(View(record, finished)) if section.screen], screen)
     summary = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines = [line for section in summary.further_sections.values() for line in text_lines(section, width)]
@@ -200,7 +200,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
     """What `--json` prints of a session: head, record, steps, and the sections of its report."""
     head, finished = record.head, folder.finished()
     values = {**vars(head), **vars(record)}
-    page = pending_brief_page(folder, finished)
+    page, folds = pending_brief_page(folder, finished), sections_by_fold(make_view(setting, record, folder))
     exported = ExportedSession(
         **{name: values[name] for name in ExportedSession.model_fields if name in values},
         report=str(folder.report),
@@ -211,6 +211,6 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,
-        sections=tuple(sections_as_json(make_view(setting, record, folder))),
+        sections=tuple({"fold": fold, **section_fields(section)} for fold, section in folds),
     )
     return exported.model_dump(mode="json")

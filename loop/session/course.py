@@ -185,10 +185,7 @@ def grade(
     objective: Reached | None,
     seconds: float,
 ) -> tuple[str, str]:
-    """The grade by `GRADE_RULES`, and its reason.
-
-    `status`, `reason`: how the session ended. `seconds`: its duration.
-    """
+    """The grade by `GRADE_RULES` and its reason. `status`, `reason`: the session's. `seconds`: its duration."""
     steps = [record for record in latest_attempts(finished) if record.status != "skipped"]
     if status == "paused":
         return "-", f"paused: {reason}"

@@ -11,7 +11,6 @@ from loop.bisect.section import blamed_lines, headline, search_answers
 from loop.debug.explaining import diagnoses
 from loop.model.change import kept_gains
 from loop.model.exported import Diagnosis
-from loop.model.measurement import Check
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict
@@ -126,14 +125,10 @@ def _ending_phrase(record: SessionRecord) -> str:
 def _sections_on_wrong_variants(
     known: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
 ) -> Iterator[tuple[str, Section]]:
-    """(topic, section) with further causes of each diagnosed variant and the command that repeats its failure.
-
-    `causes`: those that are not printed above. `command`: is printed above, so it is not repeated.
-    """
+    """(topic, section) of each diagnosed variant: further `causes`, and its command unless it is `command`."""
     for diagnosis in known:
         name = diagnosis.variant
-        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name]
-        lines = lines[:MOST_LINES]
+        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name][:MOST_LINES]
         if diagnosis.command not in ("", command):
             lines.append(f"Again: `{diagnosis.command}`")
         note = f"What else is known of `{name}`:" if lines else ""
@@ -200,14 +195,11 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
 
 
 def _speed_sentence(record: SessionRecord) -> str:
-    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads, ...`.
-
-    Empty without speeds. Examples and baselines count only if no main variant has a speed.
-    """
-    speeds = speed_verdicts(record.verdicts)
-    main_speeds = [speed for speed in speeds if speed.variant not in record.head.roles]
+    """`cpu, the best of 3 variants, is faster than torch_sdpa on 11 of 11 workloads`; empty without speeds."""
     speeds_by_variant: dict[str, list[SpeedVerdict]] = {}
-    for speed in main_speeds or speeds:
+    speeds = speed_verdicts(record.verdicts)
+    # Examples and baselines count only if no main variant has a speed.
+    for speed in [speed for speed in speeds if speed.variant not in record.head.roles] or speeds:
         speeds_by_variant.setdefault(speed.variant, []).append(speed)
     if not speeds_by_variant:
         return ""
@@ -223,9 +215,8 @@ def _speed_sentence(record: SessionRecord) -> str:
     phrase = PHRASES[word].format(shortened(record.head.baseline, LONGEST_NAME))
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
-    texts += filter(None, [mean_text(verdicts)])
-    variants = len(speeds_by_variant)
-    rank = f", the best of {variants} variants," if variants > 1 else ""
+    texts += filter(None, [mean_of(verdicts)])
+    rank = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
     return f"{_name_as_code(fastest)}{rank} is {phrase} on {', '.join(texts)}"
 
 
@@ -294,15 +285,9 @@ def _baseline_cell(record: SessionRecord, name: str) -> str:
 def _correctness_cell(
     record: SessionRecord, finished: Sequence[Finished], name: str, wrong_verdict: str | None
 ) -> str:
-    """The cell `12 of 12 checks, emulated`, from the last verification of the variant.
-
-    `wrong_verdict`: the verdict `incorrect` or `invalid`; None for a variant without one.
-    """
-    checks: Sequence[Check] = ()
-    for output in outputs_of(finished, VerifyOutput):
-        for variant_checks in output.variants:
-            if variant_checks.variant == name:
-                checks = variant_checks.checks
+    """The cell `12 of 12 checks, emulated`, from the last check. `wrong_verdict`: `incorrect` or `invalid`."""
+    verified = {v.variant: v.checks for output in outputs_of(finished, VerifyOutput) for v in output.variants}
+    checks = verified.get(name)
     if not checks:
         return wrong_verdict or EMPTY_CELL
     right = sum(check.status == "right" for check in checks)
@@ -344,9 +329,8 @@ def _verdict_counts_text(verdicts: Sequence[str], first_word: str = "") -> str:
 def _known_good_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """`The known good is main at 0123456789ab (session ...).`, or why there was no known-good build."""
     outputs = outputs_of(finished, CompareOutput)
-    known_good = [good for output in outputs for good in output.known_good]
     texts = []
-    for good in sorted(known_good, key=lambda good: good.session):
+    for good in sorted((good for output in outputs for good in output.known_good), key=lambda good: good.session):
         branch = f"{good.branch} at " if good.branch else ""
         commit = good.commit[:12] if good.commit else "sources without a commit"
         texts.append(f"{branch}{commit} (session {good.session})")
@@ -397,9 +381,8 @@ def markdown_summary(
 ) -> str:
     """A session in at most `limit` bytes of Markdown. Raises UsageError for a small `limit` or bad `link`."""
     if limit < SMALLEST_LIMIT:
-        raise UsageError(
-            f"--limit {limit}: expected {SMALLEST_LIMIT} or more", hint=f"--limit {LIMIT} is a comment's"
-        )
+        message = f"--limit {limit}: expected {SMALLEST_LIMIT} or more"
+        raise UsageError(message, hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     screen, target = first_screen(record, finished), shortened(record.head.target, 40)

@@ -36,22 +36,17 @@ class OtherIdea(Model):
     """An idea that was not proposed first."""
 
     objective: str
-    """What the session is for."""
     plan: str
-    """Name of the plan."""
     why: tuple[str, ...]
-    """The reasons for it."""
 
 
 class NextSession(Printed):
     """The proposed next session, as `loop plan next --json` prints it."""
 
     schema_version: int = 2
-    """Number of this schema."""
     objective: str
     """What the session is for."""
     plan: str
-    """Name of the plan."""
     variant: str | None
     """The variant to work on; None for all."""
     resume: str | None
@@ -63,11 +58,9 @@ class NextSession(Printed):
     predicted: Predicted | None
     """Expected time and cost with their intervals; None if not known."""
     benefit: str
-    """The expected benefit, in words."""
     why: tuple[str, ...]
     """The reasons for the proposal, from the records of earlier sessions."""
     command: str
-    """The shell command that starts the session."""
     wrong: tuple[str, ...]
     """A sentence for each wrong variant."""
     unjudged: str
@@ -131,11 +124,10 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
     head = _make_head_for(BASELINE_IDEA, setting, device)
     reverted = past_changes.reverted_changes(setting.project.sessions, head)
+    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
     for row in rows:
-        variants = [setting.target.variants.get(name) for name in row.inconclusive]
-        pairs = zip(row.inconclusive, variants, strict=True)
-        names = tuple(name for name, variant in pairs if variant is not None and variant.role == "main")
+        names = tuple(name for name in row.inconclusive if name in mains)
         main_rows.append(row.model_copy(update={"inconclusive": names}))
     present = []
     for idea in propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
@@ -189,13 +181,9 @@ def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
 
     An idea that repeats failed checks takes device, threads and seed of the session in which they failed.
     """
-    is_plan = idea.plan in setting.plans  # Otherwise it names a pattern.
-    request = SessionRequest(
-        plan=idea.plan if is_plan else None,
-        pattern=None if is_plan else idea.plan,
-        device=device,
-        variants=(idea.variant,) if idea.variant is not None else (),
-    )
+    variants = (idea.variant,) if idea.variant is not None else ()
+    plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
+    request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)
     if idea.failed_check is not None:
         row = idea.failed_check.row
         request = replace(request, device=row.device, threads=row.threads, seed=idea.failed_check.judgement.seed)

@@ -62,10 +62,7 @@ FINDING_NAMES = frozenset(("right", "wrong", "slower", "undecided", "unexplained
 
 
 def readable_finding_names(variants: Collection[str]) -> set[str]:
-    """All names of findings that an expression may read in a session of these variants.
-
-    A variant cannot be read if another value has its name.
-    """
+    """All names of findings that expressions may read; not of a variant with the name of another value."""
     other_names = {name.partition(".")[0] for name in FINDING_NAMES}
     other_names |= {"session", "plan", "target", "device"}
     readable = [name for name in variants if name not in other_names]

@@ -6,7 +6,6 @@ prints a section with `screen=True` at the end of the session. `--json` prints a
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from loop.actions import ACTIONS
 from loop.bisect import section as bisecting
@@ -65,16 +64,6 @@ def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
     """(fold, section) of every section with content. A fold is a collapsible chapter of the report."""
     for name, parts in FOLDS.items():
         yield from ((name, section) for part in parts for section in part(view) if section)
-
-
-def terminal_sections(view: View) -> list[Section]:
-    """The sections that a terminal prints at the end of a session."""
-    return [section for _, section in sections_by_fold(view) if section.screen]
-
-
-def sections_as_json(view: View) -> list[dict[str, Any]]:
-    """Every section as a dictionary, with its fold, for `--json`."""
-    return [{"fold": name, **sections.section_fields(section)} for name, section in sections_by_fold(view)]
 
 
 def correctness(view: View) -> Iterator[Section]:
@@ -145,11 +134,6 @@ def modelled_gpus(view: View) -> Iterator[Section]:
     """Estimates for GPUs that this machine does not have."""
     parts = list(sections_of_actions(view, modelled=True))
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
-
-
-def regressions(view: View) -> Iterator[Section]:
-    """Which commit made a variant slower or wrong, with the probes of the search."""
-    return bisecting.sections(view.finished)
 
 
 def not_run(view: View) -> Iterator[Section]:
@@ -251,7 +235,7 @@ FOLDS: dict[str, tuple[SectionMaker, ...]] = {
         speed,
         known_good,
         sections_of_actions,
-        regressions,
+        lambda view: bisecting.sections(view.finished),
         lambda view: changing.sections(view.finished),
     ),
     "Steps": (goal_section, course.steps_section, course.failed_step_sections, not_run),

@@ -40,7 +40,6 @@ class ShownSession(Printed):
     """A session that loop ran, as `loop sessions show --json` prints it."""
 
     schema_version: int = 2
-    """Number of this schema."""
     head: SessionHead
     """What was known when it began."""
     record: SessionRecord | None

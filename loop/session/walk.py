@@ -105,10 +105,7 @@ SKIP_REASONS = {
 
 
 def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
-    """The reason to skip a step; empty if it is to run. `values`: what its `when` may read.
-
-    The first part of `when` that is not true gives the reason, in the author's words if there are any.
-    """
+    """Why the first false part of `when` skips the step; empty if it is to run. `values`: what `when` may read."""
     for part in Expression.parse(step.when).parts if step.when else ():
         try:
             if part.evaluate_bool(values):
@@ -262,10 +259,7 @@ class Walk:
     def _run_step(
         self, run: int, pattern: Pattern, index: int, state: PatternState
     ) -> Generator[WalkEvent, None, Finished]:
-        """Run, skip or reuse one step of a pattern. Returns its record.
-
-        `index`: number of the step in its pattern, from 1. `state`: results of the steps before it.
-        """
+        """Run, skip or reuse step number `index` (from 1) of a pattern. Returns its record."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier = self.reusable.get(key)

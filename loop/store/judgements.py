@@ -110,7 +110,7 @@ def unresolved_failures(
     current_sources = set[tuple[str, Sources]]()
     for row in rows:
         for judgement in () if row.recorded else row.judged:
-            variant, sources = judgement.variant, row.judged_sources(judgement)
+            variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
             if row.ground == ground:
                 current_sources.add((variant, sources))
             for check in judgement.right:

@@ -112,8 +112,11 @@ def test_a_gpu_that_is_not_the_listed_one_is_told_by_its_driver(driver: Any) -> 
     """Under its own name, with its own bandwidth, and without the peak that no driver tells."""
     assert driver == facts_of_present_gpu(LISTED, "9.0", driver.name, driver)
     seen = DeviceOutput(ok=True, message="", capability="9.0", name=driver.name, facts=driver)
-    latest = {"environment.device": seen.model_dump(mode="json")}
-    context = SimpleNamespace(latest=latest.get, bench=SimpleNamespace(target=SimpleNamespace(devices=LISTED)))
+    latest = {"environment.device": seen}
+    context = SimpleNamespace(
+        latest_output=lambda action, kind: latest[action],
+        bench=SimpleNamespace(target=SimpleNamespace(devices=LISTED)),
+    )
     assert driver == gpu_at_hand(cast(Any, context))
 
 
