@@ -38,11 +38,12 @@ def _interval_end(value: float) -> str:
 
 def gain_text(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
-    product = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
-    where = f" on the workloads of {kept.tuning}" if kept.tuning else ""
+    changes_text = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
+    tuning_text = f" on the workloads of {kept.tuning}" if kept.tuning else ""
     faster = sum(low > 1 for low, _ratio, _high in kept.workloads.values())  # The whole interval is above 1.
-    on = f", faster on {faster} of {count(len(kept.workloads), 'workload')}" if kept.workloads else ""
-    return f"{times(kept.ratio)} as fast as what it replaced{product}{where}{on}"
+    workloads = count(len(kept.workloads), "workload")
+    faster_text = f", faster on {faster} of {workloads}" if kept.workloads else ""
+    return f"{times(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 
 def memory(size: int | None) -> str:

@@ -24,7 +24,7 @@ from loop.optimize.edits import brief_path
 from loop.optimize.keeping import sum_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
-from loop.report.sections import Section, section_fields, show
+from loop.report.sections import Section, print_sections, section_fields
 from loop.session import course
 from loop.session.bounds import Ending
 from loop.session.course import View
@@ -150,7 +150,9 @@ def print_outcome(
     if as_json:
         screen.data(to_json(outcome_as_json(setting, record, folder)))
     else:
-        show([section for _fold, section in sections_by_fold(View(record, finished)) if section.screen], screen)
+        print_sections(
+            [section for _fold, section in sections_by_fold(View(record, finished)) if section.screen], screen
+        )
     summary = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
     lines = [line for section in summary.further_sections.values() for line in text_lines(section, width)]

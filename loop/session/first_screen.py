@@ -215,7 +215,7 @@ def _speed_sentence(record: SessionRecord) -> str:
     phrase = PHRASES[word].format(shortened(record.head.baseline, LONGEST_NAME))
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
-    texts += filter(None, [mean_of(verdicts)])
+    texts += filter(None, [mean_text(verdicts)])
     rank = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
     return f"{_name_as_code(fastest)}{rank} is {phrase} on {', '.join(texts)}"
 

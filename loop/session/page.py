@@ -77,7 +77,9 @@ def correctness(view: View) -> Iterator[Section]:
 def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
-    speed_sections = list(findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles)))
+    speed_sections = list(
+        findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles))
+    )
     if not speed_sections:
         speed_sections = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     yield from speed_sections
