@@ -81,11 +81,10 @@ def find_preset(proposer: str) -> Preset:
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
-def fill_placeholders(command: str, value_by_name: Mapping[str, str]) -> str:
-    """A command with `{name}` replaced by the quoted value, for each name of `PLACES`."""
-    return re.sub(
-        rf"\{{({'|'.join(PLACEHOLDERS)})\}}", lambda match: shlex.quote(value_by_name.get(match[1], "")), command
-    )
+def fill_placeholders(command: str, values: Mapping[str, str]) -> str:
+    """A command with `{name}` replaced by the quoted value, for each name of `PLACEHOLDERS`."""
+    pattern = rf"\{{({'|'.join(PLACEHOLDERS)})\}}"
+    return re.sub(pattern, lambda match: shlex.quote(values.get(match[1], "")), command)
 
 
 def refuse_unready(campaign: Campaign) -> None:
@@ -136,30 +135,20 @@ def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> t
     Its home folder has only the program's own configuration, and what `loop kernels check` needs:
     builds, trust, the device's locks, and loop. `root`: its worktree; `notes`: folder of the brief.
     """
-    if not preset.config_files or not can_isolate():  # A user's command may keep files anywhere.
+    # A user's own command may keep files anywhere, so it is not isolated.
+    if not preset.config_files or not can_isolate():
         return ()
     home = Path.home()
-    arguments = [
-        "bwrap",
-        "--die-with-parent",
-        "--ro-bind",
-        "/",
-        "/",
-        "--dev-bind",
-        "/dev",
-        "/dev",
-        "--proc",
-        "/proc",
-    ]
-    arguments += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
-    # Folders below the home folder with programs of the PATH and their libraries.
-    home_paths = [path for name in proposer_path() if (path := Path(name)).is_relative_to(home)]
-    readable = [*dict.fromkeys(path.parent if path.name == "bin" else path for path in home_paths)]
-    readable += [cache_folder(), state_folder(), PACKAGE.parent, Path(sys.prefix), Path(sys.base_prefix), notes]
-    for folder in readable:
+    arguments = ["bwrap", "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev"]
+    arguments += ["--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", str(home)]
+    readable = [cache_folder(), state_folder(), PACKAGE.parent, Path(sys.prefix), Path(sys.base_prefix), notes]
+    for folder in map(Path, proposer_path()):  # Programs of the PATH below the home folder.
+        if folder.is_relative_to(home):
+            readable.append(folder.parent if folder.name == "bin" else folder)
+    for folder in dict.fromkeys(readable):
         arguments += ["--ro-bind-try", str(folder), str(folder)]
-    for writable in (*(home / name for name in preset.config_files), locks, root):
-        arguments += ["--bind-try", str(writable), str(writable)]
+    for path in (*(home / name for name in preset.config_files), locks, root):
+        arguments += ["--bind-try", str(path), str(path)]
     return tuple(arguments)
 
 
@@ -169,6 +158,8 @@ def proposer_path() -> list[str]:
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
+LAST_CHARACTERS = 4000
+"""Characters at the end of a failed program's output in which a refusal is looked for."""
 GRACE_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 LINGER_LIMIT_S = 30.0
@@ -247,26 +238,30 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, ProposerResult]:
     Closing the generator ends the proposer and all its child processes.
     """
     started_s = time.monotonic()
-    waits = iter(BACK_OFF_S)
+    waits_s = iter(BACK_OFF_S)
     while True:
-        result = yield from _attempt_task(task, started_s)
-        wait_s = next(waits, BACK_OFF_S[-1])
+        result = yield from _run_once(task, started_s)
+        wait_s = next(waits_s, BACK_OFF_S[-1])
         if result.ended != "limited" or time.monotonic() - started_s + wait_s > task.limit_s:
             return result
         retry_at_s = time.monotonic() + wait_s
         while time.monotonic() < retry_at_s:
-            yield Tick(
-                f"its provider refused it for its rate: again in {seconds_text(retry_at_s - time.monotonic())}"
-            )
+            remaining = seconds_text(retry_at_s - time.monotonic())
+            yield Tick(f"its provider refused it for its rate: again in {remaining}")
             time.sleep(0.1)
 
 
-def _attempt_task(task: ProposerTask, started_s: float) -> Generator[Tick, None, ProposerResult]:
-    variable_names = (*PASSED_VARIABLES, *task.preset.variables, *task.variables)
-    env = {name: os.environ[name] for name in variable_names if name in os.environ}
-    env |= {"LOOP_CACHE": str(task.cache)} if task.cache else {}
-    env["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
-    with Child(task.command, cwd=task.folder, env=env) as child:
+def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, ProposerResult]:
+    """Run the proposer's program once, and end its process group.
+
+    `started_s`: monotonic time at which the first attempt began; the limits count from it.
+    """
+    names = (*PASSED_VARIABLES, *task.preset.variables, *task.variables)
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    if task.cache:
+        environment["LOOP_CACHE"] = str(task.cache)
+    environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
+    with Child(task.command, cwd=task.folder, env=environment) as child:
         stop_reason = yield from _wait_for_end(child, task, started_s)
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -280,20 +275,22 @@ def _attempt_task(task: ProposerTask, started_s: float) -> Generator[Tick, None,
     printed, answer = completed.output + completed.errors, task.read_answer()
     ended: Ended = stop_reason or "edited"
     if stop_reason is None and not completed.succeeded:
-        reasons = (
-            name for name, words in REFUSAL_PATTERNS.items() if re.search(words, printed[-4000:], re.IGNORECASE)
-        )
-        ended = next(reasons, "failed")
+        ended = "failed"
+        for refusal, pattern in REFUSAL_PATTERNS.items():
+            if re.search(pattern, printed[-LAST_CHARACTERS:], re.IGNORECASE):
+                ended = refusal
+                break
+    is_failed = ended in ("failed", *REFUSAL_PATTERNS)
     lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
     program = Path(next(iter(task.preset.command.split()), "an agent")).name
     note = f"{program} printed no result"
-    unknown = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
+    unknown_use = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
     return ProposerResult(
         ended="done" if answer.get("done") is True else ended,
-        last_line=next(filter(None, reversed(lines)), "") if ended in ("failed", *REFUSAL_PATTERNS) else "",
+        last_line=next(filter(None, reversed(lines)), "") if is_failed else "",
         seconds=completed.seconds,
         output=printed,
-        use=read_ai_use(completed.output) or unknown,
+        use=read_ai_use(completed.output) or unknown_use,
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
     )
 
@@ -304,17 +301,14 @@ def _wait_for_end(child: Child, task: ProposerTask, started_s: float) -> Generat
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - started_s)})")
         child.pump()
-        streams = (child.output, child.errors)
-        now_s, size_bytes = (
-            time.monotonic(),
-            sum(len(part.head) + len(part.tail) + part.dropped_bytes for part in streams),
-        )
-        if size_bytes != known_bytes:
-            known_bytes, last_output_s = size_bytes, now_s
-            recent_output = (
-                bytes(child.output.tail[-SEARCHED_BYTES:]) or bytes(child.output.head[-SEARCHED_BYTES:])
-            ).decode(errors="replace")
-            if task.preset.turn_end and re.search(task.preset.turn_end, recent_output, re.MULTILINE):
+        now_s, printed_bytes = time.monotonic(), 0
+        for stream in (child.output, child.errors):
+            printed_bytes += len(stream.head) + len(stream.tail) + stream.dropped_bytes
+        if printed_bytes != known_bytes:
+            known_bytes, last_output_s = printed_bytes, now_s
+            recent = child.output.tail[-SEARCHED_BYTES:] or child.output.head[-SEARCHED_BYTES:]
+            text, pattern = bytes(recent).decode(errors="replace"), task.preset.turn_end
+            if pattern and re.search(pattern, text, re.MULTILINE):
                 turn_ended_s = min(turn_ended_s, now_s)
         if now_s - turn_ended_s > LINGER_LIMIT_S:
             return None
@@ -328,14 +322,13 @@ def _wait_for_end(child: Child, task: ProposerTask, started_s: float) -> Generat
 def kill_orphans(earlier_children: Sequence[int]) -> None:
     """Kill processes that lost their parent while proposers ran, and became our children.
 
-    `before`: process ids of our earlier children. No other way finds orphans that left their
-    process group and cleared their environment.
+    `earlier_children`: process ids of our earlier children. No other way finds orphans that left
+    their process group and cleared their environment.
     """
-    for _ in range(3):
-        children_now = psutil.Process().children()
-        for orphan in [
-            child for child in children_now if child.pid not in earlier_children and child.pid not in STARTED_PIDS
-        ]:
+    for _ in range(3):  # A killed process leaves its own children to us.
+        for orphan in psutil.Process().children():
+            if orphan.pid in earlier_children or orphan.pid in STARTED_PIDS:
+                continue
             descendants: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
                 descendants = orphan.children(recursive=True)
@@ -361,69 +354,79 @@ def read_ai_use(printed: str) -> AiUse | None:
     `claude` prints its total cost and the tokens of each model. `codex` prints tokens a turn and no
     price; an unknown agent may do the same.
     """
-    objects: list[dict[str, Any]] = []
-    for text in (printed, *printed.splitlines()):
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(text)
-            objects += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)]
-            if text is printed:
-                break
-    claude_results = [line for line in objects if "total_cost_usd" in line]
-    turns = [line for line in objects if line.get("type") == "turn.completed"]
-    usage_lines = [line for line in objects if isinstance(line.get("usage"), dict)]
-    model_name = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS_MODEL)
+    objects = _json_objects(printed)
+    claude_results = [fields for fields in objects if "total_cost_usd" in fields]
+    turns = [fields for fields in objects if fields.get("type") == "turn.completed"]
+    reports = [fields for fields in objects if isinstance(fields.get("usage"), dict)]
+    model = next((str(fields["model"]) for fields in objects if fields.get("model")), NAMELESS_MODEL)
     try:
         if claude_results:
-            return _read_claude_use(claude_results[-1], model_name)
-        tokens_by_call = [_read_tokens(_nested(line, "usage")) for line in turns or usage_lines[-1:]]
+            return _read_claude_use(claude_results[-1], model)
+        calls = [_read_tokens(_nested(fields, "usage")) for fields in turns or reports[-1:]]
     except ValueError:
         return None
-    if not tokens_by_call:
+    if not calls:
         return None
-    model_use = ModelUse(
-        model=model_name, calls=len(tokens_by_call), tokens=functools.reduce(Tokens.plus, tokens_by_call), usd=None
-    )
+    tokens = functools.reduce(Tokens.plus, calls)
+    use = ModelUse(model=model, calls=len(calls), tokens=tokens, usd=None)
     agent = "codex" if turns else "an agent"
-    return AiUse(source="result", agents=(agent,), models=(model_use,), usd=None, unpriced=(model_name,))
+    return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))
 
 
-def _read_claude_use(result: Mapping[str, Any], model_name: str) -> AiUse:
-    total_usd = result["total_cost_usd"]
-    if isinstance(total_usd, bool) or not isinstance(total_usd, int | float) or not 0 <= total_usd < float("inf"):
-        raise ValueError(f"total_cost_usd: expected dollars, got {total_usd!r}")
+def _json_objects(printed: str) -> list[dict[str, Any]]:
+    """The JSON objects of an output: one document, or one a line; other lines are skipped."""
+    try:
+        values = [json.loads(printed)]
+    except (ValueError, RecursionError):
+        values = []
+        for line in printed.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                values.append(json.loads(line))
+    objects: list[dict[str, Any]] = []
+    for value in values:
+        parts = value if isinstance(value, list) else [value]
+        objects += [part for part in parts if isinstance(part, dict)]
+    return objects
+
+
+def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
+    """The use in the final message of `claude`. Raises ValueError for an invalid number.
+
+    `default_model`: name for the tokens if the message lists no models. A cost of 0 is unknown.
+    """
+    usd = result["total_cost_usd"]
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
+        raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
     models = []
-    for model, values in _nested(result, "modelUsage").items():
-        model_usd = values.get("costUSD") if isinstance(values, dict) else None
-        is_known = isinstance(model_usd, int | float) and not isinstance(model_usd, bool) and model_usd > 0
+    for model, fields in _nested(result, "modelUsage").items():
+        cost = fields.get("costUSD") if isinstance(fields, dict) else None
+        is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
         tokens = Tokens(
-            input=_token_count(values, "inputTokens"),
-            output=_token_count(values, "outputTokens"),
-            cache_read=_token_count(values, "cacheReadInputTokens"),
-            cache_write=_token_count(values, "cacheCreationInputTokens"),
-            searches=_token_count(values, "webSearchRequests"),
+            input=_token_count(fields, "inputTokens"),
+            output=_token_count(fields, "outputTokens"),
+            cache_read=_token_count(fields, "cacheReadInputTokens"),
+            cache_write=_token_count(fields, "cacheCreationInputTokens"),
+            searches=_token_count(fields, "webSearchRequests"),
         )
-        models.append(ModelUse(model=model, calls=0, tokens=tokens, usd=model_usd if is_known else None))
-    if not models and _nested(result, "usage"):
-        models = [
-            ModelUse(
-                model=model_name, calls=0, tokens=_read_tokens(_nested(result, "usage")), usd=float(total_usd)
-            )
-        ]
-    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(total_usd))
-    if total_usd == 0 and use.total_tokens:
+        models.append(ModelUse(model=model, calls=0, tokens=tokens, usd=cost if is_known else None))
+    usage = _nested(result, "usage")
+    if usage and not models:
+        models = [ModelUse(model=default_model, calls=0, tokens=_read_tokens(usage), usd=float(usd))]
+    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
+    if usd == 0 and use.total_tokens:
         names = tuple(model.model for model in models)
         return use.model_copy(update={"usd": None, "unpriced": names, "notes": (UNPRICED_NOTE,)})
     return use
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
-    """`claude` excludes cached tokens from `input_tokens`; `codex` includes them."""
+    """The tokens of a `usage` report. Only `codex` counts cached tokens in `input_tokens`."""
     one_hour_writes = _token_count(_nested(usage, "cache_creation"), "ephemeral_1h_input_tokens")
-    cached_input = _token_count(usage, "cached_input_tokens")
+    codex_cached = _token_count(usage, "cached_input_tokens")
     return Tokens(
-        input=max(0, _token_count(usage, "input_tokens") - cached_input),
+        input=max(0, _token_count(usage, "input_tokens") - codex_cached),
         output=_token_count(usage, "output_tokens"),
-        cache_read=cached_input or _token_count(usage, "cache_read_input_tokens"),
+        cache_read=codex_cached or _token_count(usage, "cache_read_input_tokens"),
         cache_write=max(0, _token_count(usage, "cache_creation_input_tokens") - one_hour_writes),
         cache_write_1h=one_hour_writes,
         searches=_token_count(_nested(usage, "server_tool_use"), "web_search_requests"),

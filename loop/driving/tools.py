@@ -32,7 +32,7 @@ from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
-from loop.optimize.edits import LARGEST, brief_path, may_change
+from loop.optimize.edits import LARGEST_BYTES, brief_path, may_change
 from loop.repository import worktree
 from loop.session.closing import pending_brief_page
 from loop.session.command import find_session_to_report
@@ -119,8 +119,8 @@ def change_edit(
     if not may_change(name, brief.files, change.committed):
         users = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{users}", hint=f"these may: {', '.join(brief.files)}")
-    if len(text.encode()) > LARGEST:
-        raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
+    if len(text.encode()) > LARGEST_BYTES:
+        raise UsageError(f"{file} would be larger than {LARGEST_BYTES} bytes", hint="split what is generated")
     is_changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"

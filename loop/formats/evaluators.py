@@ -17,6 +17,7 @@ from loop.formats.python_text import read_json
 from loop.formats.theirs import Evaluator, EvaluatorStep, ForeignAnswer, Verdict, spread_evenly
 
 StepResults = list[tuple[EvaluatorStep, Completed, str]]
+"""Each step that ran, its ended process and the text of its result file; the last may have failed."""
 KERNELBENCH_DRIVER = """
 import json, sys
 import torch
@@ -40,17 +41,13 @@ COLLECT_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 
 
 def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """Run KERNELBENCH_DRIVER on the answer."""
+    """The step that runs KERNELBENCH_DRIVER on the answer; it writes `result.json` in `folder`."""
     assert request.evaluator is not None
     result = folder / "result.json"
     backend = "triton" if "triton" in python_text.read_module(request.answer).imported_packages else "cuda"
-    arguments = (str(request.task.path), str(request.answer), str(result), backend)
-    environment = {"PYTHONPATH": str(request.evaluator / "src")}
-    return [
-        EvaluatorStep(
-            (request.python, "-c", KERNELBENCH_DRIVER, *arguments), folder, result, environment=environment
-        )
-    ]
+    files = (str(request.task.path), str(request.answer), str(result))
+    command = (request.python, "-c", KERNELBENCH_DRIVER, *files, backend)
+    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")})]
 
 
 def _read_kernelbench(results: StepResults) -> Verdict:
@@ -67,44 +64,39 @@ def _read_kernelbench(results: StepResults) -> Verdict:
 
 
 def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """Run the tests, then the benchmarks, in a folder with the files of the task's manifest."""
-    for name, path in gpumode.judging_files(request.task).items():
+    """The steps that run the tests, then the benchmarks; `folder` gets the files of the task's manifest."""
+    task = request.task
+    for name, path in gpumode.judging_files(task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
     shutil.copyfile(request.answer, folder / gpumode.ANSWER)
+    checked = [case for case in task.cases if "time" not in case.use]
+    timed = [case for case in task.cases if "time" in case.use]
     steps = []
-    for mode, use in (("test", "check"), (gpumode.timing_mode(request.task), "time")):
-        cases = [case for case in request.task.cases if ("time" in case.use) == (use == "time")]
+    for mode, cases in (("test", checked), (gpumode.timing_mode(task), timed)):
         if cases:
-            lines = ("; ".join(f"{name}: {value}" for name, value in case.arguments.items()) for case in cases)
-            (folder / f"{mode}.txt").write_text("".join(f"{line}\n" for line in lines))
-            result = folder / f"{mode}.result"
-            command = (
-                "/bin/sh",
-                "-c",
-                RESULT_TO_FILE,
-                "sh",
-                str(result),
-                request.python,
-                gpumode.judging_program(request.task),
-                mode,
-            )
-            steps.append(EvaluatorStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
+            result, text = folder / f"{mode}.result", ""
+            for case in cases:
+                text += "; ".join(f"{name}: {value}" for name, value in case.arguments.items()) + "\n"
+            (folder / f"{mode}.txt").write_text(text)
+            program = (request.python, gpumode.judging_program(task), mode, f"{mode}.txt")
+            command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *program)
+            steps.append(EvaluatorStep(command, folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 
 
 def _read_gpumode(results: StepResults) -> Verdict:
-    """`right` if both runs print `check: pass`."""
-    values_by_mode = {
-        step.result.stem: dict(line.partition(": ")[::2] for line in text.splitlines() if ": " in line)
-        for step, _, text in results
-    }
+    """`right` if both runs wrote `check: pass`; each line of a result file is `key: value`."""
+    values_by_mode = {}
+    for step, _, text in results:
+        lines = (line.partition(": ") for line in text.splitlines() if ": " in line)
+        values_by_mode[step.result.stem] = {key: value for key, _, value in lines}
+    last_process = results[-1][1]
     for mode, values in values_by_mode.items():
         if "check" not in values:
-            last_line = (results[-1][1].errors.strip().splitlines() or [results[-1][1].ending])[-1]
-            return Verdict(
-                status="failed", why=f"its {mode} ended without a `check`: {last_line}", result=values_by_mode
-            )
+            last_line = (last_process.errors.strip().splitlines() or [last_process.ending])[-1]
+            why = f"its {mode} ended without a `check`: {last_line}"
+            return Verdict(status="failed", why=why, result=values_by_mode)
         if values["check"] != "pass":
             errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
             return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=values_by_mode)
@@ -121,34 +113,29 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
 
 
 def _prepare_sol(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """Run the command line of SOL-ExecBench on the answer."""
+    """The step that runs the command line of SOL-ExecBench on the answer; it writes traces in `folder`."""
     assert request.evaluator is not None
     result = folder / "traces.jsonl"
     start = (request.python, "-c", "from sol_execbench.cli import cli; cli()")
-    arguments = (str(request.task.path), "--solution", str(request.answer), "-o", str(result))
-    return [
-        EvaluatorStep(
-            (*start, *arguments), folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")}
-        )
-    ]
+    command = (*start, str(request.task.path), "--solution", str(request.answer), "-o", str(result))
+    return [EvaluatorStep(command, folder, result, environment={"PYTHONPATH": str(request.evaluator / "src")})]
 
 
 def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
-    """Copy the task and answer to a fresh root, because the evaluator writes results there."""
+    """The step that runs FlashInfer-Bench on copies below `folder`: it writes results beside the task."""
     assert request.evaluator is not None
     root, dataset = folder / "root", flashinfer.find_root(request.task.path)
     for path in request.task.files:
-        if flashinfer.SOLUTIONS not in path.relative_to(dataset).parts:
-            (root / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, root / path.relative_to(dataset))
-            if request.cases and flashinfer.WORKLOADS in path.relative_to(dataset).parts:
+        place = path.relative_to(dataset)
+        if flashinfer.SOLUTIONS not in place.parts:
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / place)
+            if request.cases and flashinfer.WORKLOADS in place.parts:
                 lines = [line for line in path.read_text().splitlines() if line.strip()]
-                (root / path.relative_to(dataset)).write_text(
-                    "\n".join(spread_evenly(lines, request.cases)) + "\n"
-                )
+                (root / place).write_text("\n".join(spread_evenly(lines, request.cases)) + "\n")
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
     shutil.copyfile(request.answer, root / flashinfer.SOLUTIONS / "answer.json")
-    if (dataset / "blob").is_dir():
+    if (dataset / "blob").is_dir():  # Data files of the workloads.
         (root / "blob").symlink_to(dataset / "blob")
     result = folder / "traces.jsonl"
     start = (request.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
@@ -161,16 +148,17 @@ def _read_traces(results: StepResults) -> Verdict:
     traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
     if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
-    evaluations = [trace.get("evaluation") or {} for trace in traces]
-    failures = [
-        str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"
-    ]
+    failures, speedups = [], []
+    for trace in traces:
+        evaluation = trace.get("evaluation") or {}
+        if evaluation.get("status") != "PASSED":
+            failures.append(str(evaluation.get("status")))
+        factor = (evaluation.get("performance") or {}).get("speedup_factor")
+        if isinstance(factor, int | float) and factor > 0:
+            speedups.append(factor)
     if failures:
-        return Verdict(
-            status="wrong", why=f"{len(failures)} of {len(traces)} workloads: {failures[0]}", result=traces
-        )
-    factors = [(evaluation.get("performance") or {}).get("speedup_factor") for evaluation in evaluations]
-    speedups = [factor for factor in factors if isinstance(factor, int | float) and factor > 0]
+        why = f"{len(failures)} of {len(traces)} workloads: {failures[0]}"
+        return Verdict(status="wrong", why=why, result=traces)
     speedup = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
     return Verdict(status="right", result=traces, speedup=speedup)
 

@@ -9,7 +9,7 @@ from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
 from loop.formats.model import ELEMENT_TYPES, AcceptanceRule, Case, ForeignTask, Timing
-from loop.formats.python_text import Module, read_json, read_lines, with_positions
+from loop.formats.python_text import Module, file_error, read_json, read_lines, with_positions
 from loop.model.base import Count, Model
 
 Name = Annotated[str, Field(min_length=1)]
@@ -218,40 +218,36 @@ def find_definitions(path: Path) -> list[Path]:
 def load_sol(path: Path, why: str) -> ForeignTask:
     """Read a SOL-ExecBench problem. Raises DefinitionError with the line of a mistake."""
     folder = path.parent if path.name == DEFINITION_FILE else path
-    workload_file = folder / WORKLOAD_FILE
-    if not workload_file.is_file():
-        raise python_text.definition_error(
-            workload_file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}"
-        )
-    numbered = enumerate(read_lines(workload_file, TraceWorkload))
-    workloads = [(workload, document, index, workload_file) for index, (workload, document) in numbered]
-    task = _make_task(
-        SOL, why, folder, folder / DEFINITION_FILE, workloads, sorted(folder.glob("solution*.json")), folder
-    )
+    file = folder / WORKLOAD_FILE
+    if not file.is_file():
+        raise file_error(file, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION_FILE}")
+    lines = enumerate(read_lines(file, TraceWorkload))
+    workloads = [(workload, document, index, file) for index, (workload, document) in lines]
+    solutions = sorted(folder.glob("solution*.json"))
+    task = _make_task(SOL, why, folder, folder / DEFINITION_FILE, workloads, solutions, folder)
     tolerances = {workload.tolerance for workload, *_ in workloads}
     if not tolerances:
         return task
     loosest = max(tolerances, key=lambda rule: (rule.max_atol, rule.max_rtol, -rule.required_matched_ratio))
     count_text = f"{len(tolerances)} rules, the loosest shown; " if len(tolerances) > 1 else ""
-    judging = AcceptanceRule(
+    rule = AcceptanceRule(
         atol=loosest.max_atol,
         rtol=loosest.max_rtol,
         matched_ratio=loosest.required_matched_ratio,
         cap=loosest.max_error_cap,
         note=count_text + RULE_BY_FORMAT[SOL].note,
     )
-    return task.model_copy(update={"judging": judging})
+    return task.model_copy(update={"judging": rule})
 
 
 def load_trace(path: Path, why: str) -> ForeignTask:
     """Read a FlashInfer Trace definition and its workloads. Raises DefinitionError."""
     root, name = find_root(path), path.stem
-    workloads = [
-        (line.workload, document, index, file)
-        for file in sorted((root / WORKLOADS).rglob(f"{name}.jsonl"))
-        for index, (line, document) in enumerate(read_lines(file, TraceLine))
-        if line.definition == name
-    ]
+    workloads = []
+    for file in sorted((root / WORKLOADS).rglob(f"{name}.jsonl")):
+        for index, (line, document) in enumerate(read_lines(file, TraceLine)):
+            if line.definition == name:
+                workloads.append((line.workload, document, index, file))
     files = sorted((root / SOLUTIONS).rglob("*.json"))
     solutions = [file for file in files if name in file.read_text(errors="replace")]
     return _make_task(TRACE, why, path, path, workloads, solutions, root)
@@ -361,10 +357,6 @@ def check_sources(solution: Solution, file: Path) -> None:
     paths = [source.path for source in solution.sources]
     for path in paths:
         if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise python_text.definition_error(
-                file, "paths of sources below the solution's own folder", repr(path)
-            )
+            raise file_error(file, "paths of sources below the solution's own folder", repr(path))
     if solution.spec.entry_point.split("::")[0] not in paths:
-        raise python_text.definition_error(
-            file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point
-        )
+        raise file_error(file, f"one of its sources ({', '.join(paths)})", solution.spec.entry_point)

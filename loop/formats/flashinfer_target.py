@@ -20,7 +20,7 @@ from loop.formats.flashinfer import (
     check_sources,
 )
 from loop.formats.model import ForeignTask
-from loop.formats.python_text import read_json, read_lines
+from loop.formats.python_text import file_error, read_json, read_lines
 from loop.formats.target import (
     ANSWERS,
     TargetDraft,
@@ -324,9 +324,7 @@ def _read_solution(definition: Definition, path: Path) -> Solution:
     """Read a solution. Raises LoopError if definition, language or entry do not fit."""
     solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
-        raise python_text.definition_error(
-            path, f"a solution of {definition.name}", f"one of {solution.definition}"
-        )
+        raise file_error(path, f"a solution of {definition.name}", f"one of {solution.definition}")
     runnable = (*PYTHON_LANGUAGES, *COMPILED_LANGUAGES)
     if not solution.languages <= set(runnable):
         written = ", ".join(sorted(solution.languages))
@@ -337,5 +335,5 @@ def _read_solution(definition: Definition, path: Path) -> Solution:
     if solution.languages & set(COMPILED_LANGUAGES):
         return solution
     if not python_text.read_module(path, content).defines(function):
-        raise python_text.definition_error(path, f"{file} with a function {function}", "no such function")
+        raise file_error(path, f"{file} with a function {function}", "no such function")
     return solution

@@ -13,7 +13,7 @@ from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
-from loop.formats.python_text import Module
+from loop.formats.python_text import Module, file_error
 from loop.formats.target import (
     ANSWERS,
     TargetDraft,
@@ -208,7 +208,7 @@ def _check_reference(task: GpuModeTask) -> None:
         raise DefinitionError([complain(task.document, ("files",), "a file reference.py", "none")])
     for name in (GENERATE, CHECK):
         if not task.reference.defines(name) and not task.has_own_contract:
-            raise python_text.definition_error(task.reference.path, f"`{name}`", "a file without it")
+            raise file_error(task.reference.path, f"`{name}`", "a file without it")
     if not task.manifest.tests and not task.manifest.benchmarks:
         raise DefinitionError([complain(task.document, (), "`tests` or `benchmarks`", "neither")])
     generate = task.reference.find_function(GENERATE)
@@ -230,39 +230,40 @@ def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Itera
 
 def _required_entry(task: GpuModeTask) -> str:
     """What an answer has to define, as in `def custom_kernel`, by the judging program's imports."""
-    names = [
-        alias.name
-        for node in (ast.walk(task.evaluator.tree) if task.evaluator else ())
-        if isinstance(node, ast.ImportFrom) and node.module == "submission"
-        for alias in node.names
-    ]
+    names: list[str] = []
+    for node in ast.walk(task.evaluator.tree) if task.evaluator else ():
+        if isinstance(node, ast.ImportFrom) and node.module == "submission":
+            names += [alias.name for alias in node.names]
     if not names and task.has_own_contract:
         return "what its description says"
     return " and ".join(f"def {name}" for name in dict.fromkeys(names or [KERNEL]))
 
 
 def _acceptance_rule(reference: Module | None) -> AcceptanceRule:
-    """The acceptance rule: the tolerance if the source states it, else the task's own checker."""
+    """The acceptance rule: the tolerance if the source states it, else the task's own checker.
+
+    It is stated by `check_implementation = make_match_reference(...)`, or by the only comparison in
+    a function of that name.
+    """
     for node in reference.tree.body if reference else ():
         names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
         if CHECK in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             return AcceptanceRule(**_read_tolerance(node.value), note="NaN and infinity have to match")
-    function = reference.find_function(CHECK) if reference else None
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
+    checker = reference.find_function(CHECK) if reference else None
+    calls = [node for node in ast.walk(checker) if isinstance(node, ast.Call)] if checker else []
     comparisons = [call for call in calls if ast.unparse(call.func).endswith(("allclose", "assert_close"))]
-    return AcceptanceRule(
-        **(_read_tolerance(comparisons[0]) if len(comparisons) == 1 else {}), checker=f"reference.{CHECK}"
-    )
+    tolerance = _read_tolerance(comparisons[0]) if len(comparisons) == 1 else {}
+    return AcceptanceRule(**tolerance, checker=f"reference.{CHECK}")
 
 
 def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
     """`rtol` and `atol` of a call; None for a value that is no literal number."""
-    tolerance_by_name = dict[str, float | None](DEFAULT_TOLERANCE)
+    tolerance = dict[str, float | None](DEFAULT_TOLERANCE)
     for keyword in call.keywords:
         if keyword.arg in DEFAULT_TOLERANCE:
             value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-            tolerance_by_name[keyword.arg] = float(value) if isinstance(value, int | float) else None
-    return tolerance_by_name
+            tolerance[keyword.arg] = float(value) if isinstance(value, int | float) else None
+    return tolerance
 
 
 REFERENCE_VARIANT = "theirs"

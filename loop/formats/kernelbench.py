@@ -7,7 +7,7 @@ from pathlib import Path
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
-from loop.formats.python_text import Module
+from loop.formats.python_text import Module, file_error
 from loop.formats.target import ANSWERS, TargetDraft, answer_variants, tolerance_fields, variant_fields
 
 NAME = "kernelbench"
@@ -114,17 +114,15 @@ def _check_module(module: Module) -> None:
     for name in REQUIRED_NAMES:
         if not module.defines(name):
             kind = f"class {name}" if name == "Model" else f"def {name}()"
-            raise python_text.definition_error(module.path, f"`{kind}`", "a file without it")
+            raise file_error(module.path, f"`{kind}`", "a file without it")
     for name in REQUIRED_NAMES[1:]:
         function = module.find_function(name)
         if function is not None and len(function.args.args) > len(function.args.defaults):
             got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
-            raise python_text.definition_error(module.path, f"`{name}()`", got, function.lineno)
+            raise file_error(module.path, f"`{name}()`", got, function.lineno)
     model = module.find_class("Model")
     methods = [node.name for node in model.body if isinstance(node, ast.FunctionDef)] if model else []
     if model and not model.bases:
-        raise python_text.definition_error(
-            module.path, "a Model derived from nn.Module", "one without a base", model.lineno
-        )
+        raise file_error(module.path, "a Model derived from nn.Module", "one without a base", model.lineno)
     if model and "forward" not in methods:
-        raise python_text.definition_error(module.path, "a Model with `forward`", "none", model.lineno)
+        raise file_error(module.path, "a Model with `forward`", "none", model.lineno)

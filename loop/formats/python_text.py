@@ -60,7 +60,7 @@ def _imported_packages(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def definition_error(
+def file_error(
     path: Path, expected: str, got: str, line: int = 1, column: int = 1, hint: str | None = None
 ) -> DefinitionError:
     """A DefinitionError for one place in a file."""
@@ -72,14 +72,14 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes() if path.stat().st_size <= MOST_BYTES else None
     except OSError as error:
-        raise definition_error(path, "a file that can be read", error.strerror or "an error") from error
+        raise file_error(path, "a file that can be read", error.strerror or "an error") from error
     if data is None:
-        raise definition_error(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
+        raise file_error(path, f"at most {MOST_BYTES >> 20} MiB", "a larger file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise definition_error(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
+        raise file_error(path, "UTF-8 text", f"byte 0x{data[error.start]:02x}", line) from error
 
 
 def read_module(path: Path, text: str | None = None) -> Module:
@@ -88,11 +88,11 @@ def read_module(path: Path, text: str | None = None) -> Module:
     try:
         return Module(path, ast.parse(source), source)
     except SyntaxError as error:
-        raise definition_error(
+        raise file_error(
             path, "Python", f"a mistake in it: {error.msg}", error.lineno or 1, error.offset or 1
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise definition_error(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
+        raise file_error(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
 
 
 def uses_cuda(modules: Sequence[Module]) -> bool:
@@ -127,9 +127,9 @@ def read_json(path: Path, model: type[T], text: str | None = None, lines_above: 
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise definition_error(path, "JSON", error.msg, error.lineno + lines_above, error.colno) from error
+        raise file_error(path, "JSON", error.msg, error.lineno + lines_above, error.colno) from error
     except RecursionError as error:
-        raise definition_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
+        raise file_error(path, "JSON", "a structure that is too deep", lines_above + 1) from error
     document = Document(short_path(path), data)
     try:
         return parse(model, document), document
@@ -157,8 +157,8 @@ def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> 
 
 
 def with_positions(path: Path, document: Document, line_index: int = 0) -> Document:
-    """A document with line and column of each value; `line`: its index in a JSON-lines file."""
+    """A document with line and column of each value; `line_index`: its place in a JSON-lines file."""
     text = read_text(path)
-    return _document_with_marks(
-        path, document.data, text.split("\n")[line_index] if line_index else text, line_index
-    )
+    if line_index:
+        text = text.split("\n")[line_index]
+    return _document_with_marks(path, document.data, text, line_index)

@@ -71,7 +71,10 @@ def load_task(path: Path, wanted: str | None = None) -> ForeignTask:
 
 
 def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
-    """The format of a task, and how it was recognised. Raises UsageError unless one format fits."""
+    """The format of a task, and how it was recognised. Raises UsageError unless one format fits.
+
+    `wanted`: name of the only format to try; None: all.
+    """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     claiming = claiming_formats(path, wanted)
@@ -79,15 +82,12 @@ def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not claiming:
-        sought_text = "; ".join(
-            f"{known.title}: {known.looks_for}" for known in FORMATS if wanted in (None, known.name)
-        )
-        raise UsageError(f"{path}: no task of a known format", hint=f"looked for {sought_text}")
+        sought = [f"{known.title}: {known.looks_for}" for known in FORMATS if wanted in (None, known.name)]
+        raise UsageError(f"{path}: no task of a known format", hint=f"looked for {'; '.join(sought)}")
     if len(claiming) > 1:
-        formats_text = " and ".join(f"{form.title} ({why})" for form, why in claiming)
-        raise UsageError(
-            f"{path}: {formats_text}: two formats at once", hint=f"name one: --format {claiming[0][0].name}"
-        )
+        titles = " and ".join(f"{known.title} ({why})" for known, why in claiming)
+        hint = f"name one: --format {claiming[0][0].name}"
+        raise UsageError(f"{path}: {titles}: two formats at once", hint=hint)
     return claiming[0]
 
 
@@ -157,11 +157,10 @@ def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 def refuse_unrunnable(task: ForeignTask) -> None:
     """Raise UsageError, with all reasons, if `loop` cannot run a task on this machine."""
-    reasons = [need.what for need in find_hindrances(task, len(gpus().usable)) if need.kind in BLOCKING_KINDS]
+    obstacles = find_hindrances(task, len(gpus().usable))
+    reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind in BLOCKING_KINDS)
     if reasons:
-        raise UsageError(
-            f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"
-        )
+        raise UsageError(f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}")
 
 
 def _answer_names(files: Iterable[Path]) -> list[str]:
@@ -208,26 +207,30 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
     if as_json:
         screen.data(to_json(Inspected(**dict(task), runs=runnable, hindrances=tuple(obstacles))))
         return ExitCode.OK
-    timing, rows = task.timing, [("format", f"{find_format(task.format).title}: {task.why}")]
-    rows += [("task", f"{task.name} ({task.path})"), ("answer", f"{task.entry}, in {', '.join(task.languages)}")]
-    timed_count = sum("time" in case.use for case in task.cases)
-    rows += [("reference", task.reference), ("cases", f"{len(task.cases)}, {timed_count} of them timed")]
+    timing, timed_count = task.timing, sum("time" in case.use for case in task.cases)
+    cases = []
     for case in task.cases[:MOST_CASES]:
         arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
-        rows.append(("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"))
-    timing_text = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
-    rows += [
+        cases.append(("", f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"))
+    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
+    rows = [
+        ("format", f"{find_format(task.format).title}: {task.why}"),
+        ("task", f"{task.name} ({task.path})"),
+        ("answer", f"{task.entry}, in {', '.join(task.languages)}"),
+        ("reference", task.reference),
+        ("cases", f"{len(task.cases)}, {timed_count} of them timed"),
+        *cases,
         ("types", ", ".join(task.dtypes)),
         ("right if", _rule_text(task.judging)),
         ("timed by", timing.method),
-        ("", f"{timing_text}; timed outputs checked: {YES_NO[timing.checked]}"),
+        ("", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"),
         ("score", timing.score),
         ("made for", ", ".join(task.made_for)),
         ("runs here", f"{len(runnable)} of {len(task.cases)} cases"),
-        *(("needs", need.what) for need in obstacles),
+        *(("needs", obstacle.what) for obstacle in obstacles),
         *(("note", hint) for hint in task.hints),
     ]
-    _, *lines = table_lines(("", ""), [fact for fact in rows if fact[1]], terminal_columns(screen.out))
+    _, *lines = table_lines(("", ""), [row for row in rows if row[1]], terminal_columns(screen.out))
     screen.data("\n".join(lines))
     return ExitCode.OK
 
@@ -236,8 +239,7 @@ def _rule_text(rule: AcceptanceRule) -> str:
     """An acceptance rule in words."""
     parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
     if rule.atol is not None and rule.rtol is not None:
-        joint = "or" if rule.either else "+"
-        parts.append(f"error <= {rule.atol:g} {joint} {rule.rtol:g} x |expected|")
+        parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")
     parts += [f"for {100 * rule.matched_ratio:g} % of elements"] if rule.matched_ratio < 1 else []
     parts += [f"no error above {rule.cap:g}"] if rule.cap is not None else []
-    return "; ".join([*parts, *([rule.note] if rule.note else [])])
+    return "; ".join([*parts, rule.note] if rule.note else parts)

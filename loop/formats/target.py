@@ -1,7 +1,7 @@
 """Shared parts of the target that each format makes of a task: fields of target.yaml, and files."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from loop.base.errors import UsageError
 from loop.formats import python_text
 from loop.formats.model import AcceptanceRule, ForeignTask, is_installed
-from loop.formats.python_text import Module
+from loop.formats.python_text import Module, file_error
 
 WORKLOAD_NAME = re.compile(r"[A-Za-z]\w{0,63}")
 GPU_PACKAGES = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
@@ -31,38 +31,34 @@ class TargetDraft:
 
 
 def answer_variants(
-    task: ForeignTask, answers: Mapping[str, Path], function: str, module_pattern: str = ANSWERS + "/{}.py"
+    task: ForeignTask, answers: Mapping[str, Path], function: str, pattern: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
-    """Answers as variants; `called`: pattern of the module. LoopError for an unusable answer."""
-    fields_by_variant = {}
+    """Name to fields of a variant for each answer. Raises LoopError for an unusable answer.
+
+    `function`: what an answer has to define. `pattern`: path of a variant's module, by its name.
+    """
+    variants = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
         if not module.defines(function):
-            raise python_text.definition_error(
-                path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
-            )
-        task_modules = [file.stem for file in task.files]
-        fields_by_variant[name] = variant_fields(
-            task, module_pattern.format(name), function, f"the answer {path.name}"
-        )
-        fields_by_variant[name] |= device_fields(path, [module], task_modules)
-    return fields_by_variant
+            raise file_error(path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}")
+        fields = variant_fields(task, pattern.format(name), function, f"the answer {path.name}")
+        variants[name] = fields | device_fields(path, [module], [file.stem for file in task.files])
+    return variants
 
 
-def device_fields(path: Path, modules: Iterable[Module], own_modules: Iterable[str]) -> dict[str, Any]:
-    """`{"device": "cuda"}` if an answer's imports need a GPU, else {}; `own`: modules of the task.
+def device_fields(path: Path, modules: Iterable[Module], own_modules: Collection[str]) -> dict[str, Any]:
+    """`{"device": "cuda"}` if an answer's imports need a GPU, else {}.
 
-    Raises UsageError for a package that is not installed, because the answer cannot be judged then.
+    `own_modules`: modules of the task. Raises UsageError for a package that is not installed.
     """
-    names = dict.fromkeys(
-        name for module in modules for name in module.needed_packages if name not in set(own_modules)
-    )
-    if missing := [name for name in names if not is_installed(name)]:
-        problem = f"not judged here: it imports {', '.join(missing)}, which is not installed"
-        raise UsageError(
-            f"{path}: {problem}", hint="an answer is one file; install what it needs beside loop's torch"
-        )
-    return {"device": "cuda"} if set(GPU_PACKAGES) & set(names) else {}
+    names = dict.fromkeys(name for module in modules for name in module.needed_packages)
+    packages = [name for name in names if name not in own_modules]
+    missing = [name for name in packages if not is_installed(name)]
+    if missing:
+        problem = f"{path}: not judged here: it imports {', '.join(missing)}, which is not installed"
+        raise UsageError(problem, hint="an answer is one file; install what it needs beside loop's torch")
+    return {"device": "cuda"} if set(GPU_PACKAGES) & set(packages) else {}
 
 
 def variant_fields(
@@ -70,14 +66,8 @@ def variant_fields(
 ) -> dict[str, Any]:
     """The fields of one Python variant in target.yaml."""
     device = "any" if "cpu" in task.devices else "cuda"
-    return {
-        "kind": "python",
-        "title": title,
-        "role": role,
-        "device": device,
-        "module": module,
-        "function": function,
-    }
+    fields = {"kind": "python", "title": title, "role": role, "device": device}
+    return {**fields, "module": module, "function": function}
 
 
 def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:

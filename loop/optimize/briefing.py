@@ -45,52 +45,45 @@ def render_brief(templates: Path, brief: Brief) -> str:
     """The page as Markdown. `templates`: the folder of brief.md.j2.
 
     It has the facts of the profile, each with its source or the reason why it is unknown; the
-    changes judged in this session; and changes that earlier sessions reverted.
+    changes judged in this session; and changes that earlier sessions reverted (`brief.lost`).
     """
     profile, facts, leaf, leaf_text = brief.profile, None, None, ""
     if profile is not None:
-        leaf, leaf_text = leaf_words(profile)
-        value_by_fact = {name: value(fact) for name, fact in profile.facts.items() if fact is not None}
-        rows = tuple(
-            (
-                name,
-                value_by_fact.get(name, "unknown"),
-                meaning,
-                profile.sources.get(name) or profile.unknown.get(name, ""),
-            )
-            for name, meaning in FACTS.items()
-            if name in value_by_fact or name in profile.unknown
-        )
+        leaf, leaf_text = leaf_words(profile)  # Where the profile's decision tree ended.
+        rows = []
+        for name, meaning in FACTS.items():
+            fact = profile.facts.get(name)
+            if fact is not None or name in profile.unknown:
+                source = profile.sources.get(name) or profile.unknown.get(name, "")
+                rows.append((name, "unknown" if fact is None else value(fact), meaning, source))
         facts = drop_empty_columns(columns("Fact", ">Value", "What it is", "Source"), rows)
 
-    def row(change: TriedChange, *head: str) -> tuple[str, ...]:
-        return *head, say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
+    def last_cells(change: TriedChange) -> tuple[str, str, str]:
+        return say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
 
-    tried = tuple(
-        row(change, str(change.number), change.variant, change.outcome) for change in brief.tried[-MOST_TRIED:]
-    )
-    lost = tuple(row(change, change.session, ", ".join(change.files)) for change in brief.lost[-MOST_TRIED:])
-    return (
-        markdown_environment(templates)
-        .get_template(TEMPLATE)
-        .render(
-            brief=brief,
-            leaf=leaf,
-            where=leaf_text,
-            facts=facts,
-            tried=drop_empty_columns(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
-            lost=drop_empty_columns(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), lost),
-        )
+    tried, reverted = [], []
+    for change in brief.tried[-MOST_TRIED:]:
+        tried.append((str(change.number), change.variant, change.outcome, *last_cells(change)))
+    for change in brief.lost[-MOST_TRIED:]:
+        reverted.append((change.session, ", ".join(change.files), *last_cells(change)))
+    template = markdown_environment(templates).get_template(TEMPLATE)
+    return template.render(
+        brief=brief,
+        leaf=leaf,
+        where=leaf_text,
+        facts=facts,
+        tried=drop_empty_columns(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
+        lost=drop_empty_columns(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted),
     )
 
 
 def ending_texts(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     """How candidates that could not be judged ended; of equal endings the last one."""
-    unjudged = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
-    text_by_ending = {
-        proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in unjudged
-    }
-    return tuple(text_by_ending.values())[-MOST_FELL:]
+    lines: dict[str, str] = {}
+    for proposal in proposals:
+        if proposal.ended not in ("edited", "interrupted"):
+            lines[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST]
+    return tuple(lines.values())[-MOST_FELL:]
 
 
 class GainTerms(Model):
@@ -113,16 +106,16 @@ def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = session_worktree(context, shop)
     if tree is None:
-        tree = yield from _prepared(context, focus[0].variant)
-    brief = yield from _write(context, *focus, tree, arguments)
+        tree = yield from _create_worktree(context, focus[0].variant)
+    brief = yield from _write_brief(context, *focus, tree, arguments)
     if context.task.campaign.is_unattended:
         return (yield from campaign.offer_candidate(context, brief, tree))
-    result = _edited(context, brief, tree)
+    result = _accept_edit(context, brief, tree)
     error = "" if result.paused else (yield from compiler_refusal(context, brief.variant, tree))
-    return _paused(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
+    return _pause(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
 
 
-def _prepared(context: Context, name: str) -> Generator[Tick, None, Worktree]:
+def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
     shop = workshop(context)
     tree = worktree.make_from_checkout(context.task.folder, shop.tree)
@@ -142,47 +135,38 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 
     Of an unclear ratio the upper limit counts: the least gain. None if no such variant has a speed.
     """
-    bench, measured = context.bench, SessionChanges(context.finished).measured_by_variant
-    verdicts = [v for name, output in measured.items() for v in output.verdicts if v.variant == name]
-    speed_verdicts = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    names = {speed.variant for speed in speed_verdicts if speed.variant in bench.target.variants}
-    editable_names = {name for name in names if may_edit_variant(bench.target, bench.folder, name)}
+    bench = context.bench
+    unclear: set[tuple[str, str]] = set()
+    timed: dict[str, list[Measurement]] = {}  # Variant to its measurements against the baseline.
+    for name, output in SessionChanges(context.finished).measured_by_variant.items():
+        speeds = [v for v in output.verdicts if v.variant == name and isinstance(v, SpeedVerdict)]
+        unclear |= {(name, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
+        is_known = bool(speeds) and name in bench.target.variants
+        if is_known and may_edit_variant(bench.target, bench.folder, name):
+            timed[name] = [m for m in output.measurements if (m.variant, m.against) == (name, "baseline")]
     # Examples and baselines only if no main variant may be edited.
-    editable_names = {
-        name for name in editable_names if bench.target.variants[name].role == "main"
-    } or editable_names
-    unclear = {(speed.variant, speed.workload) for speed in speed_verdicts if speed.verdict == "inconclusive"}
-    timed = [
-        measurement
-        for name, output in measured.items()
-        for measurement in output.measurements
-        if name in editable_names and (measurement.variant, measurement.against) == (name, "baseline")
-    ]
+    main_names = {name for name in timed if bench.target.variants[name].role == "main"} or set(timed)
 
-    def is_vague(measurement: Measurement) -> bool:
+    def is_unclear(measurement: Measurement) -> bool:
         return (measurement.variant, measurement.workload.name) in unclear
 
-    def worth(measurement: Measurement) -> float:
-        ratio = measurement.interval[1] if is_vague(measurement) else measurement.ratio
+    def share_to_save(measurement: Measurement) -> float:
+        ratio = measurement.interval[1] if is_unclear(measurement) else measurement.ratio
         return bottleneck.time_share_won(ratio, measurement.workload.weight)
 
-    if not timed:
+    candidates = [measurement for name in timed if name in main_names for measurement in timed[name]]
+    if not candidates:
         return None
-    worst = min(timed, key=lambda measurement: (-worth(measurement), is_vague(measurement), measurement.ratio))
-    standings = [
-        Standing(
-            workload=measurement.workload.name,
-            ratio=measurement.ratio,
-            interval=measurement.interval,
-            worth=worth(measurement),
-        )
-        for measurement in timed
-        if measurement.variant == worst.variant
-    ]
+    worst = min(candidates, key=lambda m: (-share_to_save(m), is_unclear(m), m.ratio))
+    standings = []
+    for measurement in timed[worst.variant]:
+        workload, worth = measurement.workload.name, share_to_save(measurement)
+        fields = {"ratio": measurement.ratio, "interval": measurement.interval}
+        standings.append(Standing(workload=workload, worth=worth, **fields))
     return worst, tuple(sorted(standings, key=lambda standing: -standing.worth))
 
 
-def _write(
+def _write_brief(
     context: Context, worst: Measurement, standing: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """Write the brief as Markdown for people and as JSON for programs."""
@@ -241,15 +225,15 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
     tolerance = target.tolerance[dtype]
     if isinstance(variant, PythonVariant):
         kind = "a class" if target.modules else "a function"
-        passing_text = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
-        call_fields = {
-            "Entry": f"{variant.module}:{variant.function}, {kind} that {passing_text[variant.passing]}"
-        }
+        passing = "writes to outputs that follow its inputs"
+        if variant.passing == "returned":
+            passing = "returns its outputs"
+        terms = {"Entry": f"{variant.module}:{variant.function}, {kind} that {passing}"}
     else:
         compiler = " ".join([variant.build.compiler, *variant.build.flags])
-        call_fields = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
+        terms = {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
     return {
-        **call_fields,
+        **terms,
         "Inputs": ", ".join(inputs) or f"those of {generator}",
         "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
@@ -266,29 +250,28 @@ def keeping_rule(gain: float) -> str:
     )
 
 
-def _edited(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
-    """Passes with the edit, or pauses until there is one that may be judged."""
+def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
+    """The edit in the worktree, if it may be judged; else pauses the session and says why not."""
     shop, changed, existing = workshop(context), tree.changed_lines(), tree.committed_files()
     page = brief_path(shop.notes, brief)
     if not changed:
-        return _paused(brief, f"one change to {brief.variant} is asked for: {page}")
-    file = next((file for file in changed if not may_change(file, brief.files, existing)), None)
-    if file is not None:
-        why, others = f"{file} may not change", brief.shared.get(file, ())
-        if others:
-            chosen = " ".join(f"--variant {name}" for name in (brief.variant, *others))
-            why += f": {', '.join(others)} read it too and are not judged here; {chosen} begins with all"
-        return _paused(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
+        return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
+    for file in changed:
+        if not may_change(file, brief.files, existing):
+            why, others = f"{file} may not change", brief.shared.get(file, ())
+            if others:
+                options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
+                why += f": {', '.join(others)} read it too and are not judged here; {options} begins with all"
+            return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
     edit = save_edit(shop, brief, tree)
-    reverted = next(
-        (change for change in brief.lost if change.digest == edit.digest and not context.task.again), None
-    )
-    if reverted is not None:
-        why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
-        return _paused(brief, f"this very change was taken back in {why}")
+    for reverted in brief.lost:
+        if reverted.digest == edit.digest and not context.task.again:
+            why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"
+            return _pause(brief, f"this very change was taken back in {why}")
     return Result(edit)
 
 
-def _paused(brief: Brief, message: str) -> Result[BriefOutput]:
+def _pause(brief: Brief, message: str) -> Result[BriefOutput]:
+    """A result that pauses the session until the user has edited and resumes it."""
     output = BriefOutput(ok=True, message=message, hint=f"edit, then: {brief.resume}", brief=brief)
     return Result(output, paused=True)

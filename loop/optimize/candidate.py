@@ -43,10 +43,10 @@ def judge_candidate(
     """
     with candidate_context(context) as edited:
         result = yield from run(edited, arguments)
-    return _judged(result)
+    return _as_judgement(result)
 
 
-def _judged(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
+def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     """Wrap the result of a step on the target as a judgement of the change."""
     output = result.output
     texts = output.model_dump(include={"message", "hint", "not_exercised"})
@@ -67,17 +67,17 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
     changed = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
     names = tuple(build.variant for build in changed)
     if not output.ok:
-        return _judged(result, touched=names)
+        return _as_judgement(result, touched=names)
     if not changed:
         message = "the edit changes no variant of this session"
-        return _judged(result, good=False, message=message, touched=names)
+        return _as_judgement(result, good=False, message=message, touched=names)
     for build in changed:
         build_id = incumbents.get(build.variant)
         incumbent = find_build_by_id(build.variant, build_id, context.bench.cache) if build_id else None
         if incumbent is None or not is_same_build(incumbent, build):
-            return _judged(result, good=True, touched=names)
+            return _as_judgement(result, good=True, touched=names)
     message = "the edit changes nothing that runs: the code is that of the incumbent"
-    return _judged(result, good=False, message=message, touched=names)
+    return _as_judgement(result, good=False, message=message, touched=names)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> RunningAction[JudgedOutput]:
@@ -108,7 +108,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     at_hand, task = change_at_hand(context), context.task
     if paired.is_compared_by_job(at_hand):
         result, jobs = yield from paired.compared_by_job(at_hand, arguments)
-        return _judged(result, jobs=jobs)
+        return _as_judgement(result, jobs=jobs)
     remaining_s = campaign.sum_spending(context).left_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
@@ -129,10 +129,10 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
     at_hand, changes, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
     yield Tick("deciding")
-    if at_hand.tree.head == at_hand.brief.base:
+    edit, brief = at_hand.brief, at_hand.brief.brief
+    if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_edited()
     outcome, reason, gain = keeping.decide_on_change(*read_judgement(at_hand), arguments.gain)
-    brief = at_hand.brief.brief
     assert brief is not None
     change = TriedChange(
         number=brief.number,
@@ -140,28 +140,28 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         outcome=outcome,
         reason=reason,
         gain=gain,
-        files=at_hand.brief.files,
-        patch=at_hand.brief.patch,
+        files=edit.files,
+        patch=edit.patch,
         promised=compare_with_promise(at_hand),
     )
     branch = settle_change(at_hand, change)
-    kept_fields: dict[str, Any] = {"incumbents": changes.incumbents}
+    fields: dict[str, Any] = {"incumbents": changes.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
         all_kept_patch = shop.notes / KEPT
-        at_hand.tree.write_patch(all_kept_patch, changes.first_base or at_hand.brief.base)
+        at_hand.tree.write_patch(all_kept_patch, changes.first_base or edit.base)
         command = shlex.join(find_take_command(context.task.folder, branch, all_kept_patch, change.variant))
-        offered = (
-            f"take it over: {command}" if command else f"the sources of the answer, as a patch: {all_kept_patch}"
-        )
-        message = f"{message}; {offered}"
-        built = at_hand.output_of(BuildOutput)
-        builds = {build.variant: build.build_id for build in built.builds} if built else {}
+        if command:
+            message += f"; take it over: {command}"
+        else:
+            message += f"; the sources of the answer, as a patch: {all_kept_patch}"
+        output = at_hand.output_of(BuildOutput)
+        builds = {build.variant: build.build_id for build in output.builds} if output else {}
         ground = targets.sources_hash(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
-        kept_fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": ground}
+        fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": ground}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
-    kept_fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
-    return Result(DecisionOutput(ok=True, message=message, **kept_fields))
+    fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
+    return Result(DecisionOutput(ok=True, message=message, **fields))
 
 
 def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:

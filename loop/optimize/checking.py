@@ -5,7 +5,6 @@ It decides nothing. Only the gate keeps a change, with more workloads and more e
 
 from collections.abc import Generator
 from contextlib import ExitStack
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -33,7 +32,7 @@ from loop.timing.schedule import Untimed
 
 NOTE = "loop-check.json"
 """In `.git` of a candidate's worktree: what a check compares with."""
-LEAST = 6
+LEAST_WORKLOADS = 6
 """Workloads that are verified regardless of time."""
 
 
@@ -118,7 +117,7 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
     if not builds:
         return Result(CheckOutput(ok=False, message="nothing to compile"))
     workloads_to_check = order_workloads(context, note)
-    allowance = TimeAllowance(arguments.verify_s, workloads_to_check[LEAST:])
+    allowance = TimeAllowance(arguments.verify_s, workloads_to_check[LEAST_WORKLOADS:])
     jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
     checks = yield from verify(bench, jobs, allowance)
     verified = tuple(workload.name for workload in workloads_to_check if workload not in allowance.left_out)
@@ -133,7 +132,7 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
         yield from hold_device(bench, stack)
         for correct_build in builds:
             try:
-                speeds += yield from _speed(context, correct_build, note, arguments)
+                speeds += yield from _estimate_speed(context, correct_build, note, arguments)
             except (Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
     texts = ", ".join(speed.words for speed in speeds)
@@ -145,49 +144,46 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
 def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     """Workloads, alternating between sets; those larger than any timed workload come last.
 
-    In a campaign, only the sets that a proposer may see.
+    In a campaign (`note`), only the sets that a proposer may see.
     """
-    sets = note.sets if note else tuple(context.bench.target.workloads)
-    timed_workloads = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    operation_count = partial(count_operations, context.bench.target)
-    workloads_by_set = [
-        kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads
-    ]
-    alternating = kernel.distinct_workloads(
-        workload for turn in zip_longest(*workloads_by_set) for workload in turn if workload is not None
-    )
-    largest_timed = max(map(operation_count, timed_workloads), default=0)
-    return tuple(sorted(alternating, key=lambda workload: max(operation_count(workload), largest_timed)))
+    target = context.bench.target
+    names = note.sets if note else tuple(target.workloads)
+    sets = [kernel.workloads(context, [name]) for name in names if name in target.workloads]
+    alternating: list[Workload] = []
+    for position in zip_longest(*sets):  # The first workload of each set, then the second, ...
+        alternating += [workload for workload in position if workload is not None]
+    timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
+    largest_timed = max((count_operations(target, workload) for workload in timed), default=0)
+    distinct = kernel.distinct_workloads(alternating)
+    return tuple(sorted(distinct, key=lambda workload: max(count_operations(target, workload), largest_timed)))
 
 
-def _speed(
-    context: Context, correct_build: Build, note: CheckNote | None, arguments: CheckTerms
+def _estimate_speed(
+    context: Context, right_build: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
     """Estimate the speed against the incumbent; against the baseline outside a campaign.
 
-    On the variant's worst workload if known, else the plan's last. Empty without enough rounds.
+    On the variant's worst workload if the campaign's `note` names it, else on the plan's last.
+    Empty without enough rounds.
     """
-    bench, name, side = (
-        context.bench,
-        correct_build.variant,
-        context.bench.make_side(correct_build.variant, correct_build),
-    )
+    bench, name = context.bench, right_build.variant
+    side = bench.make_side(name, right_build)
     incumbent_id = note.incumbents.get(name) if note else None
     incumbent = build.find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
     rival, against = bench.make_side(BASELINE), BASELINE
     if incumbent is not None:
         rival, against = bench.make_side(name, incumbent).copy_as("incumbent"), "the incumbent"
     workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
-    accepted = [workload for workload in workloads if is_supported(side, workload)]
-    worst_workloads = [workload for workload in accepted if note and workload.name == note.workload]
-    if not accepted:
+    supported = [workload for workload in workloads if is_supported(side, workload)]
+    if not supported:
         return []
-    workload = (*worst_workloads, accepted[-1])[0]
+    worst = [workload for workload in supported if note and workload.name == note.workload]
+    workload = worst[0] if worst else supported[-1]
     terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
-    logs = samples.log_ratios(timings.segments_of(workload.name), rival.name, side.name)
-    if len(logs) < MIN_ROUNDS:
+    log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, side.name)
+    if len(log_ratios) < MIN_ROUNDS:
         return []
-    ratio, low, high = ratio_interval(logs)
+    ratio, low, high = ratio_interval(log_ratios)
     fields = {"ratio": ratio, "interval": (low, high)}
     return [QuickSpeed(variant=name, against=against, workload=workload.name, **fields)]

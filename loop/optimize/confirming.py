@@ -28,7 +28,7 @@ from loop.timing.readiness import hold_device
 from loop.timing.samples import MIN_ROUNDS, Terms, Timings
 from loop.workers.bench import fit_workloads
 
-IN_ROUNDS = 0.9
+ROUNDS_SHARE = 0.9
 """Share of the step's time for rounds."""
 
 
@@ -56,7 +56,7 @@ def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmO
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        figure, failure, timings = yield from _one(context, old, new, arguments)
+        figure, failure, timings = yield from _confirm_variant(context, old, new, arguments)
         confirmed += [figure] if figure else []
         failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
@@ -78,17 +78,19 @@ def fresh_seed(context: Context) -> int:
 
 
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
-    """Workloads of sets that no brief, check or judgement of a candidate used."""
-    used_names = {
-        workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))
-    }
-    all_workloads = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
-    return tuple(
-        {workload.name: workload for workload in all_workloads if workload.name not in used_names}.values()
-    )
+    """Workloads of sets that no brief, check or judgement of a candidate used.
+
+    `timed`: the workloads by which candidates were judged.
+    """
+    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
+    others: dict[str, Workload] = {}
+    for workload in kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context)):
+        if workload.name not in used:
+            others[workload.name] = workload
+    return tuple(others.values())
 
 
-def _one(
+def _confirm_variant(
     context: Context, old: Build, new: Build, arguments: ConfirmTerms
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
     """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
@@ -100,7 +102,7 @@ def _one(
     (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()
-    terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, seed, least_rounds=arguments.least)
+    terms = Terms(arguments.rounds, ROUNDS_SHARE * context.budget_s, seed, least_rounds=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, accepted, sides, with_windows=True)

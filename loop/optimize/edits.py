@@ -50,50 +50,47 @@ def find_readers(context: Context, name: str) -> Generator[Tick, None, dict[str,
         scan = yield from build.scan_sources(build.buildable_variants(bench, [name])[name], folder, bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
-    readers_by_file: dict[str, tuple[str, ...]] = dict.fromkeys(
-        editable_files(scan.files, bench.target, bench.folder), ()
-    )
+    own_files = editable_files(scan.files, bench.target, bench.folder)
+    readers: dict[str, tuple[str, ...]] = dict.fromkeys(own_files, ())
     for other, variant in bench.target.variants.items():
-        if isinstance(variant, Buildable) and other not in context.task.variants:
-            files = (
-                find_used_files([variant.module], folder)
-                if isinstance(variant, PythonVariant)
-                else variant.sources
-            )
-            if isinstance(variant, CAbiVariant):  # Scan with any available compiler, else list sources.
-                recipes = [bench.target.compiled_variant(other, bench.architecture)]
-                recipes += [bench.target.emulated_variant(other)] if variant.emulation else []
-                for recipe in reversed(recipes):
-                    with contextlib.suppress(BuildFailed):
-                        files = (yield from build.scan_sources(recipe, folder, bench.include)).files
-            for file in files:
-                if file in readers_by_file:
-                    readers_by_file[file] += (other,)
-    return readers_by_file
+        if other in context.task.variants or not isinstance(variant, Buildable):
+            continue
+        if isinstance(variant, PythonVariant):
+            files = find_used_files([variant.module], folder)
+        else:
+            files = variant.sources  # If no compiler for it is here.
+            recipes = [bench.target.emulated_variant(other)] if variant.emulation else []
+            for recipe in (*recipes, bench.target.compiled_variant(other, bench.architecture)):
+                with contextlib.suppress(BuildFailed):
+                    files = (yield from build.scan_sources(recipe, folder, bench.include)).files
+        for file in files:
+            if file in readers:
+                readers[file] += (other,)
+    return readers
 
 
-LARGEST = 16 << 20
-"""Largest file that is accepted, in bytes."""
-INSTEAD = "in place of a change kept meanwhile, with which it conflicts"
-NO_FILE = f"no plain file of at most {LARGEST >> 20} MiB"
+LARGEST_BYTES = 16 << 20
+"""Largest file that is accepted."""
+REPLACES_NOTE = "in place of a change kept meanwhile, with which it conflicts"
+NO_FILE = f"no plain file of at most {LARGEST_BYTES >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], existing: Collection[str]) -> bool:
     """Whether a file may be edited: one of `files`, or a new one of their folders and suffixes.
 
-    `existing`: existing files. The manifest never may: it defines how to build and judge. A new
-    Python file could hide a package that the judge imports, so it needs a name like `rms_*.py` next
-    to `rms.py`.
+    `existing`: files of the incumbent. The manifest never may: it defines how to build and judge. A
+    new Python file could hide a package that the judge imports, so it needs a name like `rms_*.py`
+    next to `rms.py`.
     """
     if name in files:
         return True
-    path, editable = Path(name), [Path(file) for file in files]
-    neighbours = [file for file in editable if file.parent == path.parent]
-    if path.suffix == ".py":
-        neighbours = [
-            file for file in neighbours if file.suffix == ".py" and path.stem.startswith(f"{file.stem}_")
-        ]
-    return name not in existing and bool(neighbours) and path.suffix in {file.suffix for file in editable}
+    path, paths = Path(name), [Path(file) for file in files]
+    if name in existing or path.suffix not in {editable.suffix for editable in paths}:
+        return False
+    neighbours = [editable for editable in paths if editable.parent == path.parent]
+    if path.suffix != ".py":
+        return bool(neighbours)
+    return any(path.stem.startswith(f"{near.stem}_") for near in neighbours if near.suffix == ".py")
 
 
 def brief_path(notes: Path, brief: Brief) -> Path:
@@ -132,10 +129,11 @@ class AcceptedEdit:
 
     @classmethod
     def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "AcceptedEdit":
-        """Files that differ from the incumbent; restores those that may not change.
+        """Files in which a candidate's worktree `copy` differs from the incumbent in `tree`.
 
-        Looks for new files with the brief's suffixes in its folders, and at the target's top: a new
-        Python file there, such as `torch.py`, hides a package, and its author has to know.
+        Restores those that may not change. Looks for new files with the brief's suffixes in its
+        folders, and at the target's top: a new Python file there, such as `torch.py`, hides a
+        package, and its author has to know.
         """
         files, left_out = dict[str, bytes | None](), list[str]()
         if not copy.target.is_dir():
@@ -145,52 +143,53 @@ class AcceptedEdit:
         for parent in {Path(), *(Path(file).parent for file in brief.files)}:
             place = copy.target / parent
             if place.is_dir() and not place.is_symlink():
-                new_paths = (path for path in place.iterdir() if path.suffix in suffixes)
-                names |= {
-                    str(parent / path.name) for path in new_paths if path.is_file() and not path.is_symlink()
-                }
+                for path in place.iterdir():
+                    if path.suffix in suffixes and path.is_file() and not path.is_symlink():
+                        names.add(str(parent / path.name))
         for name in sorted(names):
-            path, is_inside = copy.target / name, _lies_in(copy, copy.target / name)
+            path, incumbent_content = copy.target / name, _read_plain_file(tree.target / name)
+            is_inside = _is_inside(copy, path)
             # A link leads to a foreign file: do not read or restore it.
-            incumbent_content, content = _content(tree.target / name), _content(path) if is_inside else None
-            if incumbent_content == content:
+            content = _read_plain_file(path) if is_inside else None
+            if content == incumbent_content:
                 continue
-            unreadable = content is None and is_inside and os.path.lexists(path)
-            if may_change(name, brief.files, existing) and not unreadable:
+            is_unreadable = content is None and is_inside and os.path.lexists(path)
+            if may_change(name, brief.files, existing) and not is_unreadable:
                 files[name] = content
             else:
-                left_out.append(f"{name} ({NO_FILE})" if unreadable else name)
+                left_out.append(f"{name} ({NO_FILE})" if is_unreadable else name)
                 if is_inside:
-                    _put_back(path, incumbent_content)
+                    _replace_file(path, incumbent_content)
         return cls(files, tuple(left_out))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
         """Write the edit as a patch against the incumbent; the worktree is unchanged afterwards."""
         for name, content in self.files.items():
-            if _lies_in(tree, tree.target / name):
-                _put_back(tree.target / name, content)
+            if _is_inside(tree, tree.target / name):
+                _replace_file(tree.target / name, content)
         write_atomic(path, tree.patch())
         tree.revert()
         return path
 
 
-def _lies_in(tree: Worktree, path: Path) -> bool:
+def _is_inside(tree: Worktree, path: Path) -> bool:
     """Whether a path stays inside the tree: no parent folder is a symbolic link."""
     real_root, parent = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
     return parent.is_relative_to(tree.root) and parent.resolve() == real_root / parent.relative_to(tree.root)
 
 
-def _content(path: Path) -> bytes | None:
-    """None if it is not a plain file of at most `LARGEST` bytes."""
+def _read_plain_file(path: Path) -> bytes | None:
+    """Its bytes; None if it is not a plain file of at most `LARGEST_BYTES`, or unreadable."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
             return None
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _put_back(path: Path, content: bytes | None) -> None:
+def _replace_file(path: Path, content: bytes | None) -> None:
+    """Write `content` in place of whatever is at `path`; None: delete it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
@@ -203,29 +202,31 @@ def apply_proposal(tree: Worktree, proposal: Proposal, judged_digests: set[str],
     """Apply a candidate's edit to the session's worktree; `ended` changes if it cannot be judged.
 
     The edit is rebased on changes kept meanwhile. If they conflict, it replaces those kept since
-    `first_base` (the commit before the first kept change) and has to be faster than they are. `judged_digests`:
-    hashes of edits judged before.
+    `first_base` (the commit before the first kept change; empty: it replaces none) and has to be
+    faster than they are. `judged_digests`: hashes of edits judged before.
     """
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
         tree.revert()
-        if not _instead(tree, Path(proposal.patch).absolute(), first_base):
+        if not _apply_to_earlier(tree, Path(proposal.patch).absolute(), first_base):
             return proposal.model_copy(update={"ended": "conflict"})
-        proposal = proposal.model_copy(update={"said": INSTEAD})
+        proposal = proposal.model_copy(update={"said": REPLACES_NOTE})
     if not tree.changed_lines() or content_hash(tree.patch()) in judged_digests:
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal
 
 
-def _instead(tree: Worktree, patch: Path, first_base: str) -> bool:
-    """Apply a patch to an earlier commit since `first_base`, replacing later commits.
+def _apply_to_earlier(tree: Worktree, patch: Path, first_base: str) -> bool:
+    """Apply a patch to the latest earlier commit that it fits, down to `first_base`.
 
-    False, with nothing changed, if it fits none. The worktree's `head` stays.
+    The worktree then has that commit's files with the patch, while its `head` stays: the edit
+    undoes the later commits. False, with nothing changed, if it fits none.
     """
     commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
-    for commit in commits[1 : commits.index(first_base) + 1] if first_base in commits else ():
+    earlier = commits[1 : commits.index(first_base) + 1] if first_base in commits else []
+    for commit in earlier:
         git(tree.root, "restore", f"--source={commit}", "--staged", "--worktree", "--", ".")
         try:
             git(tree.root, "apply", "--whitespace=nowarn", str(patch))

@@ -38,48 +38,47 @@ from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
 from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
 from loop.timing.readiness import ReadyVariants
 
-CANDIDATE, BESIDE = "candidate", "incumbent"
+CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"
 """The two folders of a job."""
 
 
 class PairedTerms(CompareTerms):
     """How to compare a candidate with the incumbent."""
 
-    beside: str = Field(default=BESIDE, min_length=1)
+    beside: str = Field(default=INCUMBENT_FOLDER, min_length=1)
     """Folder with the incumbent, next to the target's folder."""
 
 
 def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOutput]:
-    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs."""
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs.
+
+    Runs inside a job; the job's target is the candidate.
+    """
     bench, task = context.bench, context.task
-    builds_now, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
-    incumbent_folder = bench.folder.parent / arguments.beside
-    with bench.copy_for_folder(
-        incumbent_folder, read_file(incumbent_folder / MANIFEST, Target).value
-    ) as incumbent_bench:
-        incumbent_context = replace(context, bench=incumbent_bench, task=replace(task, folder=incumbent_folder))
-        incumbent_builds, incumbent_failures = yield from kernel.compile_all(
-            incumbent_context, buildable_variants(incumbent_bench, task.variants)
-        )
-    for first in (*failures, *incumbent_failures):
-        return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
-    known_good = {
-        build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None)
-        for build in incumbent_builds
-    }
-    builds = {build.variant: build for build in builds_now if known_good[build.variant].build_id != build.build_id}
-    timed_workloads = kernel.workloads(context, task.plan.workloads)
+    builds, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
+    folder = bench.folder.parent / arguments.beside
+    with bench.copy_for_folder(folder, read_file(folder / MANIFEST, Target).value) as incumbent_bench:
+        incumbent_context = replace(context, bench=incumbent_bench, task=replace(task, folder=folder))
+        variants = buildable_variants(incumbent_bench, task.variants)
+        incumbents, incumbent_failures = yield from kernel.compile_all(incumbent_context, variants)
+    for failure in (*failures, *incumbent_failures):
+        return Result(CompareOutput(ok=False, message=failure.message, hint=failure.hint))
+    known_good = {}
+    for build in incumbents:
+        known_good[build.variant] = KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None)
+    changed = {build.variant: build for build in builds if known_good[build.variant].build_id != build.build_id}
+    workloads = kernel.workloads(context, task.plan.workloads)
     jobs = []
-    for name, build in builds.items():
+    for name, build in changed.items():
         side = bench.make_side(name, build)
-        accepted = tuple(workload for workload in timed_workloads if is_supported(side, workload))
-        jobs.append(Job(side, accepted, layouts=False, enough=True))
+        supported = tuple(workload for workload in workloads if is_supported(side, workload))
+        jobs.append(Job(side, supported, layouts=False, enough=True))
     for checks in (yield from verify(bench, jobs)):
         if checks.first_failure:
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"
             return Result(CompareOutput(ok=False, message=why))
-    comparing_context = replace(context, past=replace(context.past, known_good=known_good))
-    return (yield from compare_ready(comparing_context, ReadyVariants(tuple(builds), builds), arguments))
+    comparing = replace(context, past=replace(context.past, known_good=known_good))
+    return (yield from compare_ready(comparing, ReadyVariants(tuple(changed), changed), arguments))
 
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
@@ -95,42 +94,41 @@ def compared_by_job(
     context = at_hand.context
     number = at_hand.brief.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        part = _part(context, at_hand.tree, Path(folder), number, arguments)
-        (job,) = yield from _jobs(context, [part])
-    return Result(CompareOutput.model_validate(output_of_job(job), strict=False), samples_of(job)), (
-        job.run_record,
-    )
+        part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
+        (job,) = yield from _run_jobs(context, [part])
+    output = CompareOutput.model_validate(output_of_job(job), strict=False)
+    return Result(output, samples_of(job)), (job.run_record,)
 
 
 def order_by_gain(
     context: Context, tree: Worktree, proposals: Sequence[Proposal]
 ) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
-    """Compare all waiting candidates in parallel; returns them with most gain first, and the jobs.
+    """Compare all proposals in parallel jobs; returns them with most gain first, and the jobs.
 
-    Candidates that conflict with kept changes, or that no job could compare, come last.
+    Proposals that conflict with kept changes, or that no job could compare, come last. Without an
+    executor, or for fewer than two, the order stays and no job runs.
     """
     step = context.task.first_step("change.compare")
     if step is None or not context.task.campaign.executor or len(proposals) < 2:
         return list(proposals), ()
-    terms, part_by_number = CompareTerms.model_validate(step.arguments), dict[int, Part]()
+    terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         for proposal in proposals:
             try:
                 tree.apply(Path(proposal.patch))
                 place = Path(folder) / str(proposal.number)
-                part_by_number[proposal.number] = _part(context, tree, place, proposal.number, terms)
+                parts[proposal.number] = _make_part(context, tree, place, proposal.number, terms)
             except LoopError:
                 continue
             finally:
                 tree.revert()
-        jobs = yield from _jobs(context, [*part_by_number.values()])
-    gain_by_number = dict(zip(part_by_number, map(_gain, jobs), strict=True))
-    return sorted(proposals, key=lambda proposal: -gain_by_number.get(proposal.number, 0.0)), tuple(
-        job.run_record for job in jobs
-    )
+        jobs = yield from _run_jobs(context, [*parts.values()])
+    gains = dict(zip(parts, map(_mean_speedup, jobs), strict=True))  # By number of the proposal.
+    ordered = sorted(proposals, key=lambda proposal: -gains.get(proposal.number, 0.0))
+    return ordered, tuple(job.run_record for job in jobs)
 
 
-def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
+def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
     """Run the jobs to their end, on devices like that of the first job that timed something."""
     step = context.task.first_step("change.compare")
     if step is not None:  # Fixed limits, as a running step's grow and change the job id.
@@ -140,11 +138,11 @@ def _jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list
     return (yield from run_jobs(context, "change.paired", parts, group))
 
 
-def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
+def _make_part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
     """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
-    _copy(tree.target, place / CANDIDATE)
+    _copy_target(tree.target, place / CANDIDATE_FOLDER)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
-        _copy(export_commit(tree.target, tree.head, Path(exported)), place / BESIDE)
+        _copy_target(export_commit(tree.target, tree.head, Path(exported)), place / INCUMBENT_FOLDER)
     return Part(
         title=f"compare candidate {number} with the incumbent",
         arguments=PairedTerms.model_validate({**dict(terms), "candidate": number}),
@@ -153,11 +151,11 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
         measures_time=True,
         returns_samples=True,
         folder=place,
-        target=CANDIDATE,
+        target=CANDIDATE_FOLDER,
     )
 
 
-def _copy(target: Path, place: Path) -> None:
+def _copy_target(target: Path, place: Path) -> None:
     """Copy a target's definitions and sources to `place`."""
     for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
         copy = place / file.relative_to(target)
@@ -165,7 +163,7 @@ def _copy(target: Path, place: Path) -> None:
         shutil.copy(file, copy)
 
 
-def _gain(job: JobFolder) -> float:
+def _mean_speedup(job: JobFolder) -> float:
     """Mean speedup by a candidate; 0 if it may not be kept."""
     try:
         output = CompareOutput.model_validate(output_of_job(job), strict=False)

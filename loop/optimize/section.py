@@ -39,7 +39,7 @@ HEADS = (
     "Promised",
     "Why",
 )
-JUDGED = (
+JUDGED_NOTE = (
     "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
     "further. A speed is the mean ratio over the workloads, above 1 it is faster."
 )
@@ -49,27 +49,29 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     """A session's changes, tuning searches, and where kept changes are; empty without any."""
     records = latest_attempts(finished)
     decisions, rows = outputs_by_run(records, DecisionOutput), []
-    change_by_run = {run: decision.tried for run, decision in decisions if decision.tried}
-    for run, change in change_by_run.items():
+    changes = {run: decision.tried for run, decision in decisions if decision.tried}  # By run.
+    for run, change in changes.items():
         steps = (as_target_step(r) for r in records if r.run == run and r.action == "change.measure")
-        verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
-        speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-        ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
-        promised = (
-            f"{outcome_text(change.promised)} on {change.promised.workload}" if change.promised else "no interval"
-        )
-        speed_cells = [say.times(change.gain) if change.gain else "not timed"]
-        speed_cells += [say.times(geometric_mean(ratios)) if ratios else "not timed"]
-        first_cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
-        rows.append((*first_cells, *speed_cells, promised, change.reason))
+        ratios = []
+        for output in outputs_of(steps, MeasureOutput)[:1]:
+            for verdict in output.verdicts:
+                if isinstance(verdict, SpeedVerdict) and verdict.variant == change.variant:
+                    ratios.append(verdict.ratio)
+        against_incumbent = say.times(change.gain) if change.gain else "not timed"
+        against_baseline = say.times(geometric_mean(ratios)) if ratios else "not timed"
+        promised = "no interval"
+        if change.promised:
+            promised = f"{outcome_text(change.promised)} on {change.promised.workload}"
+        cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
+        rows.append((*cells, against_incumbent, against_baseline, promised, change.reason))
     searches = [_trials(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
-    lines, kept = [*_campaign(records)], [decision for _, decision in decisions if decision.kept]
+    lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
         all_kept_patch = Path(kept[-1].tried.patch).parent / "kept.patch"
         lines.append(f"All that was kept: `{kept[-1].taking or f'git apply {all_kept_patch}'}`")
         if kept[-1].branch:
             lines.append(f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{all_kept_patch}`")
-    for change in change_by_run.values():
+    for change in changes.values():
         lines.append(f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`")
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
@@ -77,7 +79,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
-        yield Section(note=JUDGED, table=drop_empty_columns(columns(*HEADS), rows))
+        yield Section(note=JUDGED_NOTE, table=drop_empty_columns(columns(*HEADS), rows))
     yield from searches
     yield Section(lines=tuple(lines))
 
@@ -105,15 +107,19 @@ def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
-    """Whether a skipped step judges a change, and its run had none that came this far."""
+    """Whether a skipped step judges a change, and its run had none that came this far.
+
+    Such a step is no gap in the report: there was nothing left to judge.
+    """
     if not record.action.startswith(ON_CHANGE):
         return False
-    steps = (step for step in latest_attempts(finished) if step.run == record.run)
-    change_steps = [step for step in steps if step.action.startswith(ON_CHANGE)]
-    is_edited = any(output.edited for output in outputs_of(change_steps, BriefOutput))
-    is_refused = any(not output.good for output in outputs_of(change_steps, JudgedOutput))
-    is_reverted = any(not output.kept for output in outputs_of(change_steps, DecisionOutput))
-    return not is_edited or is_refused or is_reverted or any(step.status == "failed" for step in change_steps)
+    steps = [step for step in latest_attempts(finished) if step.run == record.run]
+    steps = [step for step in steps if step.action.startswith(ON_CHANGE)]
+    is_edited = any(output.edited for output in outputs_of(steps, BriefOutput))
+    is_refused = any(not output.good for output in outputs_of(steps, JudgedOutput))
+    is_reverted = any(not output.kept for output in outputs_of(steps, DecisionOutput))
+    has_failed = any(step.status == "failed" for step in steps)
+    return not is_edited or is_refused or is_reverted or has_failed
 
 
 def _trials(trials: Sequence[TriedPoint]) -> Section:
@@ -142,7 +148,7 @@ def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _campaign(records: Sequence[Finished]) -> Iterator[str]:
+def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
     for figure in (figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed):
         yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"

@@ -52,7 +52,7 @@ from loop.timing.samples import Terms
 from loop.timing.schedule import Untimed
 from loop.workers.bench import Bench, Side
 
-TOGETHER = 6
+GROUP_SIZE = 6
 """Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
 
@@ -107,7 +107,7 @@ class PointSearch:
             target, [tuning_set_name(self.name)], target.dtypes[self.bench.device], self.context.task.seed
         )
 
-    def drop(self, values: Values, outcome: str, reason: str) -> None:
+    def drop_point(self, values: Values, outcome: str, reason: str) -> None:
         """Remove a point from the search, and record why."""
         self.sides = {label: (other, side) for label, (other, side) in self.sides.items() if other != values}
         fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
@@ -118,7 +118,7 @@ class PointSearch:
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
         with contextlib.suppress(BuildFailed):  # A hash of all but the values.
-            recipe, defines = self._recipe(self.incumbent), tuning.macro_flags(self.incumbent)
+            recipe, defines = self._build_recipe(self.incumbent), tuning.macro_flags(self.incumbent)
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
@@ -127,13 +127,13 @@ class PointSearch:
         points = [self.incumbent]
         for values in tuning.points:
             if values != self.incumbent and point(values) in reason_by_point:
-                self.drop(values, "lost", reason_by_point[point(values)])
+                self.drop_point(values, "lost", reason_by_point[point(values)])
             elif values != self.incumbent:
                 points.append(values)
 
         def attempt(values: Values) -> Generator[Tick, None, Build | BuildFailed]:
             try:
-                recipe = self._recipe(values)
+                recipe = self._build_recipe(values)
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
             except BuildFailed as failed:
                 return failed
@@ -142,11 +142,11 @@ class PointSearch:
         for values, result in zip(points, attempts, strict=True):
             label = INCUMBENT if values == self.incumbent else point_label(values)
             if isinstance(result, BuildFailed):
-                self.drop(values, "refused", result.message)
+                self.drop_point(values, "refused", result.message)
             else:
                 self.sides[label] = (values, bench.make_side(tuning.variant, result).copy_as(label))
 
-    def _recipe(self, values: Values) -> Any:
+    def _build_recipe(self, values: Values) -> Any:
         """The build recipe of the variant with these values."""
         target, tuning = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
         target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuning}})
@@ -155,20 +155,21 @@ class PointSearch:
     def verify(self) -> Generator[Tick, None, None]:
         """Remove points that are wrong, hang or crash."""
         labels = list(self.sides)
-        for begin in range(0, len(labels), TOGETHER):
-            points = [self.sides[label] for label in labels[begin : begin + TOGETHER]]
+        for begin in range(0, len(labels), GROUP_SIZE):
+            points = [self.sides[label] for label in labels[begin : begin + GROUP_SIZE]]
             jobs = [Job(side, self.workloads, layouts=False, enough=True) for _, side in points]
             for (values, _), checks in zip(points, (yield from verify_sides(self.bench, jobs)), strict=True):
                 if checks.first_failure:
-                    self.drop(values, "wrong", checks.first_failure.message)
+                    self.drop_point(values, "wrong", checks.first_failure.message)
 
-    def timed(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+    def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
         """Time points next to the incumbent, a few at a time: mean and lowest ratio over workloads.
 
         If a group cannot be timed, its points are timed alone, so that only the bad one is removed.
+        Returns the trial of each label that is still in the search.
         """
         trials: dict[str, TriedPoint] = {}
-        groups = [labels[begin : begin + TOGETHER] for begin in range(0, len(labels), TOGETHER)]
+        groups = [labels[begin : begin + GROUP_SIZE] for begin in range(0, len(labels), GROUP_SIZE)]
         terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
         while groups:
             group = groups.pop(0)
@@ -179,33 +180,38 @@ class PointSearch:
                 if error.side not in group:
                     raise
                 if len(group) == 1:
-                    self.drop(self.sides[group[0]][0], "wrong", error.message)
+                    self.drop_point(self.sides[group[0]][0], "wrong", error.message)
                 else:
                     groups = [[label] for label in group] + groups
                 continue
             for label, check in timings.wrong_outputs:
                 if label in group and label in self.sides:
-                    self.drop(self.sides[label][0], "wrong", f"while it was timed: {check.message}")
-            for label in (label for label in group if label in self.sides):
-                log_ratios = [
-                    samples.log_ratios(timings.segments_of(load.name), INCUMBENT, label) for load in self.workloads
-                ]
-                ratios = [math.exp(fmean(of_workload)) for of_workload in log_ratios if of_workload]
-                speed_fields = {"ratio": geometric_mean(ratios), "worst": min(ratios)} if ratios else {}
-                reason = "" if ratios else "no round of it was sound"
-                fields = {"tuning": self.name, "values": self.sides[label][0], "reason": reason, **speed_fields}
-                trials[label] = TriedPoint.model_validate({**fields, "outcome": "timed"})
+                    values, _ = self.sides[label]
+                    self.drop_point(values, "wrong", f"while it was timed: {check.message}")
+            for label in group:
+                if label not in self.sides:
+                    continue
+                fields: dict[str, Any] = {"tuning": self.name, "values": self.sides[label][0], "outcome": "timed"}
+                ratios = []
+                for workload in self.workloads:
+                    logs = samples.log_ratios(timings.segments_of(workload.name), INCUMBENT, label)
+                    ratios += [math.exp(fmean(logs))] if logs else []
+                if ratios:
+                    fields |= {"ratio": geometric_mean(ratios), "worst": min(ratios)}
+                else:
+                    fields["reason"] = "no round of it was sound"
+                trials[label] = TriedPoint.model_validate(fields)
         return trials
 
-    def race(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
+    def find_best(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
         """Time all points, then the fastest again; returns the best, None if the incumbent is."""
         with ExitStack() as stack:
             yield from hold_device(self.context.bench, stack)
-            other_labels = [label for label in self.sides if label != INCUMBENT]
-            trials = yield from self.timed(other_labels, arguments.rounds)
+            others = [label for label in self.sides if label != INCUMBENT]
+            trials = yield from self.time_points(others, arguments.rounds)
             fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
             if fastest:
-                trials |= yield from self.timed(fastest, 3 * arguments.rounds)
+                trials |= yield from self.time_points(fastest, 3 * arguments.rounds)
         valid = [trial for label, trial in trials.items() if label in self.sides]
         valid.sort(key=lambda trial: -(trial.ratio or 0))
         best = valid[0] if valid and (valid[0].ratio or 0) > 1 else None
@@ -213,22 +219,23 @@ class PointSearch:
             self.trials.append(trial.model_copy(update={"outcome": "best"}) if trial is best else trial)
         return best
 
-    def counts(self) -> str:
+    def describe_points(self) -> str:
         """The other points in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
         outcomes = [trial.outcome for trial in self.trials]
-        text_by_outcome = {
-            "lost": "lost before (--again tries them)",
-            "refused": "did not compile",
-            "wrong": "went wrong",
-        }
-        counted = [f"{outcomes.count(word)} {text}" for word, text in text_by_outcome.items() if word in outcomes]
-        ratios = [trial.ratio for trial in self.trials if trial.outcome in ("timed", "best")]
-        if ratios:
-            valid = [ratio for ratio in ratios if ratio is not None]
-            highest = f"the best of them at {times(max(valid), 3)}" if valid else "and no round of them was sound"
-            counted.append(f"{len(ratios)} {'was' if len(ratios) == 1 else 'were'} timed, {highest}")
+        parts = []
+        texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
+        for outcome, text in texts.items():
+            if outcome in outcomes:
+                parts.append(f"{outcomes.count(outcome)} {text}")
+        timed = [trial for trial in self.trials if trial.outcome in ("timed", "best")]
+        if timed:
+            ratios = [trial.ratio for trial in timed if trial.ratio is not None]
+            highest = (
+                f"the best of them at {times(max(ratios), 3)}" if ratios else "and no round of them was sound"
+            )
+            parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {highest}")
         others = self.tuning.point_count - (self.incumbent in self.tuning.points)
-        return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
+        return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
 
 
 def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
@@ -236,46 +243,48 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
-    names = [
-        name
-        for name, tuning in target.tuning.items()
-        if name not in searched
-        and arguments.only in (None, name)
-        and tuning.variant in context.task.variants
-        and target.variants[tuning.variant].device == device
-        and tuning.best_on(device_name) is not None
-    ]
+    names = []
+    for name, tuning in target.tuning.items():
+        is_wanted = name not in searched and arguments.only in (None, name)
+        is_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
+        if is_wanted and is_here and tuning.best_on(device_name) is not None:
+            names.append(name)
     if not names:
         return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))
     name, shop = names[0], workshop(context)
-    size = target.tuning[name].point_count
-    if size > arguments.most:
-        message = f"{name} has {size} points, and at most {arguments.most} are tried"
+    count = target.tuning[name].point_count
+    if count > arguments.most:
+        message = f"{name} has {count} points, and at most {arguments.most} are tried"
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
     tree = session_worktree(context, shop) or worktree.make_from_checkout(context.task.folder, shop.tree)
     note_owner(tree, shop.notes.parent)
-    edited = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
-    with context.bench.copy_for_folder(tree.target, edited) as bench:
-        search = PointSearch(context, bench, name, edited.tuning[name], device_name)
+    edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
+    with context.bench.copy_for_folder(tree.target, edited_target) as bench:
+        search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)
         yield from search.compile()
         yield from search.verify()
-        best = (yield from search.race(arguments)) if INCUMBENT in search.sides else None
-    if INCUMBENT in search.sides:
-        return Result(_proposed(search, best, tree, arguments))
+        is_incumbent_right = INCUMBENT in search.sides
+        best = (yield from search.find_best(arguments)) if is_incumbent_right else None
+    if is_incumbent_right:
+        return Result(_propose_best(search, best, tree, arguments))
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
     message = f"{name}: what runs now ({point_label(search.incumbent)}) is not right: {why}"
     hint = f"mend it, or change tuning.{name}.best: nothing can be held against it"
     return Result(BriefOutput(ok=False, message=message, hint=hint, trials=tuple(search.trials)))
 
 
-def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> BriefOutput:
+def _propose_best(
+    search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms
+) -> BriefOutput:
     """The best point as an edit of the manifest; no edit if the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        message = f"{search.name}: the incumbent stays ({point_label(search.incumbent)}); {search.counts()}"
+        message = (
+            f"{search.name}: the incumbent stays ({point_label(search.incumbent)}); {search.describe_points()}"
+        )
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
     manifest, context, shop = tree.target / MANIFEST, search.context, workshop(search.context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
@@ -296,5 +305,5 @@ def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, argu
     )
     edit = save_edit(shop, brief, tree)
     best_text = f"{point_label(best.values)} looks {times(best.ratio, 3)} as fast as now"
-    fields["message"] = f"{search.name}: {best_text}; {search.counts()}"
+    fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
     return BriefOutput(**{**dict(edit), **fields})

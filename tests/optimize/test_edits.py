@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import INSTEAD, AcceptedEdit, apply_proposal
+from loop.optimize.edits import REPLACES_NOTE, AcceptedEdit, apply_proposal
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from tests.repository.test_reading import git, put_under_git
@@ -96,7 +96,7 @@ def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
     proposal = Proposal(number=2, ended="edited", patch=str(patch))
     for _ in range(2):
         put = apply_proposal(tree, proposal, set(), start)
-        assert ("edited", INSTEAD) == (put.ended, put.said)
+        assert ("edited", REPLACES_NOTE) == (put.ended, put.said)
         assert kept == tree.head
         assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
         assert {"scale.c", "scale_more.c"} == set(tree.changed_lines())
