@@ -56,10 +56,8 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
 
 
 def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """All workloads of the session's sets.
-
-    `emulated`: with the GPU's element types, and without those too large for the emulator.
-    """
+    """All workloads of the session's sets. `emulated`: with the GPU's element types, and without those too large
+    for the emulator."""
     sets = [*context.task.plan.workloads, *planned_check_sets(context), *unplanned_sets(context)]
     distinct = distinct_workloads(workloads(context, sets, device="cuda" if emulated else None))
     target = context.bench.target
@@ -67,11 +65,9 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first; else why none.
-
-    A good end is a commit at which a session found the variant good, or the last commit below its
-    uncommitted files. Those files may have made it good, so a search tries its good end first.
-    """
+    """Lines of commits from a good end to the checkout, the latest good end first; else why none. A good end is a
+    commit at which a session found the variant good, or the last commit below its uncommitted files. Those files
+    may have made it good, so a search tries its good end first."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         why = "commits of compiled variants alone are built"
@@ -101,10 +97,8 @@ def is_good_session(row: SessionRow, regression: Regression) -> bool:
 
 
 def bisect(context: Context, arguments: NoArguments) -> RunningAction[BisectOutput]:
-    """Search for the commit that made the first regressed variant slower or wrong.
-
-    Only one regression is searched; the output names the others as not exercised.
-    """
+    """Search for the commit that made the first regressed variant slower or wrong. Only one regression is
+    searched; the output names the others as not exercised."""
     regressions = find_regressions(context)
     not_searched: list[str] = []
     hint = None
@@ -126,9 +120,7 @@ def _search_lines(
     context: Context, regression: Regression, lines: Sequence[CommitLine], not_searched: tuple[str, ...]
 ) -> RunningAction[BisectOutput]:
     """Search the first line of commits; another one only if its good end is bad or untestable today.
-
-    `not_searched`: what the output names as not exercised. Fails after the step's time budget.
-    """
+    `not_searched`: what the output names as not exercised. Fails after the step's time budget."""
     started = time.monotonic()
 
     def check_budget(tick: Tick) -> Tick:

@@ -62,10 +62,8 @@ class CommitLine:
 
     @functools.cached_property
     def file_changes(self) -> list[dict[str, str]]:
-        """Path to git object: all files of the good end, then what each candidate changes.
-
-        An item for each of `commits`; the object of a removed file is empty.
-        """
+        """Path to git object: all files of the good end, then what each candidate changes. An item for each of
+        `commits`; the object of a removed file is empty."""
         commits = [candidate.commit for candidate in self.commits if candidate.commit != UNCOMMITTED]
         rows = [reading.object_hashes(self.top, commits[0]), *reading.changed_hashes(self.top, commits)]
         return [*rows, dict(self.uncommitted_files)] if self.uncommitted_files else rows
@@ -80,10 +78,8 @@ class CommitLine:
 
 
 def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
-    """The line between two revisions; without `bad` it ends with the uncommitted changes.
-
-    Raises LoopError if no line connects them.
-    """
+    """The line between two revisions; without `bad` it ends with the uncommitted changes. Raises LoopError if no
+    line connects them."""
     if not good:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = repository_of(folder)
@@ -110,10 +106,8 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
 def read_lines(
     folder: Path, commits: Iterable[str | None], bad: str | None = None
 ) -> tuple[list[CommitLine], str]:
-    """Lines of history to `bad` from the first of these commits that can be good ends.
-
-    Also returns why the first other commit cannot be one; empty if each can.
-    """
+    """Lines of history to `bad` from the first of these commits that can be good ends. Also returns why the first
+    other commit cannot be one; empty if each can."""
     lines, why = list[CommitLine](), ""
     for commit in dict.fromkeys(filter(None, commits)):
         try:
@@ -126,11 +120,9 @@ def read_lines(
 
 
 def branches_of_merge(line: CommitLine, merge: Candidate, *, joined: bool) -> list[CommitLine]:
-    """The branches that a merge joined to the line, each from the commit where it left a good one.
-
-    Empty if the commit is no merge. If the line starts on a branch, this may be the main line.
-    `joined`: only the first branch, with the merge as its bad end.
-    """
+    """The branches that a merge joined to the line, each from the commit where it left a good one. Empty if the
+    commit is no merge. If the line starts on a branch, this may be the main line. `joined`: only the first branch,
+    with the merge as its bad end."""
     good_commits = (line.predecessor(merge).commit, *line.other_good)
     branches: list[CommitLine] = []
     for parent in merge.parents if merge.merge else ():
@@ -193,10 +185,8 @@ class Builder:
         return result
 
     def _compile(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """Build a candidate, and note which files the build read.
-
-        Raises Untestable; WorkFailed if today's compiler is missing, so that nothing builds.
-        """
+        """Build a candidate, and note which files the build read. Raises Untestable; WorkFailed if today's
+        compiler is missing, so that nothing builds."""
         bench, folder, warning = self.bench, self.bench.folder, ""
         if candidate.commit != UNCOMMITTED:
             check_out(self.worktree, candidate)
@@ -247,11 +237,8 @@ class Builder:
         return target.compiled_variant(self.variant, self.bench.architecture)
 
     def read_recipe(self, line: CommitLine, manifest: str) -> str:
-        """The part of a manifest that affects the build, as JSON; cached.
-
-        `manifest`: its git object, empty if the commit has none. An unreadable manifest counts
-        whole, by its git object.
-        """
+        """The part of a manifest that affects the build, as JSON; cached. `manifest`: its git object, empty if the
+        commit has none. An unreadable manifest counts whole, by its git object."""
         if manifest and manifest not in self.recipe_by_manifest:
             self.recipe_by_manifest[manifest] = manifest
             if manifest in dict(line.uncommitted_files).values():  # Then git lacks the object.
@@ -269,11 +256,9 @@ class Builder:
 
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
-    """A name for the program of the good end and of each candidate; equal names, equal programs.
-
-    A hash of the files that builds read. The repository's tree hash if there is no builder or no
-    build yet, or if the build fails.
-    """
+    """A name for the program of the good end and of each candidate; equal names, equal programs. A hash of the
+    files that builds read. The repository's tree hash if there is no builder or no build yet, or if the build
+    fails."""
     if builder is None or not builder.files_read:
         return tuple(candidate.tree for candidate in line.commits)
     manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()

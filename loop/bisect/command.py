@@ -133,10 +133,8 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 
 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
-    """A search for what made a kernel slower or wrong, by today's gate and workloads.
-
-    `stack` closes it. Raises LoopError if the request is unclear or cannot be searched.
-    """
+    """A search for what made a kernel slower or wrong, by today's gate and workloads. `stack` closes it. Raises
+    LoopError if the request is unclear or cannot be searched."""
     if read_sender() is None:  # A hosted machine gets its target by name.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
@@ -173,10 +171,8 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
 
 
 def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:
-    """The line from the given good revision, or from the last session that found the variant good.
-
-    Raises LoopError if there is none.
-    """
+    """The line from the given good revision, or from the last session that found the variant good. Raises
+    LoopError if there is none."""
     folder, variant = setting.project.target, regression.variant
     if request.good:
         return read_line(folder, request.good, request.bad)
@@ -191,10 +187,8 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The variant to search for, one that is built. Raises LoopError if the choice is unclear.
-
-    Compiled variants come before variants in Python.
-    """
+    """The variant to search for, one that is built. Raises LoopError if the choice is unclear. Compiled variants
+    come before variants in Python."""
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]

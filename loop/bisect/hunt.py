@@ -125,10 +125,8 @@ class Bisection:
         return SearchEnd("no_regression", why)
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
-        """Observe a commit and save the result, with ticks that tell how the search stands.
-
-        Raises MachineFailure if the machine failed; not saved, since the commit is not at fault.
-        """
+        """Observe a commit and save the result, with ticks that tell how the search stands. Raises MachineFailure
+        if the machine failed; not saved, since the commit is not at fault."""
         candidate, against = self.line.commits[request.commit], self.line.commits[request.against]
         progress = f"probe {len(self.probes) + 1}, {candidate.short_commit}: {request.why}"
         watch, started = FolderWatch(Folders.of()), time.monotonic()

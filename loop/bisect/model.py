@@ -17,10 +17,8 @@ class ConfirmationKey(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """The commits to search, oldest first: the first is the good end, the last the bad one.
-
-    Neighbours that build the same program share a *position*.
-    """
+    """The commits to search, oldest first: the first is the good end, the last the bad one. Neighbours that build
+    the same program share a *position*."""
 
     commits: tuple[str, ...]
     """Their hashes."""

@@ -34,10 +34,8 @@ ConfirmationState = Literal["confirmed", "failed", "open"]
 
 
 class Observations:
-    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them.
-
-    Methods name a range of positions by its ends, `low` and `high`, which differ.
-    """
+    """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a range of
+    positions by its ends, `low` and `high`, which differ."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         """Ignores ratios to a commit other than the good end: they belong to other searches."""
@@ -97,10 +95,8 @@ class Observations:
         return True
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Observations of a build beside the step, which shows how builds differ by chance.
-
-        Returns how many at a time, and how many at most; (0, 0) if such builds do not help.
-        """
+        """Observations of a build beside the step, which shows how builds differ by chance. Returns how many at a
+        time, and how many at most; (0, 0) if such builds do not help."""
         return 0, 0
 
     def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
@@ -230,10 +226,8 @@ class Pairs(Observations):
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
     def _timed_builds(self, low: int, high: int) -> list[TimedBuild]:
-        """The observed builds of a range, in order.
-
-        The good end is the reference of all pairs: its mean is 0, without variance.
-        """
+        """The observed builds of a range, in order. The good end is the reference of all pairs: its mean is 0,
+        without variance."""
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
         for position, values in sorted(self.clipped.items()):
             if low <= position <= high and position > 0:
@@ -242,10 +236,8 @@ class Pairs(Observations):
         return builds
 
     def _fit_levels(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the builds of a range, and score the gaps between them.
-
-        `strict`: assume as much noise between builds as they do not rule out.
-        """
+        """Fit a good and a bad level to the builds of a range, and score the gaps between them. `strict`: assume
+        as much noise between builds as they do not rule out."""
         builds = self.timed_builds(low, high)
         pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
         good_level, bad_level = builds[0].mean, builds[-1].mean
@@ -283,10 +275,8 @@ class Pairs(Observations):
         return positions, self.fit_levels(low, high, strict=strict).scores
 
     def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between two positions clearly exceeds the noise between builds.
-
-        A single build on one side may be off its level by chance, so the step has to be larger.
-        """
+        """Whether the step between two positions clearly exceeds the noise between builds. A single build on one
+        side may be off its level by chance, so the step has to be larger."""
         builds = self.timed_builds(low, high)
         good_count = sum(build.position <= parent for build in builds)
         bad_count = sum(build.position >= suspect for build in builds)
@@ -295,11 +285,9 @@ class Pairs(Observations):
         return fit.step >= least * fit.noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Pairs to add to a build whose side is not decided; 0 if more would not decide it.
-
-        Its vote decides once the variances of noise, midpoint and pairs add up to less than
-        step^2 / (2 log odds). What noise and midpoint leave of this is for the pairs.
-        """
+        """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
+        the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds). What noise and
+        midpoint leave of this is for the pairs."""
         count, fit = self.count_at(position), self.fit_levels(low, high, strict=strict)
         allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
         needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
@@ -309,10 +297,8 @@ class Pairs(Observations):
         return min(max(1, math.ceil(needed / 3), count // 4), BATCH_MOST)
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Pairs of a build beside the step: at a time, and at most.
-
-        A dozen such builds rule out noise that would hide the step.
-        """
+        """Pairs of a build beside the step: at a time, and at most. A dozen such builds rule out noise that would
+        hide the step."""
         step = self.fit_levels(low, high, strict=True).step
         noise = self.fit_levels(low, high, strict=False).noise
         count = math.ceil(NEIGHBOUR * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
@@ -356,10 +342,8 @@ class Pairs(Observations):
         return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position surely above the lower end and below the upper: there are two steps.
-
-        The one with most pairs; None if there is none.
-        """
+        """A position surely above the lower end and below the upper: there are two steps. The one with most pairs;
+        None if there is none."""
         builds = {build.position: build for build in self.timed_builds(low, high)}
 
         def is_above(upper: TimedBuild, lower: TimedBuild) -> bool:
@@ -383,10 +367,8 @@ class Pairs(Observations):
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
     def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value.
-
-        It fails if the claimed step is refuted, or if too many pairs do not show it.
-        """
+        """State of a confirmation so far, and its e-value. It fails if the claimed step is refuted, or if too many
+        pairs do not show it."""
         claim, values = self.claims[key], self.confirming.get((key, key.culprit), [])
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
@@ -449,10 +431,8 @@ DRIFTED = "so it is good today: what failed before may have come from the machin
 
 
 class Runs(Observations):
-    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends.
-
-    Builds beside the step do not help, because code layout does not make builds fail.
-    """
+    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends. Builds beside the step do not
+    help, because code layout does not make builds fail."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         super().__init__(problem, probes)
@@ -527,10 +507,8 @@ class Runs(Observations):
         return positions, scores
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
-        """Two runs at first; for intermittent failures, as many as probably show one.
-
-        0 if more would not decide; `strict` has no effect.
-        """
+        """Two runs at first; for intermittent failures, as many as probably show one. 0 if more would not decide;
+        `strict` has no effect."""
         count = self.count_at(position)
         if self.is_consistent(low, high):
             return FIRST_RUNS if count == 0 else 1
@@ -611,8 +589,7 @@ def runs_evidence(culprit: Sequence[float], parent: Sequence[float], rates: tupl
 
 
 LEANING, DECIDED = 0.05, 0.004
-"""Probability of the other side below which the search moves past a commit; below which it is
-decided."""
+"""Probability of the other side below which the search moves past a commit; below which it is decided."""
 DENIED = 0.01
 """Factor on a suspect's odds after a failed confirmation."""
 SUSPECTS_MOST = 3
@@ -684,10 +661,8 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
 def _search_parts(
     evidence: Evidence, parts: Sequence[tuple[int, int]], end: SearchEnd
 ) -> ProbeRequest | SearchEnd:
-    """Search parts of the history in order; the next request, or `end` with their culprits added.
-
-    `end`: what is known of the whole range so far.
-    """
+    """Search parts of the history in order; the next request, or `end` with their culprits added. `end`: what is
+    known of the whole range so far."""
     for low, high in parts:
         if low == high:
             continue
@@ -707,11 +682,8 @@ def _search_parts(
 def _narrow_down(
     evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey]
 ) -> ProbeRequest | SearchEnd:
-    """Search between two ends that differ, until the side of each commit is decided.
-
-    Then it asks for builds beside the step, and for a confirmation. `rejected`: failed
-    confirmations in this range.
-    """
+    """Search between two ends that differ, until the side of each commit is decided. Then it asks for builds
+    beside the step, and for a confirmation. `rejected`: failed confirmations in this range."""
     problem, untestable = evidence.problem, evidence.untestable_reasons
     testable = [position for position in range(low, high + 1) if position not in untestable]
     observed = [position for position in testable if evidence.count_at(position) or position in (low, high)]
@@ -763,11 +735,9 @@ def _narrow_down(
 
 
 def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence[float]) -> int | None:
-    """The unobserved position between `good` and `bad` with most even odds; None without one.
-
-    `bad_by`: probability of each position that it is bad. Untestable commits cluster, so the
-    distance kept from them triples with each of them.
-    """
+    """The unobserved position between `good` and `bad` with most even odds; None without one. `bad_by`:
+    probability of each position that it is bad. Untestable commits cluster, so the distance kept from them triples
+    with each of them."""
     untestable = [position for position in evidence.untestable_reasons if good < position < bad]
     distance_by_position = dict[int, int]()
     for position in range(good + 1, bad):
@@ -784,11 +754,9 @@ def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence
 def _request_neighbour(
     evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most_builds: int
 ) -> ProbeRequest | None:
-    """A request for a build beside the step, which shows how builds differ by chance.
-
-    The nearest unobserved build, on the side of the step with fewer observed ones. With
-    `MANY_BUILDS` also more of the least observed build. None if that is enough, or does not help.
-    """
+    """A request for a build beside the step, which shows how builds differ by chance. The nearest unobserved
+    build, on the side of the step with fewer observed ones. With `MANY_BUILDS` also more of the least observed
+    build. None if that is enough, or does not help."""
     low, high = testable[0], testable[-1]
     count, most_count = evidence.plan_neighbours(low, high)
     why = "neighbour: what do builds differ by on their own?"
@@ -814,10 +782,8 @@ def _request_neighbour(
 def _step_probabilities(
     evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey], *, strict: bool
 ) -> list[float]:
-    """Probability of each position of the history that the step is there; 0 outside the range.
-
-    Failed confirmations (`rejected`) reduce it.
-    """
+    """Probability of each position of the history that the step is there; 0 outside the range. Failed
+    confirmations (`rejected`) reduce it."""
     positions, scores = evidence.score_gaps(low, high, strict=strict)
     best = max(scores)
     weights = [0.0] * (evidence.problem.last_position + 1)

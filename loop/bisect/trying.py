@@ -38,8 +38,7 @@ LogRatios = Mapping[str, Sequence[float]]
 GATE_LIMIT_S = 120.0
 """The gate starts no block later than this."""
 CLIP = 0.08
-"""Blocks are clipped at this log ratio: on a busy machine some are off by half, which says nothing
-of a kernel."""
+"""Blocks are clipped at this log ratio: on a busy machine some are off by half, which says nothing of a kernel."""
 MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
@@ -116,17 +115,13 @@ class Prober:
         raise NotImplementedError
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """`count` observations of a candidate. Raises Untestable.
-
-        Latency: log(its time / that of `against`), above 0 is slower. Correctness: 1 good, 0 bad.
-        """
+        """`count` observations of a candidate. Raises Untestable. Latency: log(its time / that of `against`),
+        above 0 is slower. Correctness: 1 good, 0 bad."""
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Whether to search at all. Reduces `workloads` to those that show the regression.
-
-        Raises Untestable if an end cannot be built, or is wrong.
-        """
+        """Whether to search at all. Reduces `workloads` to those that show the regression. Raises Untestable if an
+        end cannot be built, or is wrong."""
         yield from ()
         return None, ()
 
@@ -176,10 +171,8 @@ class KernelProbe(Prober):
 
 
 class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time.
-
-    It detects less than the gate, because it has to allow for noise between builds, too.
-    """
+    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time. It detects less
+    than the gate, because it has to allow for noise between builds, too."""
 
     metric = "latency"
 
@@ -192,10 +185,8 @@ class LatencyProbe(KernelProbe):
         return mean_over_workloads(series)
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """The verdict on both ends, in blocks of fresh process pairs until each workload has one.
-
-        The search continues from these blocks, on the workloads where the bad end is slower.
-        """
+        """The verdict on both ends, in blocks of fresh process pairs until each workload has one. The search
+        continues from these blocks, on the workloads where the bad end is slower."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -246,10 +237,8 @@ class LatencyProbe(KernelProbe):
     def time_sides(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
     ) -> Generator[Tick, None, Timings]:
-        """Time both sides, alternating. Raises Untestable if one cannot be timed.
-
-        `pending`: what to time again, from the timings so far; None: everything.
-        """
+        """Time both sides, alternating. Raises Untestable if one cannot be timed. `pending`: what to time again,
+        from the timings so far; None: everything."""
         try:
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
         except LoopError as error:
@@ -261,10 +250,8 @@ class LatencyProbe(KernelProbe):
 
 
 def decide_workload(log_ratios: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's verdict on a workload from log(bad end's time / good end's), one a block.
-
-    `workloads`: how many are judged together. The gate wants log ratios of the opposite sign.
-    """
+    """The gate's verdict on a workload from log(bad end's time / good end's), one a block. `workloads`: how many
+    are judged together. The gate wants log ratios of the opposite sign."""
     speedups = [-value for value in log_ratios]
     extreme = verdicts.decide_large_difference(speedups, verdicts.needed_evidence(workloads))
     return extreme or verdicts.conclude_now([min(max(x, -CLIP), CLIP) for x in speedups], workloads)
@@ -282,10 +269,8 @@ def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
 
 
 def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ...], str]:
-    """The result if there is nothing to search for, else None; slower workloads; and why.
-
-    Undecided workloads are judged together, by their mean.
-    """
+    """The result if there is nothing to search for, else None; slower workloads; and why. Undecided workloads are
+    judged together, by their mean."""
     count = len(log_ratios)
     names_by_verdict: dict[str, list[str]] = {"slower": [], "faster": [], "inconclusive": []}
     for name, values in log_ratios.items():
@@ -348,10 +333,8 @@ class CorrectnessProbe(KernelProbe):
         return tuple(values)
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Whether the bad end fails any workload; if it always passes, there is no regression.
-
-        The search continues on the smallest failing workloads, if they fail without the others too.
-        """
+        """Whether the bad end fails any workload; if it always passes, there is no regression. The search
+        continues on the smallest failing workloads, if they fail without the others too."""
         started, passes, all_workloads = time.monotonic(), 0, self.workloads
         side = yield from self.build_side(CANDIDATE_SIDE, line.commits[-1])
         while passes == 0 or (passes < PASSES and time.monotonic() - started < PASSES_S):
@@ -383,11 +366,9 @@ LIMIT_FACTOR, LEAST_LIMIT_S = 10.0, 10.0
 
 @dataclass
 class CommandProbe(Prober):
-    """Runs a command in a worktree that holds a commit; its exit code says good or bad.
-
-    The good end runs first. If it cannot, the search ends. Its time sets the limit for the others,
-    and a commit that exceeds the limit is skipped.
-    """
+    """Runs a command in a worktree that holds a commit; its exit code says good or bad. The good end runs first.
+    If it cannot, the search ends. Its time sets the limit for the others, and a commit that exceeds the limit is
+    skipped."""
 
     command: Sequence[str]
     worktree: Worktree

@@ -145,10 +145,8 @@ def _threads_or_state(prober: FailureProber) -> Generator[Tick, None, str]:
 
 
 def _known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does.
-
-    A fault that explains every element comes before one that explains only the wrong elements.
-    """
+    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does. A fault that
+    explains every element comes before one that explains only the wrong elements."""
     wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong = [check for check in wrong if check.total <= LARGEST]
     # The smallest workload with enough wrong elements, and one where about half of the elements are wrong.
@@ -175,10 +173,8 @@ def _known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...
 
 
 def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one.
-
-    A workload that passes is tried again with other values, because it may be right by chance.
-    """
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
+    tried again with other values, because it may be right by chance."""
 
     def ask(case: Case, other: int = 0) -> Generator[Tick, None, Outcome]:
         entry = _entry(prober.bench.target, case)

@@ -54,11 +54,9 @@ class Failing:
 
 
 def kind_of(check: Check) -> str:
-    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed.
-
-    Failures of one kind count as one fault. So a shape that the variant refuses is no smaller form of a wrong
-    output. `inexact`: the check failed although every element is within the tolerance.
-    """
+    """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed. Failures of
+    one kind count as one fault. So a shape that the variant refuses is no smaller form of a wrong output.
+    `inexact`: the check failed although every element is within the tolerance."""
     if check.passed:
         return ""
     if check.status == "wrong":
@@ -110,10 +108,8 @@ def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, di
 
 
 def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
-    """The failures that this session's last checks found, each with its side; none if a control failed.
-
-    Raises LoopError if a source was edited after it was checked.
-    """
+    """The failures that this session's last checks found, each with its side; none if a control failed. Raises
+    LoopError if a source was edited after it was checked."""
     last = {record.action: record for record in context.finished if record.output}
     outputs = outputs_of(last.values(), ChecksOutput)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
@@ -169,12 +165,8 @@ class FailureProber:
         return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, cached. `other` is added to the seed.
-
-        `inputs`: the layout; None: that of the failure.
-
-        Raises SearchSpent if the budget is used up.
-        """
+        """The gate's answer on a workload, cached. `other` is added to the seed. `inputs`: the layout; None: that
+        of the failure. Raises SearchSpent if the budget is used up."""
         workload, inputs = self.workload(entry, other), inputs or self.start.inputs
         key = (*workload_key(workload), inputs)
         if key not in self.outcomes:
@@ -291,11 +283,9 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
-
-    Dimensions that share a shorthand are first lowered together. A dimension is doubled from 1, because small
-    sizes are quick. Then bisection finds a failing size whose predecessor does not fail.
-    """
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
+    share a shorthand are first lowered together. A dimension is doubled from 1, because small sizes are quick.
+    Then bisection finds a failing size whose predecessor does not fail."""
     words = {word: names for word, names in signature.shorthand.items() if word in entry}
     sizes = {name: entry[word] for word, names in words.items() for name in names}
     now: Entry = {**sizes, **{name: value for name, value in entry.items() if name not in words}}

@@ -302,10 +302,8 @@ def _is_round(size: float) -> bool:
 def neighbours(
     around: Sequence[Case], sizes: Mapping[str, int], choices: Mapping[str, Sequence[Scalar]], draw: random.Random
 ) -> list[Case]:
-    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn.
-
-    `sizes`: dimension to its largest size; `choices`: other feature to its values.
-    """
+    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn. `sizes`: dimension
+    to its largest size; `choices`: other feature to its values."""
     cases: list[Case] = []
     for case in around:
         for name, most in sizes.items():

@@ -85,10 +85,8 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
 
 
 def _find_obstacle(folder: JobFolder) -> str:
-    """The reason why this machine cannot begin a job, in words; empty if it can.
-
-    A damaged input file, a missing program, or a full disk.
-    """
+    """The reason why this machine cannot begin a job, in words; empty if it can. A damaged input file, a missing
+    program, or a full disk."""
     task, host, source = folder.task, platform.node(), folder.path / job_files.SRC
     digests = content_hashes(source)
     damaged = sorted(name for name, digest in task.files.items() if digests.get(name) != digest)
@@ -180,10 +178,8 @@ class Slot:
     """Number of jobs lost in a row; infinite: the slot gets no further job."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Run a job and bring its results into its folder. Ends the job when it is cancelled.
-
-        Raises one of `JOB_ERRORS` if the job did not end. Sets `trouble` if the next job would fail too.
-        """
+        """Run a job and bring its results into its folder. Ends the job when it is cancelled. Raises one of
+        `JOB_ERRORS` if the job did not end. Sets `trouble` if the next job would fail too."""
         raise NotImplementedError
 
     def try_recovery(self) -> bool:
@@ -278,10 +274,8 @@ class Executor:
             slot.close()
 
     def _take_job(self, slot: Slot) -> JobFolder | None:
-        """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped.
-
-        A job with `alone` set waits until its host is idle, and no other job starts beside it.
-        """
+        """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped. A job with
+        `alone` set waits until its host is idle, and no other job starts beside it."""
         with self._changed:
             while not self._closed.is_set():
                 others = [other for other in self.slots if other.uuid != slot.uuid]
@@ -350,10 +344,8 @@ def _module(name: str) -> Any:
 
 
 def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest.
-
-    A job still running under a dead parent is awaited. A failed job's state says why.
-    """
+    """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest. A job still
+    running under a dead parent is awaited. A failed job's state says why."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
     try:
@@ -395,10 +387,8 @@ def may_run_again(job: JobFolder, state: State) -> bool:
 def run_all_comparable(
     executor: Executor, jobs: Sequence[JobFolder], group: str = ""
 ) -> Generator[Tick, None, None]:
-    """Run all jobs. Timings must come from one group of devices: `group`, else the most frequent.
-
-    A timing from another group is repeated elsewhere. If that happens twice, the job is refused.
-    """
+    """Run all jobs. Timings must come from one group of devices: `group`, else the most frequent. A timing from
+    another group is repeated elsewhere. If that happens twice, the job is refused."""
     yield from run_all(executor, jobs)
     repeated = find_other_devices(jobs, group)
     for job, why in repeated:

@@ -217,10 +217,8 @@ class JobFolder:
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
 
     def verify_results(self, earlier: Sequence[str] = ()) -> None:
-        """Compare the results with their manifest. Raises WorkFailed if a file differs.
-
-        `earlier`: folders below `out/` that existed before the job began and were not sent back.
-        """
+        """Compare the results with their manifest. Raises WorkFailed if a file differs. `earlier`: folders below
+        `out/` that existed before the job began and were not sent back."""
         try:
             digest_by_name = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
@@ -236,10 +234,8 @@ class JobFolder:
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint=hint)
 
     def _is_run_by(self, runner: str) -> bool:
-        """True if a process still runs: ask this system, or read another system's heartbeat.
-
-        `runner`: the process's name (number and start time) and system, as in the file `pid`.
-        """
+        """True if a process still runs: ask this system, or read another system's heartbeat. `runner`: the
+        process's name (number and start time) and system, as in the file `pid`."""
         process, _, system = runner.partition(" ")
         if system == _system():
             return bool(process) and process_name(int(process.partition("-")[0])) == process
@@ -265,11 +261,9 @@ def jobs_folder() -> Path:
 def create_job(
     job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
 ) -> JobFolder:
-    """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged.
-
-    So a job whose id is a hash finds its earlier result. `parent`: folder of the job's folder;
-    None: the folder of all jobs. Raises LoopError if the disk refuses.
-    """
+    """Create a job's folder with `files` of `source` in `src/`. An existing folder stays unchanged. So a job whose
+    id is a hash finds its earlier result. `parent`: folder of the job's folder; None: the folder of all jobs.
+    Raises LoopError if the disk refuses."""
     folder = JobFolder((parent or jobs_folder()) / job.id)
     if (folder.path / TASK).is_file():
         return folder

@@ -88,11 +88,9 @@ class ListedHost:
 
 
 def read_hosts(project: Path | None) -> dict[str, ListedHost]:
-    """All machines by name. Entries of the project's file replace those of the user's own file.
-
-    `project`: folder of the target; None: the bundled one. Raises DefinitionError with file and
-    line; UsageError if other users can change the user's own file, because it names commands.
-    """
+    """All machines by name. Entries of the project's file replace those of the user's own file. `project`: folder
+    of the target; None: the bundled one. Raises DefinitionError with file and line; UsageError if other users can
+    change the user's own file, because it names commands."""
     own = config_folder() / HOSTS_FILE
     if own.is_file() and (why := explain_foreign_access(own)):
         raise UsageError(f"{own}: it names commands, and others can change it: {why}", f"chmod go-w {own}")

@@ -35,10 +35,8 @@ NODES_HINT = "`ray status` shows the nodes; each needs this loop"
 
 
 def run_on_node(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
-    """Run a packed job on the node that Ray chose; executed by a Ray task. Returns an archive.
-
-    `version`: the sender's `loop`; UsageError if the node's differs. `packed`: see `pack`.
-    """
+    """Run a packed job on the node that Ray chose; executed by a Ray task. Returns an archive. `version`: the
+    sender's `loop`; UsageError if the node's differs. `packed`: see `pack`."""
     if version != loop.__version__:
         message = f"{os.uname().nodename} of the Ray cluster has loop {loop.__version__}, here it is {version}"
         raise UsageError(message, hint=f"pip install kernel-loop=={version} there")
@@ -60,10 +58,8 @@ def check() -> None:
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one.
-
-    Raises UsageError for a cluster that does not answer, or has other versions of Ray or Python.
-    """
+    """Slots on the cluster of RAY_ADDRESS, else on one running here, else on a new local one. Raises UsageError
+    for a cluster that does not answer, or has other versions of Ray or Python."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:  # Ray replaces signal handlers; restore ours, which stop cleanly.
         ray = importlib.import_module("ray")

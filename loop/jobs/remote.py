@@ -136,10 +136,8 @@ class Connection:
         self._socket.unlink(missing_ok=True)
 
     def run_script(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
-        """Run a script with `sh` on the machine. Returns its output, at most 1 MiB.
-
-        Raises Unreachable; UsageError for what a person has to fix; WorkFailed if the script fails.
-        """
+        """Run a script with `sh` on the machine. Returns its output, at most 1 MiB. Raises Unreachable; UsageError
+        for what a person has to fix; WorkFailed if the script fails."""
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         code, out, errors = self._run_program([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = out.partition(BEGIN)
@@ -152,10 +150,8 @@ class Connection:
         return answer.removesuffix(END)[:ANSWER_CAP]
 
     def send(self, root: Path, names: Iterable[str], place: str, *, beside: str = "") -> None:
-        """Copy files below `root` to an existing folder below the home there. Raises as `run`.
-
-        `beside`: a folder relative to that one; its identical files are hard-linked and not sent.
-        """
+        """Copy files below `root` to an existing folder below the home there. Raises as `run`. `beside`: a folder
+        relative to that one; its identical files are hard-linked and not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", *([f"--link-dest={beside}"] if beside else [])]
@@ -164,10 +160,8 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], without: Sequence[str] = ()
     ) -> None:
-        """Copy files in `only`, except `without`, from `place` there to `into`. Raises as `run_script`.
-
-        Skips links, devices, and files over `most_bytes`, because the machine is not trusted.
-        """
+        """Copy files in `only`, except `without`, from `place` there to `into`. Raises as `run_script`. Skips
+        links, devices, and files over `most_bytes`, because the machine is not trusted."""
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [f"--exclude=/{name}" for name in without]
@@ -185,11 +179,8 @@ class Connection:
             raise self._make_error(errors, is_cut=code in RSYNC_CUT)
 
     def _run_program(self, command: Sequence[str], limit_s: float, stdin: bytes) -> tuple[int, bytes, bytes]:
-        """Run a local program that talks to the machine. Returns exit code, stdout and stderr.
-
-        Raises Unreachable after `limit_s`. Files take the output, because a pipe stays open while
-        any grandchild lives.
-        """
+        """Run a local program that talks to the machine. Returns exit code, stdout and stderr. Raises Unreachable
+        after `limit_s`. Files take the output, because a pipe stays open while any grandchild lives."""
         self.connect()
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             child = _start_child(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
@@ -302,11 +293,9 @@ def list_package_files() -> dict[str, Path]:
 
 
 def hash_package(files: Mapping[str, Path]) -> str:
-    """Hash of the package; two machines with equal hashes run the same `loop`.
-
-    `files`: see `list_package_files`. Kernels count only by their headers, because a checkout is
-    sent with each command. An installation has its data in `loop/_data`, a checkout beside `loop`.
-    """
+    """Hash of the package; two machines with equal hashes run the same `loop`. `files`: see `list_package_files`.
+    Kernels count only by their headers, because a checkout is sent with each command. An installation has its data
+    in `loop/_data`, a checkout beside `loop`."""
     digest = hashlib.sha256()
     path_by_name = {name.removeprefix("loop/_data/"): path for name, path in files.items()}
     for name, path in sorted(path_by_name.items()):
@@ -317,10 +306,8 @@ def hash_package(files: Mapping[str, Path]) -> str:
 
 
 def ask_facts(there: Connection) -> dict[str, str]:
-    """Facts on the machine's tools, by the names that `FACTS_SCRIPT` says; empty if missing.
-
-    Raises as `Connection.run_script`.
-    """
+    """Facts on the machine's tools, by the names that `FACTS_SCRIPT` says; empty if missing. Raises as
+    `Connection.run_script`."""
     script = fill_script(FACTS_SCRIPT, OURS=PYTHON, MADEBY=MADE_BY, PYTHON=_quote_python(there))
     lines = there.run_script(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict.fromkeys(re.findall(r"^say (\w+)", FACTS_SCRIPT, re.MULTILINE), "")
@@ -401,10 +388,8 @@ rm -f pip.log
 
 
 def install(there: Connection, facts: Mapping[str, str]) -> None:
-    """Install this `loop` there, in its own virtual environment. Raises as `Connection.run_script`.
-
-    `facts`: see `ask_facts`.
-    """
+    """Install this `loop` there, in its own virtual environment. Raises as `Connection.run_script`. `facts`: see
+    `ask_facts`."""
     try:
         requirements = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:

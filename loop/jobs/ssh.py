@@ -50,10 +50,8 @@ def _choose_hosts() -> list[ListedHost]:
 
 
 def slots(width: int) -> list[Slot]:
-    """Slots for at most `width` GPUs of the chosen machines (see `CHOSEN`).
-
-    Skips a machine that does not answer or has a full disk. Raises MachineFailure if none is left.
-    """
+    """Slots for at most `width` GPUs of the chosen machines (see `CHOSEN`). Skips a machine that does not answer
+    or has a full disk. Raises MachineFailure if none is left."""
     usable: list[Slot] = []
     unfit: list[MachineFailure] = []
     for host in _choose_hosts():
@@ -140,10 +138,8 @@ class SshSlot(Slot):
 
 
 def job_environment(host: ListedHost, job: JobFolder) -> dict[str, str]:
-    """Environment variables of a job: the machine's price, and the targets the user trusts.
-
-    The trusted targets are those in the job's input files, by the hash of their definitions.
-    """
+    """Environment variables of a job: the machine's price, and the targets the user trusts. The trusted targets
+    are those in the job's input files, by the hash of their definitions."""
     trusted: list[str] = []
     for name in job.task.files:
         path = job.path / SRC / name

@@ -83,11 +83,9 @@ def list_sent_jobs(host: str = "") -> Iterator[tuple[JobFolder, SentJob]]:
 
 
 def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
-    """Copy the sessions that a job made into the local sessions folder. Returns their new folders.
-
-    A copy by an interrupted call stays. Raises WorkFailed if another session has that name. Only
-    the resumed session is replaced, and only if it did not also continue here.
-    """
+    """Copy the sessions that a job made into the local sessions folder. Returns their new folders. A copy by an
+    interrupted call stays. Raises WorkFailed if another session has that name. Only the resumed session is
+    replaced, and only if it did not also continue here."""
     imported: list[Path] = []
     for session in sorted((folder.path / SESSIONS).glob("*")):
         name, place = session.name, Path(sent.sessions) / session.name
@@ -271,10 +269,8 @@ class RemoteJobs:
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> Ready:
-        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use.
-
-        `tree`: name of the project's folder there; `-`: none.
-        """
+        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use. `tree`: name of the
+        project's folder there; `-`: none."""
         home, digest, free_kb, *running = self._run(READY, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
@@ -299,10 +295,8 @@ class RemoteJobs:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
-        """Send a job's folder and start the job there; a started job is not started twice.
-
-        `variables`: environment of the job; `tree`: name of its project's folder there.
-        """
+        """Send a job's folder and start the job there; a started job is not started twice. `variables`:
+        environment of the job; `tree`: name of its project's folder there."""
         self._run("mkdir -p jobs/@ID@ || exit 1", ID=folder.id)
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
@@ -319,10 +313,8 @@ class RemoteJobs:
         )
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
-        """State of a job, and its output after the bytes of each stream that are known already.
-
-        The machine is not trusted: raises WorkFailed if the answer does not match `LOOKED`.
-        """
+        """State of a job, and its output after the bytes of each stream that are known already. The machine is not
+        trusted: raises WorkFailed if the answer does not match `LOOKED`."""
         out, talk = str(stdout_bytes), str(stderr_bytes)
         lines = self._run(LOOK, ID=job, CHUNK=str(CHUNK), OUT=out, TALK=talk)
         match = LOOKED.fullmatch(lines[0]) if len(lines) >= 4 else None
@@ -353,10 +345,8 @@ class RemoteJobs:
         self._run(BUNDLE, ID=job, TREE=tree)
 
     def fetch_results(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
-        """Fetch a job's results and the files in `more`, without the sessions in `earlier`.
-
-        Also records the machine's local name and its price of an hour.
-        """
+        """Fetch a job's results and the files in `more`, without the sessions in `earlier`. Also records the
+        machine's local name and its price of an hour."""
         only = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS, *more)
         self.connection.fetch(
             f"{HOME}/jobs/{folder.id}",

@@ -49,11 +49,9 @@ def outcome_text(outcome: GainOutcome) -> str:
 def first_match(
     rules: Sequence[Rule], facts: Mapping[str, Fact]
 ) -> tuple[Rule | None, dict[int, tuple[str, ...]]]:
-    """The first rule that matches, and the undecided rules before it: index to the unknown facts.
-
-    `and` stops at its first false part, so a CPU decides `device == 'cuda' and dram > 0.7`. Raises
-    ExpressionError if a condition fails although it reads only known facts.
-    """
+    """The first rule that matches, and the undecided rules before it: index to the unknown facts. `and` stops at
+    its first false part, so a CPU decides `device == 'cuda' and dram > 0.7`. Raises ExpressionError if a condition
+    fails although it reads only known facts."""
     known = {name: value for name, value in facts.items() if value is not None}
     undecided: dict[int, tuple[str, ...]] = {}
     for place, rule in enumerate(rules):
@@ -70,18 +68,14 @@ def first_match(
 
 
 def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """Share of the total time saved if a call becomes `gain` times as fast; default: until AHEAD.
-
-    `ratio`: speed against the baseline. `weight`: the call's share of the time, in any unit.
-    """
+    """Share of the total time saved if a call becomes `gain` times as fast; default: until AHEAD. `ratio`: speed
+    against the baseline. `weight`: the call's share of the time, in any unit."""
     return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each variant, largest saving first, the measurement with the most time to save.
-
-    Inconclusive workloads count only if a variant has no other: their lowest ratio is noise.
-    """
+    """For each variant, largest saving first, the measurement with the most time to save. Inconclusive workloads
+    count only if a variant has no other: their lowest ratio is noise."""
     words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
     timed = {variant for variant, _ in words} & {*names}
 

@@ -99,10 +99,8 @@ class KernelFindings:
 
 
 def runs_on(code: str, device: str) -> bool:
-    """True if a GPU (`device`) runs machine code of architecture `code`.
-
-    Majors must be equal, and the code's minor no higher. `sm_90a` runs on `sm_90` alone.
-    """
+    """True if a GPU (`device`) runs machine code of architecture `code`. Majors must be equal, and the code's
+    minor no higher. `sm_90a` runs on `sm_90` alone."""
     code_match, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
     if not code_match or not there or code_match[1] != there[1]:
         return False
@@ -192,10 +190,8 @@ def _read(
 def ask_host_code(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, built: bool
 ) -> Generator[Tick, None, None]:
-    """Ask host code in a dry run which kernels it launches, using the GPU's build values.
-
-    `built`: True: only variants that are already built for the emulator.
-    """
+    """Ask host code in a dry run which kernels it launches, using the GPU's build values. `built`: True: only
+    variants that are already built for the emulator."""
     target, bench = context.bench.target, context.bench
     variants = {
         name: target.emulated_variant(name, "" if built else findings.architecture)
@@ -245,11 +241,9 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def ask_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """The launches of each workload, as the host code reports them in a dry run.
-
-    `build`: the variant built for the emulator. A returned error makes one workload `declined`.
-    After a crash or hang the result ends with that workload, as `lost`.
-    """
+    """The launches of each workload, as the host code reports them in a dry run. `build`: the variant built for
+    the emulator. A returned error makes one workload `declined`. After a crash or hang the result ends with that
+    workload, as `lost`."""
     calls: list[WorkloadLaunches] = []
     terms = bench.make_side(build.variant, build).terms
     path = bench.scratch / f"launches-{build.variant}.jsonl"

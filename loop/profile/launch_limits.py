@@ -76,10 +76,8 @@ def blocks_held(launch: KernelLaunch, registers: int | None, shared_bytes: int, 
 def fill_of_launch(
     variant: str, workload: str, on: str, items: int, units: int, held: Held, **facts: object
 ) -> Occupancy | None:
-    """How `items` blocks fill `units` processors of `held` blocks each; None for no items.
-
-    `variant`, `workload` and `on` label the result. `facts`: further fields of `Occupancy`.
-    """
+    """How `items` blocks fill `units` processors of `held` blocks each; None for no items. `variant`, `workload`
+    and `on` label the result. `facts`: further fields of `Occupancy`."""
     if items <= 0:
         return None
     blocks, limited_by = held
@@ -93,10 +91,8 @@ def fill_of_launch(
 def declared_filling(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
-    """How the manifest's launch fills a GPU or `device` processor threads; None: no work.
-
-    Raises ExpressionError for a formula without a value.
-    """
+    """How the manifest's launch fills a GPU or `device` processor threads; None: no work. Raises ExpressionError
+    for a formula without a value."""
     values = workload.formula_values
     if isinstance(device, int):
         items = rounded_up(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
@@ -165,10 +161,8 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
-    """How a variant's launch fills its device; None without a launch, a known device, or work.
-
-    A launch that `kernel.resources` reported earlier takes precedence over the manifest.
-    """
+    """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
+    `kernel.resources` reported earlier takes precedence over the manifest."""
     bench, variant = context.bench, context.bench.target.variants[name]
     launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
     for filling in _reported_occupancies(context) if device is not None else ():

@@ -36,10 +36,8 @@ ARITHMETIC = re.compile(
 def compiler_report(
     bench: Bench, variant: CAbiVariant, limit_s: float
 ) -> Generator[Tick, None, tuple[dict[str, int | float | None], str]]:
-    """Vectorisation facts from compiling a variant's sources to assembly, and why there are none.
-
-    `vectorised`: number of loops that gcc vectorised, counted per place and vector width.
-    """
+    """Vectorisation facts from compiling a variant's sources to assembly, and why there are none. `vectorised`:
+    number of loops that gcc vectorised, counted per place and vector width."""
     if not is_gcc(compiler_version(variant.build.compiler) or ""):
         return {}, f"{variant.build.compiler} is not gcc, whose report is read"
     listings, remarks = "", ""
@@ -76,10 +74,8 @@ Watched = tuple[tuple[KernelRun, ...], str]
 def profiled_call(
     bench: Bench, worker: Worker, side: Side, workload: Workload, how: ObserveMode, limit_s: float
 ) -> Generator[Tick, None, tuple[Kernel, ...]]:
-    """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`.
-
-    The judge must have written the inputs. Raises WorkerLost, or Refusal if the variant refuses.
-    """
+    """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`. The judge must have
+    written the inputs. Raises WorkerLost, or Refusal if the variant refuses."""
     note = f"watching {side.name} on {workload.name}"
     yield from worker.receive(START_LIMIT_S, note)
     request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
@@ -233,10 +229,8 @@ LEAST_S = 10.0
 def profile_call(
     context: Context, side: Side, workload: Workload, variants: int
 ) -> Generator[Tick, None, tuple[DeviceProfile | None, str]]:
-    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown.
-
-    `variants`: number of variants that share the step's time limit.
-    """
+    """Profile of one call, by ncu, else by torch's profiler; and why counters are unknown. `variants`: number of
+    variants that share the step's time limit."""
     if side.kind == "command":
         return None, "a program of its own is not profiled"
     limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))

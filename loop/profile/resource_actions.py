@@ -134,12 +134,9 @@ def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...
 def check_budgets(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Check one library. Returns three lists of lines: excessive spills, other exceeded budgets,
-    and kernels whose budget needs a launch that no workload makes.
-
-    Without a budget a kernel must not spill. A budget that matches no kernel counts as exceeded:
-    otherwise a renamed kernel would silently lose its budget.
-    """
+    """Check one library. Returns three lists of lines: excessive spills, other exceeded budgets, and kernels whose
+    budget needs a launch that no workload makes. Without a budget a kernel must not spill. A budget that matches
+    no kernel counts as exceeded: otherwise a renamed kernel would silently lose its budget."""
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
         own = next((budget for budget in budgets if budget.applies_to(kernel.name)), None)
@@ -250,11 +247,9 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 
 
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
-    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels.
-
-    Kernels with problems come first, then those of timed calls. A kernel in several libraries has
-    one row; launches without a compiler's report come last.
-    """
+    """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels with problems come
+    first, then those of timed calls. A kernel in several libraries has one row; launches without a compiler's
+    report come last."""
     rest = list(output.placements)
     groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:

@@ -46,11 +46,9 @@ class PeakRates:
         }
 
     def facts(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | str | None]:
-        """Roofline facts of a call (Williams, Waterman, Patterson 2009).
-
-        `moved`: bytes that the call must move at least, so `bandwidth_share` is a lower bound. A
-        share above `MOST_SHARE` proves the roof wrong: that share and `roof` become None.
-        """
+        """Roofline facts of a call (Williams, Waterman, Patterson 2009). `moved`: bytes that the call must move at
+        least, so `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: that share
+        and `roof` become None."""
         intensity = flops / moved if flops is not None and moved else None
         shares = self.shares(flops, moved, seconds).values()
         flops_share, bandwidth_share = (
@@ -74,10 +72,8 @@ class PeakRates:
 
 
 def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
-    """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError.
-
-    Repeats disturbed measurements. Two-byte types run as float32: few processors compute in them.
-    """
+    """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError. Repeats disturbed
+    measurements. Two-byte types run as float32: few processors compute in them."""
     program = yield from _program(cache)
     kind = "double" if dtype == "float64" else "float"
     command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
