@@ -6,7 +6,6 @@ gives back which names a gate may read.
 
 from loop.bisect import actions as bisecting
 from loop.debug import explaining, probing, turns
-from loop.debug import probing as debugging
 from loop.gate import emulating, environment, kernel, properties, sanitizing
 from loop.gate.kernel import changes
 from loop.money import decisions as deciding
@@ -45,7 +44,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
     "debug.components": Action(probing.components),
-    "debug.smallest": Action(debugging.smallest),
+    "debug.smallest": Action(probing.smallest),
     "debug.explain": Action(explaining.explain),
     "debug.hypotheses": Action(turns.hypotheses),
     "debug.scope": Action(turns.scope),

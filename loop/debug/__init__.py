@@ -6,7 +6,7 @@ Begin in `explaining`, the first step of the pattern `defensive-debugging`.
 - `rules` has no side effects. It proposes a fresh workload and learns whether that fails. A rule is reported only
   after it predicted at least six fresh workloads.
 - `probing` asks the gate about a workload, searches the smallest one that fails, and checks components. A smaller
-  workload counts only if it shows the same kind of failure (`kind_of`) and fails again in a fresh process.
+  workload counts only if it shows the same kind of failure (`failure_kind`) and fails again in a fresh process.
   Otherwise `loop` reports that the variant fails at times.
 - `turns` reads earlier sessions, so that a build that was wrong before is not tried again.
 

@@ -41,19 +41,21 @@ class Failing:
     variant: str
     build_id: str | None
     kind: str
-    """The kind of failure, by `kind_of`."""
+    """The kind of failure, by `failure_kind`."""
     start: Check
     """The smallest check with this kind of failure, where a search begins."""
-    telling: Check
+    clearest: Check
     """The check with the most even split of right and wrong elements: it shows their pattern best."""
 
     def outcome(self, check: Check) -> Outcome:
         """`fails`: the check shows this kind of failure; `other`: another kind; or `passes`."""
-        own_kind = kind_of(check)
-        return "passes" if not own_kind else "fails" if own_kind == self.kind else "other"
+        kind = failure_kind(check)
+        if not kind:
+            return "passes"
+        return "fails" if kind == self.kind else "other"
 
 
-def kind_of(check: Check) -> str:
+def failure_kind(check: Check) -> str:
     """The kind of a check's failure, as in `wrong`, `hung` or `refused: error 3`; empty if it passed. Failures of
     one kind count as one fault. So a shape that the variant refuses is no smaller form of a wrong output.
     `inexact`: the check failed although every element is within the tolerance."""
@@ -65,89 +67,98 @@ def kind_of(check: Check) -> str:
     return ": ".join(filter(None, (check.status, code or check.cause)))
 
 
-def failing_kind(checks: VariantChecks, signature: Signature) -> Failing | None:
+def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failing | None:
     """The most frequent kind of failure, with checks to start from; None if all checks passed."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
         return None
-    kinds = [kind_of(check) for check in failed]
-    most = max(dict.fromkeys(kinds), key=kinds.count)
-    alike = [check for check in failed if kind_of(check) == most]
+    kinds = [failure_kind(check) for check in failed]
+    kind = max(dict.fromkeys(kinds), key=kinds.count)
+    alike = [check for check in failed if failure_kind(check) == kind]
 
     def effort(check: Check) -> tuple[bool, bool, int]:
         """Sort key: contiguous inputs first, then sizes with a shorthand, then small sizes."""
         sizes = check.workload.sizes
-        same = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
-        return check.inputs != "contiguous", not same, prod(sizes.values())
+        has_shorthand = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
+        return check.inputs != "contiguous", not has_shorthand, prod(sizes.values())
 
     def unevenness(check: Check) -> tuple[bool, bool, float, int]:
-        share = check.wrong / check.total if check.total else 1.0
-        plain = check.workload.values == "normal"
-        return check.inputs != "contiguous", not plain, abs(share - 0.5), -check.total
+        """Sort key: contiguous inputs first, then normal values, about half wrong, and many elements."""
+        wrong_share = check.wrong / check.total if check.total else 1.0
+        is_normal = check.workload.values == "normal"
+        return check.inputs != "contiguous", not is_normal, abs(wrong_share - 0.5), -check.total
 
-    start, telling = min(alike, key=effort), min(alike, key=unevenness)
-    return Failing(checks.variant, checks.build_id, most, start, telling)
+    start, clearest = min(alike, key=effort), min(alike, key=unevenness)
+    return Failing(checks.variant, checks.build_id, kind, start, clearest)
 
 
-def checks_of(context: Context, variant: str) -> list[Check]:
+def list_checks(context: Context, variant: str) -> list[Check]:
     """All checks of a variant in this session, in the order of the verifications."""
-    outputs = outputs_of(context.finished, ChecksOutput)
-    return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
+    checks: list[Check] = []
+    for output in outputs_of(context.finished, ChecksOutput):
+        for variant_checks in output.variants:
+            if variant_checks.variant == variant:
+                checks += variant_checks.checks
+    return checks
 
 
-def sides_of(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
+def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
     """Name to side (variant with its build); variants that do not compile are left out."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
-    others = [name for name in names if name not in emulated]
-    wanted = {**to_build(context, others), **bench.emulated_variants(emulated)}
-    built, _ = yield from compile_all(context, wanted)
-    builds = {build.variant: build for build in built}
-    usable = [name for name in names if name in builds or name not in wanted]
-    return {name: bench.make_side(name, builds.get(name), emulated=name in emulated) for name in usable}
+    on_device = to_build(context, [name for name in names if name not in emulated])
+    variants = {**on_device, **bench.emulated_variants(emulated)}
+    builds, _ = yield from compile_all(context, variants)
+    build_by_name = {build.variant: build for build in builds}
+    usable = [name for name in names if name in build_by_name or name not in variants]
+    return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 
-def failing_sides(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
-    """The failures that this session's last checks found, each with its side; none if a control failed. Raises
-    LoopError if a source was edited after it was checked."""
-    last = {record.action: record for record in context.finished if record.output}
-    outputs = outputs_of(last.values(), ChecksOutput)
-    trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
-    signature = context.bench.target.signature
-    every = (failing_kind(checks, signature) for output in trusted for checks in output.variants)
-    failures = [failure for failure in every if failure is not None]
-    by_name = yield from sides_of(context, [failure.variant for failure in failures])
+def find_failures(context: Context) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
+    """The failures that this session's last checks found, each with its side; none if a control failed.
+    Raises LoopError if a source was edited after it was checked."""
+    last_by_action = {record.action: record for record in context.finished if record.output}
+    failures: list[Failing] = []
+    for output in outputs_of(last_by_action.values(), ChecksOutput):
+        if output.control is not None and output.control.first_failure:
+            continue  # The control is known to be right: these checks prove nothing.
+        for checks in output.variants:
+            failure = most_frequent_failure(checks, context.bench.target.signature)
+            if failure is not None:
+                failures.append(failure)
+    side_by_name = yield from build_sides_by_name(context, [failure.variant for failure in failures])
     for failure in failures:
-        side = by_name.get(failure.variant)
+        side = side_by_name.get(failure.variant)
         if side is None or side.build_id != failure.build_id:
-            what = "was edited after it was checked" if side else "no longer compiles"
-            raise WorkFailed(f"{failure.variant} {what}", hint="run the session again")
-    return [(failure, by_name[failure.variant]) for failure in failures]
+            problem = "was edited after it was checked" if side else "no longer compiles"
+            raise WorkFailed(f"{failure.variant} {problem}", hint="run the session again")
+    return [(failure, side_by_name[failure.variant]) for failure in failures]
 
 
-class SearchSpent(Exception):
+class BudgetSpent(Exception):
     """The budget of a search is used up."""
 
 
 class FailureProber:
     """Asks the gate whether one variant fails on given workloads, and caches every answer."""
 
-    def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
+    def __init__(self, context: Context, failing: Failing, side: Side, most_probes: int, limit_s: float) -> None:
         self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
-        self.most, self.end = most, time.monotonic() + limit_s
+        self.most_probes, self.deadline = most_probes, time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
         self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
         self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
         """Workload name, seed and layout to the gate's answer."""
-        self.asked = 0
-        """Number of probes made."""
-        self.failures = [check for check in checks_of(context, failing.variant) if kind_of(check) == failing.kind]
+        self.probe_count = 0
+        checks = list_checks(context, failing.variant)
+        self.failures = [check for check in checks if failure_kind(check) == failing.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
-        self._remember(self.start)
+        self._note(self.start)
         self._checker = self._new_checker(None)
 
     def _new_checker(self, threads: int | None) -> SideChecker:
+        """A checker with a worker process of its own, which starts with the first call."""
         side = replace(self.side, threads=threads) if threads else self.side
         return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), KeptWorker(self.bench, side))
 
@@ -160,24 +171,26 @@ class FailureProber:
         """End the worker process; the next probe starts a fresh one."""
         self._checker.worker.close()
 
-    def workload(self, entry: Entry, other: int = 0) -> Workload:
-        """The workload of an entry, with the failure's type and seed; `other` shifts the seed."""
-        return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + other)
+    def workload(self, entry: Entry, seed_shift: int = 0) -> Workload:
+        """The workload of an entry, with the failure's type, and its seed plus `seed_shift`."""
+        return make_workload(self.bench.target, entry, self.start.workload.dtype, self.seed + seed_shift)
 
-    def ask(self, entry: Entry, inputs: Layout | None = None, other: int = 0) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, cached. `other` is added to the seed. `inputs`: the layout; None: that
-        of the failure. Raises SearchSpent if the budget is used up."""
-        workload, inputs = self.workload(entry, other), inputs or self.start.inputs
-        key = (*workload_key(workload), inputs)
+    def ask_gate(
+        self, entry: Entry, inputs: Layout | None = None, seed_shift: int = 0
+    ) -> Generator[Tick, None, Outcome]:
+        """The gate's answer on a workload, cached. `inputs`: the layout; None: that of the failure.
+        Raises BudgetSpent if the budget is used up."""
+        workload, layout = self.workload(entry, seed_shift), inputs or self.start.inputs
+        key = (*workload_key(workload), layout)
         if key not in self.outcomes:
-            self._spend()
-            yield from self.look(workload, inputs)
+            self._check_budget()
+            yield from self.check(workload, layout)
         return self.outcomes[key]
 
-    def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
+    def check(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """Check a workload now, without the cache or the budget."""
         inputs, why = inputs or self.start.inputs, reason_unsupported(self.side, workload)
-        self.asked += 1
+        self.probe_count += 1
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
             try:
@@ -186,23 +199,25 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        self._remember(check)
+        self._note(check)
         return check
 
-    def _spend(self) -> None:
-        if self.asked >= self.most or time.monotonic() > self.end:
-            raise SearchSpent
+    def _check_budget(self) -> None:
+        """Raise BudgetSpent if no further probe may be made."""
+        if self.probe_count >= self.most_probes or time.monotonic() > self.deadline:
+            raise BudgetSpent
 
-    def _remember(self, check: Check) -> None:
-        answer = self.failing.outcome(check)
-        if answer == "fails" and check not in self.failures:
+    def _note(self, check: Check) -> None:
+        """Cache the outcome of a check, and collect the check if it shows the failure."""
+        outcome = self.failing.outcome(check)
+        if outcome == "fails" and check not in self.failures:
             self.failures.append(check)
-        self.outcomes[(*workload_key(check.workload), check.inputs)] = answer
+        self.outcomes[(*workload_key(check.workload), check.inputs)] = outcome
 
-    def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call is right, and whether all later calls are. Raises SearchSpent."""
-        self._spend()
-        bench, right = self.bench, list[bool]()
+    def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
+        """Whether the first call is right, and whether all later calls are. Raises BudgetSpent, also if hung."""
+        self._check_budget()
+        bench, rights = self.bench, list[bool]()
         try:
             yield from bench.prepare_answer(workload)
             call = bench.make_call(workload, self.side.name)
@@ -211,65 +226,73 @@ class FailureProber:
             paths = output_files(call, reply)
         except WorkerLost as lost:
             if lost.kind == "hung":
-                raise SearchSpent from lost
+                raise BudgetSpent from lost
             return False, False
         except (WorkFailed, Refusal):
             return False, False
         for path in paths:
             finding = yield from bench.ask_judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
-            noticed = "" if self.start.wrong else describe_fault(self.side, reply, finding, "")[0]
-            right.append(not (noticed or finding.badness[0] or finding.plain_excess or finding.checker))
-        return right[0], all(right[1:] or right)
+            # If the failure shows in no element, other faults count: guard zones, unwritten output.
+            fault = "" if self.start.wrong else describe_fault(self.side, reply, finding, "")[0]
+            rights.append(not (fault or finding.badness[0] or finding.plain_excess or finding.checker))
+        first, *later = rights
+        return first, all(later) if later else first
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this one."""
-        others = {
-            workload_key(check.workload): check.workload for check in checks_of(self.context, self.side.name)
-        }
+        """Whether calls that are right in a fresh process fail after other calls in this one.
+
+        Tries the variant's other workloads in turn: those with the same sizes first, then other values.
+        """
+        checks = list_checks(self.context, self.side.name)
+        others = {workload_key(check.workload): check.workload for check in checks}
         others.pop(workload_key(start.workload), None)
-        again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
+        other_values = start.workload.model_copy(update={"seed": start.workload.seed + 1})
         same_name = [workload for workload in others.values() if workload.name == start.workload.name]
-        rest = [workload for workload in others.values() if workload.name != start.workload.name]
-        for workload in [*same_name, again, *rest, start.workload]:
-            if not all((yield from self.calls(workload, start.inputs))):
+        other_names = [workload for workload in others.values() if workload.name != start.workload.name]
+        for workload in [*same_name, other_values, *other_names, start.workload]:
+            if not all((yield from self.compare_calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
-                if all((yield from self.calls(workload, start.inputs))):
+                if all((yield from self.compare_calls(workload, start.inputs))):
                     return True
         return False
 
 
 def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Find the smallest workload on which each wrong variant fails, as checked by the gate."""
-    every: list[Smallest] = []
-    texts = []
-    pairs = yield from failing_sides(context)
-    for failing, side in pairs:
-        with closing(FailureProber(context, failing, side, PROBES, context.budget_s / len(pairs))) as prober:
-            every.append((yield from _smallest(prober)))
-        end = "nothing smaller among them does" if every[-1].minimal else "the budget ended the search"
-        tried = every[-1].note or f"{every[-1].probes} workloads tried, {end}"
-        texts.append(f"{failing.variant} fails on {every[-1].check.workload.name} ({tried})")
-    return Result(DebugOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, smallest=tuple(every)))
+    results: list[Smallest] = []
+    texts: list[str] = []
+    failures = yield from find_failures(context)
+    for failing, side in failures:
+        limit_s = context.budget_s / len(failures)
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
+            result = yield from _find_smallest(prober)
+        results.append(result)
+        ending = "nothing smaller among them does" if result.minimal else "the budget ended the search"
+        note = result.note or f"{result.probes} workloads tried, {ending}"
+        texts.append(f"{failing.variant} fails on {result.check.workload.name} ({note})")
+    message = "; ".join(texts) or NOTHING_WRONG
+    return Result(DebugOutput(ok=True, message=message, smallest=tuple(results)))
 
 
-def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
+def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then confirm in a fresh process that the smallest one fails."""
-    best, minimal = prober.entry, False
+    best, is_minimal = prober.entry, False
     search = shrink(best, prober.signature)
-    with suppress(SearchSpent):
+    with suppress(BudgetSpent):
         try:
             entry = next(search)
             while True:
-                fails = (yield from prober.ask(entry)) == "fails"
+                fails = (yield from prober.ask_gate(entry)) == "fails"
                 best = dict(entry) if fails else best
                 entry = search.send(fails)
         except StopIteration:
-            minimal = True
+            is_minimal = True
     prober.close()
-    probes = prober.asked
-    check = yield from prober.look(prober.workload(best))
-    steady = prober.failing.outcome(check) == "fails"
-    check = check if steady else prober.start
+    probes = prober.probe_count
+    check = yield from prober.check(prober.workload(best))
+    is_confirmed = prober.failing.outcome(check) == "fails"
+    if not is_confirmed:
+        check = prober.start
     return Smallest(
         variant=prober.failing.variant,
         check=check,
@@ -277,29 +300,32 @@ def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
         words=format_entry(entry_of(prober.signature, check.workload)),
         seed=prober.seed,
         probes=probes,
-        minimal=minimal and steady,
-        note="" if steady else "smaller ones fail at times, or only after other calls",
+        minimal=is_minimal and is_confirmed,
+        note="" if is_confirmed else "smaller ones fail at times, or only after other calls",
     )
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
-    share a shorthand are first lowered together. A dimension is doubled from 1, because small sizes are quick.
-    Then bisection finds a failing size whose predecessor does not fail."""
-    words = {word: names for word, names in signature.shorthand.items() if word in entry}
-    sizes = {name: entry[word] for word, names in words.items() for name in names}
-    now: Entry = {**sizes, **{name: value for name, value in entry.items() if name not in words}}
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
+
+    Dimensions that share a shorthand are first lowered together. A dimension is doubled from 1, because small
+    sizes are quick. Then bisection finds a failing size whose predecessor does not fail.
+    """
+    current: Entry = {}
+    for name, value in entry.items():  # Replace a shorthand by its dimensions.
+        current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
     before: Entry = {}
-    while now != before:
-        before = now
-        for key in [key for key in now if key not in (*signature.dimensions, "dtype")]:
-            plainer = {name: value for name, value in now.items() if name != key}
-            now = plainer if (yield plainer) else now
-        together = [names for names in signature.shorthand.values() if len({now[name] for name in names}) == 1]
-        for names in together:
-            now = yield from _lower(now, names)
-        for name in sorted(signature.dimensions, key=lambda name: -int(now[name])):
-            now = yield from _lower(now, (name,))
+    while current != before:
+        before = current
+        for key in before:
+            if key not in (*signature.dimensions, "dtype"):
+                plainer = {name: value for name, value in current.items() if name != key}
+                current = plainer if (yield plainer) else current
+        equal_groups = [names for names in signature.shorthand.values() if len({current[n] for n in names}) == 1]
+        for names in equal_groups:
+            current = yield from _lower(current, names)
+        for name in sorted(signature.dimensions, key=lambda name: -int(current[name])):
+            current = yield from _lower(current, (name,))
 
 
 def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
@@ -318,26 +344,27 @@ def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
 
 def components(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Verify each component of the wrong variants, to find the one with the fault."""
-    pairs = yield from failing_sides(context)
-    every: list[ComponentChecks] = []
-    missing: list[str] = []
+    failures = yield from find_failures(context)
+    checked: list[ComponentChecks] = []
+    unchecked: list[str] = []
     texts: list[str] = []
-    for _, side in pairs:
-        own, without = yield from check_components(context, side)
-        every, missing = [*every, *own], [*missing, *without]
-        wrong = [part for part in own if part.checks.first_failure]
+    for _, side in failures:
+        parts, missing = yield from check_components(context, side)
+        checked, unchecked = [*checked, *parts], [*unchecked, *missing]
+        wrong = [part for part in parts if part.checks.first_failure]
         texts += [f"{part.component} of {side.name} {part.outcome}" for part in wrong]
-        if own and not wrong:  # If a component could not be verified, the fault may lie in it.
-            so = "" if without else ", so the fault lies in how they are put together"
-            texts.append(f"{side.name}: right by itself: {', '.join(part.component for part in own)}{so}")
-        texts += without
+        if parts and not wrong:  # If a component could not be verified, the fault may lie in it.
+            conclusion = "" if missing else ", so the fault lies in how they are put together"
+            names = ", ".join(part.component for part in parts)
+            texts.append(f"{side.name}: right by itself: {names}{conclusion}")
+        texts += missing
     return Result(
         DebugOutput(
             ok=True,
-            message="; ".join(texts) if pairs else NOTHING_WRONG,
-            not_exercised=tuple(missing),
-            components=tuple(every),
-            wrong=tuple(part.component for part in every if part.checks.first_failure),
+            message="; ".join(texts) if failures else NOTHING_WRONG,
+            not_exercised=tuple(unchecked),
+            components=tuple(checked),
+            wrong=tuple(part.component for part in checked if part.checks.first_failure),
         )
     )
 
@@ -346,24 +373,28 @@ def check_components(
     context: Context, side: Side
 ) -> Generator[Tick, None, tuple[list[ComponentChecks], list[str]]]:
     """The checks of a variant's components, and sentences on those that could not be verified."""
-    bench = context.bench
-    parts = {n: p for n, p in bench.target.components.items() if side.name in p.variants}
-    every: list[ComponentChecks] = []
-    missing = [] if parts else [f"components of {side.name}: target.yaml names none"]
-    usual = bench.target.dtypes["cuda" if side.emulated else bench.device]
-    dtype = usual if usual in side.dtypes else side.dtypes[0]
-    for name, part in parts.items():
-        if part.signature is None and any(component.checks.first_failure for component in every):
+    bench, seed = context.bench, context.task.seed
+    components = {name: part for name, part in bench.target.components.items() if side.name in part.variants}
+    checked: list[ComponentChecks] = []
+    missing = [] if components else [f"components of {side.name}: target.yaml names none"]
+    default_dtype = bench.target.dtypes["cuda" if side.emulated else bench.device]
+    dtype = default_dtype if default_dtype in side.dtypes else side.dtypes[0]
+    for name, component in components.items():
+        has_failed = any(part.checks.first_failure for part in checked)
+        if component.signature is None and has_failed:
+            continue  # It computes the whole result: the failure is no news.
+        component_side = yield from _side_at_component(context, side, component)
+        if isinstance(component_side, str):
+            missing.append(f"{name} of {side.name}: {component_side}")
             continue
-        entered = yield from _side_at_component(context, side, part)
-        if isinstance(entered, str):
-            missing.append(f"{name} of {side.name}: {entered}")
-            continue
-        judged, alone = bench.copy_for_component(part), entered.copy_as(f"{side.name} {name}")
-        workloads = expand_sets(judged.target, judged.target.workloads, dtype, context.task.seed)
-        (checks,) = yield from verify(judged, [Job(alone, workloads, layouts=False)])
-        every.append(ComponentChecks(component=name, variant=side.name, title=part.title, checks=checks))
-    return every, missing
+        component_bench = bench.copy_for_component(component)
+        target, label = component_bench.target, f"{side.name} {name}"
+        workloads = expand_sets(target, target.workloads, dtype, seed)
+        job = Job(component_side.copy_as(label), workloads, layouts=False)
+        (checks,) = yield from verify(component_bench, [job])
+        title = component.title
+        checked.append(ComponentChecks(component=name, variant=side.name, title=title, checks=checks))
+    return checked, missing
 
 
 def _side_at_component(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from loop.debug.probing import sides_of
+from loop.debug.probing import build_sides_by_name
 from loop.gate.kernel import distinct_workloads, planned_check_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch
@@ -15,15 +15,18 @@ Point = tuple[tuple[str, Value], ...]
 """One choice of tuning values, sorted, as a dictionary key."""
 
 
-def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that earlier searches of equal `ground` rejected, with the reason of the last search."""
-    lost: dict[Point, str] = {}
+def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
+    """Points that earlier searches of equal `ground` rejected, with the reason of the last search.
+
+    `tuning`: name of the tuning parameters; `ground`: digest of sources, workloads and tolerances; empty: none.
+    """
+    reason_by_point: dict[Point, str] = {}
     for search in searches:
-        for values, why in search.reasons_by_point(tuning) if ground and search.ground == ground else ():
-            lost.pop(point(values), None)
-            if why:
-                lost[point(values)] = why
-    return lost
+        for values, reason in search.reasons_by_point(tuning) if ground and search.ground == ground else ():
+            reason_by_point.pop(point(values), None)  # An accepted point has no reason.
+            if reason:
+                reason_by_point[point(values)] = reason
+    return reason_by_point
 
 
 def point(values: Values) -> Point:
@@ -37,42 +40,48 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
     """List earlier tries; fail if this build was wrong before, or its change has no hypothesis."""
     task = context.task
-    by_name = yield from sides_of(context, (*task.variants, *task.emulated))
-    now = {name: side.build_id for name, side in by_name.items()}
-    mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
+    sides = yield from build_sides_by_name(context, (*task.variants, *task.emulated))
+    build_ids = {name: side.build_id for name, side in sides.items()}
+    tries = tuple(attempt for attempt in context.past.tries if attempt.variant in build_ids)
 
-    def same(attempt: EarlierTry) -> bool:
+    def is_same_build(attempt: EarlierTry) -> bool:
         """Whether an earlier try used the same build, or without a build the same files."""
+        build_id = build_ids[attempt.variant]
         if attempt.build_id is None:
-            return now[attempt.variant] is None and bool(task.ground) and attempt.ground == task.ground
-        return attempt.build_id == now[attempt.variant]
+            return build_id is None and bool(task.ground) and attempt.ground == task.ground
+        return attempt.build_id == build_id
 
-    repeated = {attempt.variant: attempt for attempt in mine if same(attempt) and not attempt.right}
-    wrong = [attempt for attempt in {attempt.variant: attempt for attempt in mine}.values() if not attempt.right]
-    unexplained = bool(wrong) and not task.hypothesis and not repeated
-    turn = len(dict.fromkeys(attempt.session for attempt in mine if not attempt.right)) + 1
+    wrong = [attempt for attempt in tries if not attempt.right]
+    repeated = {attempt.variant: attempt for attempt in wrong if is_same_build(attempt)}
+    latest = {attempt.variant: attempt for attempt in tries}
+    still_wrong = [attempt for attempt in latest.values() if not attempt.right]
+    is_unexplained = bool(still_wrong) and not task.hypothesis and not repeated
+    turn = len({attempt.session for attempt in wrong}) + 1
     message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
     if repeated:
         first = next(iter(repeated.values()))
-        thought = f", when it was thought: {first.hypothesis}" if first.hypothesis else ""
-        message = f"{first.variant} as it is was already tried in {first.session}: {first.message}{thought}"
+        hypothesis = f", when it was thought: {first.hypothesis}" if first.hypothesis else ""
+        message = f"{first.variant} as it is was already tried in {first.session}: {first.message}{hypothesis}"
         hint = f"change its source first; what was found then: loop report {first.session}"
-    elif unexplained:
-        what = f"{wrong[0].variant} was wrong in {wrong[0].session}"
-        message = f"{what}, and no hypothesis stands behind this change"
+    elif is_unexplained:
+        failure = f"{still_wrong[0].variant} was wrong in {still_wrong[0].session}"
+        message = f"{failure}, and no hypothesis stands behind this change"
         hint = f"say what this change is to cure: {ASK}"
     learned = []
-    for attempt in mine:
-        outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
-        learned += [f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."] if attempt.hypothesis else []
+    for attempt in tries:
+        if attempt.hypothesis:
+            outcome = f"it did not cure {attempt.variant}: {attempt.message}"
+            if attempt.right:
+                outcome = "that was it"
+            learned.append(f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}.")
     return Result(
         TurnOutput(
-            ok=not repeated and not unexplained,
+            ok=not repeated and not is_unexplained,
             message=message,
             hint=hint,
-            identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
+            identity=" ".join(f"{name}={build_id}" for name, build_id in build_ids.items()),
             hypothesis=task.hypothesis,
-            tries=mine,
+            tries=tries,
             repeated=tuple(repeated),
             learned=tuple(learned),
         )
@@ -83,7 +92,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
     """Count variants changed since their known-good build; of several the first must be right."""
     task, good = context.task, context.past.known_good
     names = (*task.variants, *task.emulated)
-    by_name = yield from sides_of(context, names)
+    by_name = yield from build_sides_by_name(context, names)
     ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
     changed = tuple(name for name, build_id in ids.items() if name in good and good[name].build_id != build_id)
     message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"

@@ -20,7 +20,7 @@ from loop.base.processes import Tick, run_side_by_side
 from loop.base.stats import geometric_mean, times
 from loop.builds import build
 from loop.builds.build import BuildFailed
-from loop.debug.turns import lost_points, point
+from loop.debug.turns import point, rejected_points
 from loop.gate.kernel import planned_check_sets
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
@@ -123,7 +123,7 @@ class PointSearch:
             names = [workload.name for workload in self.workloads]
             self.ground = content_hash("\0".join([digest, *names]))[:32]
         searches = [] if context.task.again else context.past.searches
-        reason_by_point = lost_points(searches, self.name, self.ground)
+        reason_by_point = rejected_points(searches, self.name, self.ground)
         points = [self.incumbent]
         for values in tuning.points:
             if values != self.incumbent and point(values) in reason_by_point:

@@ -10,7 +10,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, terminal_columns
-from loop.debug.explaining import diagnoses
+from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings, prediction
 from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
@@ -210,7 +210,7 @@ def outcome_as_json(setting: Setting, record: SessionRecord, folder: SessionFold
         brief=str(page.with_suffix(".json")) if page else "",
         steps=latest_attempts(finished),
         failures=FailureHistory(setting.project, head.id).describe_failed_steps(finished),
-        diagnoses=diagnoses(head, finished),
+        diagnoses=make_diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,
         sections=tuple({"fold": fold, **section_fields(section)} for fold, section in folds),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loop.base.errors import UsageError
 from loop.base.stats import geometric_mean
 from loop.bisect.section import blamed_lines, headline, search_answers
-from loop.debug.explaining import diagnoses
+from loop.debug.explaining import make_diagnoses
 from loop.model.change import kept_gains
 from loop.model.exported import Diagnosis
 from loop.model.output import VerifyOutput, outputs_of
@@ -90,7 +90,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     proposal = " ".join(line for line in proposal_lines if line not in commands)
     if len(proposal) > LONGEST_SENTENCE:  # Keep only whole sentences.
         proposal = proposal[: proposal.rfind(". ", 0, LONGEST_SENTENCE) + 1] or proposal
-    known = diagnoses(record.head, finished)
+    known = make_diagnoses(record.head, finished)
     causes = _ranked_causes(known, finished)
     has_several = len({variant for variant, _label, _text in causes}) > 1
     cause_lines = []

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.debug.turns import lost_points
+from loop.debug.turns import rejected_points
 from loop.model.change import PastSearch, TriedPoint
 
 
@@ -19,7 +19,7 @@ def search(*trials: TriedPoint, session: str = "s", ground: str = "g", taken_bac
 
 def rows(*searches: PastSearch, ground: str = "g") -> set[object]:
     """The values of the points that lost."""
-    return {dict(one)["rows"] for one in lost_points(searches, "tile", ground)}
+    return {dict(one)["rows"] for one in rejected_points(searches, "tile", ground)}
 
 
 WHOLE = search(

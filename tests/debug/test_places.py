@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.debug.explaining import common_place, whereabouts
+from loop.debug.explaining import describe_common_location, describe_location
 from loop.model.measurement import Check, Span
 from loop.model.signature import Signature
 from tests.makers import make_check
@@ -41,7 +41,7 @@ def wrong(**fields: Any) -> Check:
 )
 def test_a_dimension_in_the_manifests_words(found: tuple[int, int, int, int], expected: str) -> None:
     """All of it, a range, a single index, or some of them."""
-    assert expected == whereabouts(wrong(spans=spans(Sq=found)), SIGNATURE)
+    assert expected == describe_location(wrong(spans=spans(Sq=found)), SIGNATURE)
 
 
 def test_an_error_that_grows_is_said() -> None:
@@ -50,7 +50,7 @@ def test_an_error_that_grows_is_said() -> None:
         spans=spans(Sq=(9, 63, 55, 64)), map={"Sq": parts(0, 0.08, 0.158, 0.199), "D": parts(0.2, 0.1, 0.2)}
     )
     expected = "query rows 9 to 63 of 64; the error grows along Sq, from 0.08 to 0.2"
-    assert expected == whereabouts(check, SIGNATURE)
+    assert expected == describe_location(check, SIGNATURE)
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_an_error_that_grows_is_said() -> None:
 )
 def test_a_place_that_several_sizes_share(found: list[tuple[int, int, int, int]], expected: str) -> None:
     """Of one size nothing is said: the place may move with it, or stay."""
-    assert expected == common_place([wrong(spans=spans(Sq=one)) for one in found], SIGNATURE)
+    assert expected == describe_common_location([wrong(spans=spans(Sq=one)) for one in found], SIGNATURE)

@@ -26,7 +26,7 @@ def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0)
 def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     """Have a search try so many cases at most; how many it tried."""
     for number in range(most):
-        case = found.next()
+        case = found.next_case()
         if case is None:
             return number
         found.learn(case, wrong(case))
@@ -54,9 +54,9 @@ def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
     """Multiples, thresholds, products, relations, attributes, and two of them; none where none fits."""
     found = search(wrong)
     assert walked(found, wrong) < 60
-    said = found.found.text if found.found else ""
+    said = found.conclusion.text if found.conclusion else ""
     assert {*expected.split(" and "), *expected.split(" or ")} == {*said.split(" and "), *said.split(" or ")}
-    assert not expected or found.held >= FRESH
+    assert not expected or found.predicted >= FRESH
 
 
 def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
@@ -67,9 +67,9 @@ def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
 
     found = search(wrong)
     assert found.rules
-    assert found.found is None
+    assert found.conclusion is None
     walked(found, wrong, LEAST - 1)
-    assert found.found is None
+    assert found.conclusion is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,4 +78,4 @@ def test_what_fails_by_chance_has_no_rule(seed: int) -> None:
     draw = random.Random(seed)
     found = search(lambda case: draw.random() < 0.5, seed=seed)
     walked(found, lambda case: draw.random() < 0.5)
-    assert found.found is None
+    assert found.conclusion is None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from loop.debug.explaining import diagnoses
+from loop.debug.explaining import make_diagnoses
 from loop.model.debugging import ComponentChecks, DebugOutput, Explanation, Smallest
 from loop.model.measurement import Check, VariantChecks
 from loop.model.record import Finished
@@ -58,7 +58,7 @@ def explained(**fields: Any) -> Finished:
 
 def lines(*finished: Finished) -> list[tuple[str, str]]:
     """What is said of `cpu`."""
-    (found,) = diagnoses(HEAD, finished)
+    (found,) = make_diagnoses(HEAD, finished)
     return list(found.lines)
 
 
