@@ -67,9 +67,8 @@ def obey(
     passes through; its order is not reported as done.
 
     The judge writes kind and arguments of an order to control words in `memory`, and last a new
-    number to the word ORDER. `stage`: the prepared call. `order_number`: that of the last order
-    carried out before. `bell`: pipes to wait on and to wake the judge by; None: both sides poll,
-    each on its own core.
+    number to the word ORDER. `order_number`: that of the last order carried out before. `bell`:
+    pipes to wait on and to wake the judge by; None: both sides poll, each on its own core.
     """
     control_words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     gc_was_enabled = gc.isenabled()
@@ -134,16 +133,8 @@ class InputValues:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self._doubled: ctypes.Array[ctypes.c_char] | None = None
+        self.doubled = (ctypes.c_char * (2 * len(data))).from_buffer_copy(data + data)
         """The values twice in a row, so that one copy writes them in any rotation."""
-
-    def write_rotated(self, address: int, rotation_bytes: int) -> None:
-        """Copy the values to an address, beginning with byte `rotation_bytes`."""
-        if not self.data:
-            return
-        if self._doubled is None:
-            self._doubled = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
-        ctypes.memmove(address, ctypes.addressof(self._doubled) + rotation_bytes, len(self.data))
 
 
 class Pool:
@@ -157,7 +148,8 @@ class Pool:
 
     def write_rotated(self, base_address: int, rotation_bytes: int) -> None:
         """Write the values rotated by so many bytes. `base_address`: that of the shared memory."""
-        self.values.write_rotated(base_address + self.offset, rotation_bytes)
+        source = ctypes.addressof(self.values.doubled) + rotation_bytes
+        ctypes.memmove(base_address + self.offset, source, len(self.values.data))
         self.rotation_bytes = rotation_bytes
 
 
@@ -190,8 +182,8 @@ class Arena:
         self.base_address = ctypes.addressof(self._first_byte)
 
     def _unmap(self) -> None:
-        """Remove the mapping, after the views that would block that."""
-        self.control_words.release()
+        """Remove the mapping."""
+        self.control_words.release()  # Views of the mapping would block that.
         del self._first_byte
         self.memory.close()
 

@@ -43,8 +43,7 @@ def strides_of(shape: tuple[int, ...], layout: str, constant_axis: int = -1) -> 
     - `broadcast`: stride 0 along `constant_axis`, where all values are equal (-1: no such axis).
     """
     if layout == "broadcast" and constant_axis >= 0:
-        shape_without = (*shape[:constant_axis], 1, *shape[constant_axis + 1 :])
-        dense = strides_of(shape_without, "contiguous")
+        dense = strides_of((*shape[:constant_axis], 1, *shape[constant_axis + 1 :]), "contiguous")
         return (*dense[:constant_axis], 0, *dense[constant_axis + 1 :])
     axes = list(range(len(shape)))  # From the outermost in memory to the innermost.
     if layout == "strided" and len(shape) > 1:
@@ -72,16 +71,14 @@ def elements_spanned(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, background: bytes
 ) -> bytes:
-    """Copy a contiguous tensor's bytes to their places by `strides` (in elements), and return the
-    whole memory. `background`: the bytes of that memory that lie between elements and around them.
-    Along an axis of stride 0 the values have to be equal."""
+    """Copy a contiguous tensor's bytes to their places by `strides` (in elements), into a copy of
+    `background`; return that. Along an axis of stride 0 the values have to be equal."""
     if 0 in shape:
         return background
     import numpy  # Imported late: only checks of layouts need numpy.
 
     memory = bytearray(background)
-    byte_strides = [stride * itemsize for stride in strides]
-    view = numpy.ndarray(shape, f"u{itemsize}", memory, strides=byte_strides)
+    view = numpy.ndarray(shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides])
     view[...] = numpy.frombuffer(data, f"u{itemsize}").reshape(shape)
     return bytes(memory)
 
@@ -92,8 +89,9 @@ def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
         return b""
     import numpy
 
-    byte_strides = [stride * itemsize for stride in strides]
-    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=byte_strides).tobytes()
+    return numpy.ndarray(
+        shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides]
+    ).tobytes()
 
 
 def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
@@ -136,10 +134,8 @@ class Plain:
     """Immutable record of a class's annotated fields. Dataclasses would delay a worker's start."""
 
     def __init__(self, *values: Any, **named_values: Any) -> None:
-        """Set the fields as a dataclass does. Raises TypeError for an unknown field, and
-        AttributeError for a field that has neither a value nor a default."""
-        kind = type(self)
-        fields = kind.__annotations__
+        """Set the fields as a dataclass does. Raises TypeError for an unknown one."""
+        kind, fields = type(self), type(self).__annotations__
         field_values = {**dict(zip(fields, values, strict=False)), **named_values}
         if field_values.keys() - fields.keys() or len(values) > len(fields):
             raise TypeError(f"{kind.__name__} has no such fields: {field_values}")
@@ -159,9 +155,8 @@ class Plain:
 
 
 class TensorFile(Plain):
-    """A contiguous tensor in a file, C order. The file may have more elements than the tensor: then
-    each window of the tensor's size is a valid input. Timed calls use different windows, so no call
-    sees earlier values."""
+    """A contiguous tensor in a file, C order. If the file has more elements, each window of the
+    tensor's size is valid input: timed calls use different ones, so none sees earlier values."""
 
     name: str
     path: str
@@ -206,12 +201,11 @@ class TensorFile(Plain):
 
 
 def c_tensors(tensors: Sequence[TensorFile], addresses: Sequence[int], layout: str = "contiguous") -> Any:
-    """C array of LoopTensor for tensors at these addresses; of one empty element for none, because
-    C has no empty array."""
-    structs = []
-    for tensor, address in zip(tensors, addresses, strict=True):
-        structs.append(make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype))
-    return (LoopTensor * max(len(structs), 1))(*structs)
+    """C array of LoopTensor for tensors at these addresses; its length is at least 1."""
+    structs = (LoopTensor * max(len(tensors), 1))()
+    for number, (tensor, address) in enumerate(zip(tensors, addresses, strict=True)):
+        structs[number] = make_loop_tensor(address, tensor.shape, tensor.strides(layout), tensor.dtype)
+    return structs
 
 
 class Call(Plain):

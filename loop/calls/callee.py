@@ -45,8 +45,8 @@ class _Pickler(pickle.Pickler):
         """id(tensor) to its number and the tensor."""
 
     def persistent_id(self, obj: Any) -> Any:
-        """Called by pickle for each object. A tensor is replaced by (is it a module's Parameter,
-        its number); None: pickle the object itself. Raises Refused for a subclass of Tensor."""
+        """For a tensor: (is it a module's Parameter, its number), which pickle writes in its place;
+        None for any other object. Raises Refused for a subclass of Tensor."""
         if not isinstance(obj, Tensor):
             return None
         if type(obj) not in (Tensor, torch.nn.Parameter):
@@ -61,13 +61,13 @@ class _Unpickler(pickle.Unpickler):
     tensors: Sequence[Tensor]
 
     def persistent_load(self, pid: Any) -> Any:
-        """Called by pickle for each number that `_Pickler.persistent_id` wrote: its tensor."""
+        """The tensor for what `_Pickler.persistent_id` returned."""
         is_parameter, number = pid
         tensor = self.tensors[number]
         return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
     def find_class(self, module: str, name: str) -> Any:
-        """Called by pickle for each class or function. `module` may be the path of a file."""
+        """Find a class or function for pickle; the module may be the path of a file."""
         if module.endswith(".py"):
             import_file(module)
         return super().find_class(module, name)
@@ -82,10 +82,8 @@ def split_structure(structure: Any) -> SplitStructure:
         pickler.dump(structure)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise Refused(f"cannot pass {type(structure).__name__} to another process: {error}") from error
-    names, tensors = [], []
-    for identity, (number, tensor) in pickler.tensors.items():
-        names.append(name_by_id.get(identity, f"tensor {number}"))
-        tensors.append(tensor.detach())
+    names = [name_by_id.get(identity, f"tensor {n}") for identity, (n, _) in pickler.tensors.items()]
+    tensors = [tensor.detach() for _, tensor in pickler.tensors.values()]
     return SplitStructure(file.getvalue(), tuple(names), tuple(tensors))
 
 
@@ -103,8 +101,7 @@ def structure_digest(skeleton: bytes) -> str:
 
 def structure_of(call: Call) -> bytes:
     """Read the skeleton of a call's arguments; empty if tensors are passed one by one. Raises
-    Refused if the file is not what the judge wrote, because unpickling a changed file would run its
-    code."""
+    Refused if the file is not the judge's, because unpickling runs code."""
     if not call.structure:
         return b""
     try:
@@ -117,21 +114,19 @@ def structure_of(call: Call) -> bytes:
 
 
 def _named_tensors(structure: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield (path, tensor) for every tensor of a structure. `path`: that of the structure itself;
-    empty at the top."""
+    """Yield (path, tensor) for every tensor of a structure, which itself has the path `path`."""
     if isinstance(structure, Tensor):
         yield path or "output", structure
     elif isinstance(structure, torch.nn.Module):
-        parameters, buffers = structure.named_parameters(), structure.named_buffers()
-        yield from _named_members({**dict(parameters), **dict(buffers)}, path)
+        tensors = {**dict(structure.named_parameters()), **dict(structure.named_buffers())}
+        yield from _named_members(tensors, path)
     else:
         for name, member in _named_members(structure, path):
             yield from _named_tensors(member, name)
 
 
 def _named_members(structure: Any, path: str) -> list[tuple[str, Any]]:
-    """(path, value) of each direct member of a mapping, sequence or dataclass; empty for any other
-    object. `path`: that of the structure itself."""
+    """(path, value) of each direct member of a mapping, sequence or dataclass; else empty."""
     members: dict[Any, Any] = {}
     if isinstance(structure, Mapping):
         members = dict(structure)
@@ -144,9 +139,8 @@ def _named_members(structure: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
-    """Map paths to the outputs in a function's result. A number becomes a tensor without
-    dimensions. Any other object is kept unchanged, such as a tensor subclass, which could compute
-    lazily. `path`: that of the result itself; empty at the top."""
+    """Map paths to the outputs in a function's result, itself at `path`. A number becomes a tensor
+    without dimensions. Any other object is kept unchanged, as a tensor subclass that may be lazy."""
     if isinstance(result, bool | int | float):
         dtype = torch.float64 if isinstance(result, float) else None
         return {path or "output": torch.tensor(result, dtype=dtype)}
@@ -171,8 +165,7 @@ class Callee:
         *,
         watches_state: bool = True,
     ) -> None:
-        """`arguments`: returns the constructor's arguments, if `function` is a class; None: there
-        are none. `watches_state`: record the module's state, to detect changes."""
+        """`arguments`: as for `make_instance`. `watches_state`: record the module's state."""
         self.function, self.terms, self.call = function, terms, call
         self.skeleton = structure_of(call)
         self.module: torch.nn.Module | None = None
@@ -183,8 +176,7 @@ class Callee:
         self.first_state = self._read_state() if watches_state else {}
 
     def _read_state(self) -> dict[str, Any]:
-        """The module's tensors by name: copies if calls may change them, otherwise digests. Empty
-        if the function is no module."""
+        """The module's tensors by name: copies if calls may change them, else digests."""
         state = self.module.state_dict() if self.module is not None else {}
         record: Callable[[Tensor], Any] = torch.clone if self.terms.may_change_state else digest
         return {name: record(value) for name, value in state.items() if isinstance(value, Tensor)}
@@ -203,21 +195,18 @@ class Callee:
         return [f"state {name}" for name in {**first, **current} if first.get(name) != current.get(name)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
-        """The function with these input tensors, ready to be called without arguments. `outputs`:
-        buffers for a variant that gets its outputs passed."""
+        """Bind the function to these inputs, and to buffers for outputs that it gets passed."""
         positional: Sequence[Any] = tensors
         keywords: dict[str, Any] = {}
         if self.skeleton:
             positional, keywords = rebuild_structure(self.skeleton, tensors)
         if keywords and outputs:  # If inputs are passed by name, so are outputs.
-            names = (output.name for output in self.call.separate_outputs)
-            keywords |= dict(zip(names, outputs, strict=True))
+            keywords |= zip((output.name for output in self.call.separate_outputs), outputs, strict=True)
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def checked_outputs(self, result: Any) -> list[Tensor]:
-        """The output tensors in a call's result. Raises Refused if their number, or the shape or
-        type of one, is not what the call expects."""
+        """The output tensors in a call's result. Raises Refused unless they are as expected."""
         expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
         if not self.call.parts:
             is_wrapped = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
@@ -232,21 +221,18 @@ class Callee:
 
 
 def digest(tensor: Tensor) -> bytes:
-    """Digest of a tensor's values, computed on its device because tensors may have gigabytes.
-
-    A sum of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter
-    and Wegman 1979): with 64-bit words an even number of changed sign bits would cancel. Bytes
-    after the last whole word are appended.
-    """
+    """Digest of a tensor's values, computed on its device because tensors may have gigabytes. A sum
+    of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter and
+    Wegman 1979). With 64-bit words an even number of changed sign bits would cancel."""
     content = bits_of(tensor).reshape(-1).view(torch.uint8)
     if content.storage_offset() % 4:  # A view as 32-bit words needs an aligned beginning.
         content = content.clone()
     word_count = content.numel() // 4
     words = content[: word_count * 4].view(torch.int32)
-    generator = torch.Generator(content.device).manual_seed(HASH_BLOCK_WORDS)
-    block_factors = random.Random(HASH_BLOCK_WORDS)
-    shape = (min(word_count, HASH_BLOCK_WORDS),)
-    factors = torch.randint(-(2**63), 2**63 - 1, shape, generator=generator, device=content.device) | 1
+    seeded, block_factors = torch.Generator(content.device), random.Random(HASH_BLOCK_WORDS)
+    seeded.manual_seed(HASH_BLOCK_WORDS)
+    count = min(word_count, HASH_BLOCK_WORDS)
+    factors = torch.randint(-(2**63), 2**63 - 1, (count,), generator=seeded, device=content.device) | 1
     total = 0
     for first in range(0, word_count, HASH_BLOCK_WORDS):
         block = words[first : first + HASH_BLOCK_WORDS]
@@ -255,8 +241,7 @@ def digest(tensor: Tensor) -> bytes:
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:
-    """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: the output's
-    name for the message; empty for the only output."""
+    """Raise Refused unless `result` is a plain tensor of this shape and type. `name`: of the output."""
     of = f" of {name}" if name else ""
     if type(result) is not Tensor:
         actual = type(result).__name__

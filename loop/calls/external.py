@@ -55,8 +55,7 @@ class ExternalCall(Prepared):
         self.refill(call)
 
     def refill(self, call: Call) -> None:
-        """Write each input to a file, and the JSON description of the call; fill the placeholders
-        of the command. Files lie next to that of the call's output."""
+        """Write a file for each input, and the call's JSON description; fill the placeholders."""
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.output_paths = [path]
@@ -72,8 +71,9 @@ class ExternalCall(Prepared):
             description["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
         description_path = path.with_suffix(".call.json")
         description_path.write_text(json.dumps(description))
-        paths = zip((*call.inputs, *call.separate_outputs), [*self.input_paths, *self.output_paths], strict=True)
-        path_by_tensor = {tensor.name: str(place) for tensor, place in paths}
+        tensors = (*call.inputs, *call.separate_outputs)
+        paths = map(str, [*self.input_paths, *self.output_paths])
+        path_by_tensor = {tensor.name: place for tensor, place in zip(tensors, paths, strict=True)}
         values = self._placeholder_values()
         self.environment = {f"LOOP_{name}": value for name, value in values.items()}
         self.environment |= {f"LOOP_PATH_{name}": place for name, place in path_by_tensor.items()}
@@ -97,8 +97,7 @@ class ExternalCall(Prepared):
         return self.run
 
     def run(self) -> None:
-        """Run the program once. Its last line of output may be `{"seconds": ...}`. Raises Refused if
-        it does not start, fails, or states an invalid time."""
+        """Run the program once. Raises Refused if it fails, or states an invalid time."""
         for path in self.output_paths:
             path.unlink(missing_ok=True)
         for number in self.call.updated_inputs:  # The last run changed these files.
@@ -132,12 +131,9 @@ class ExternalCall(Prepared):
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""
-        names = []
-        for number, tensor in enumerate(self.call.inputs):
-            is_changed = self.input_paths[number].read_bytes() != self.values[number]
-            if is_changed and number not in self.call.updated_inputs:
-                names.append(tensor.name)
-        return names
+        pairs = zip(self.input_paths, self.values, strict=True)
+        changed = [n for n, (path, data) in enumerate(pairs) if path.read_bytes() != data]
+        return [self.call.inputs[n].name for n in changed if n not in self.call.updated_inputs]
 
 
 class ProgramStage(Stage):
@@ -147,8 +143,7 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once, whatever `count` is. Returns the nanoseconds that it states, at
-        least 1; 0 if it states none."""
+        """Run the program once. Returns the nanoseconds that it states, at least 1; 0 for none."""
         self.prepared.run()
         stated_s = self.prepared.stated_s
         return 0 if stated_s is None else max(1, round(stated_s * 1e9))

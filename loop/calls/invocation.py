@@ -51,8 +51,7 @@ class _Action(ctypes.Structure):
 
 
 class FaultWatch:
-    """Context that handles memory faults: writes to stderr which tensor's bounds were exceeded. It
-    leaves any other fault handler in place."""
+    """Context that writes to stderr which tensor a memory fault is near, if nobody handles it."""
 
     def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
         """`tensors`: returns name and memory of each tensor."""
@@ -78,9 +77,8 @@ class FaultWatch:
             self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
 
     def _handle_fault(self, number: int, info: int, context: int) -> None:
-        """Signal handler: name the tensor near the fault, and remove this handler, so that the
-        access is repeated and ends the process. `info`, `context`: addresses of the C structures
-        `siginfo_t` and `ucontext_t`."""
+        """Name the tensor near the fault. Without this handler the repeated access ends the process.
+        `info`, `context`: addresses of the C structures `siginfo_t` and `ucontext_t`."""
         address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
         if os.uname().machine == "x86_64":
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
@@ -118,10 +116,9 @@ def explain_lost_device() -> str:
 
 
 def end_process(refusal: str, reason: str) -> NoReturn:
-    """End this process at once, because it lost the GPU. The session sees a crash. `refusal`: the
-    message of the failed request; `reason`: from `explain_lost_device`. Both go to stderr."""
-    message = refusal if reason in refusal else f"{refusal}; {reason}"
-    sys.stderr.write(f"\n{LOST_PREFIX}{message}\n")
+    """End this process at once, because it lost the GPU: the session sees a crash. `refusal`: message
+    of the failed request. `reason`: from `explain_lost_device`."""
+    sys.stderr.write(f"\n{LOST_PREFIX}{refusal if reason in refusal else f'{refusal}; {reason}'}\n")
     sys.stderr.flush()
     os._exit(LOST_EXIT)
 
@@ -157,28 +154,21 @@ class DelayReader:
         """Descriptors of the threads' `schedstat`: the judge's, the worker's first, its others."""
         other_threads: list[str] = []
         with contextlib.suppress(OSError):  # The process has ended, or the system has no schedstat.
-            threads = os.listdir(f"/proc/{worker_pid}/task")
-            other_threads = [thread for thread in threads if thread != str(worker_pid)]
-        paths = [f"self/task/{threading.get_native_id()}"]
-        paths += [f"{worker_pid}/task/{thread}" for thread in (worker_pid, *other_threads)[:MOST_THREADS]]
-        for path in paths:
+            other_threads = [name for name in os.listdir(f"/proc/{worker_pid}/task") if name != str(worker_pid)]
+        paths = [f"{worker_pid}/task/{thread}" for thread in (worker_pid, *other_threads)[:MOST_THREADS]]
+        for path in (f"self/task/{threading.get_native_id()}", *paths):
             with contextlib.suppress(OSError):
                 self._files.append(os.open(f"/proc/{path}/schedstat", os.O_RDONLY))
 
     def read(self) -> Delays | None:
         """Delays so far; None if the system does not report them."""
-        run_and_wait_ns = []
         try:
-            for file in self._files:
-                run_ns, wait_ns, _ = os.pread(file, 64, 0).split()
-                run_and_wait_ns.append((int(run_ns), int(wait_ns)))
+            run_and_wait_ns = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
+            (_, judge_wait_ns), (worker_run_ns, first_wait_ns), *other_threads = run_and_wait_ns
         except (OSError, ValueError):
             return None
-        if len(run_and_wait_ns) < 2:
-            return None
-        (_, judge_wait_ns), *worker_threads = run_and_wait_ns
-        worker_wait_ns = sum(wait_ns for _, wait_ns in worker_threads)
-        return Delays(judge_wait_ns / 1e9, worker_wait_ns / 1e9, worker_threads[0][0] / 1e9)
+        worker_wait_ns = first_wait_ns + sum(wait_ns for _, wait_ns in other_threads)
+        return Delays(judge_wait_ns / 1e9, worker_wait_ns / 1e9, worker_run_ns / 1e9)
 
     def close(self) -> None:
         """Close the files."""
@@ -189,6 +179,7 @@ class DelayReader:
 Run = Callable[[], Any]
 Windows = Sequence[Sequence[int]]
 """For each call, the first element of the window in each input."""
+Offsets = Sequence[int]
 
 
 class Prepared(ABC):
@@ -212,27 +203,23 @@ class Prepared(ABC):
         """The judge's bytes of each input, C order."""
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
-        """Allocate and fill memory for the inputs, and for these outputs: those that the variant
-        gets passed."""
+        """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
         call, self.can_prefill_outputs = self.call, bool(outputs)
         self.strides = [tensor.strides(layout) for tensor in call.inputs]
-        strides_of_outputs = [output.strides("contiguous") for output in outputs]
-        memories = []
-        pairs = zip((*call.inputs, *outputs), (*self.strides, *strides_of_outputs), strict=True)
-        for number, (tensor, strides) in enumerate(pairs):
-            is_shifted = layout == "misaligned" and number < len(call.inputs)
+        memories: list[Memory] = []
+        all_strides = [*self.strides, *(output.strides("contiguous") for output in outputs)]
+        for tensor, strides in zip((*call.inputs, *outputs), all_strides, strict=True):
+            is_shifted = layout == "misaligned" and len(memories) < len(call.inputs)
             nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
             zone = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
             memories.append(self.allocate(nbytes, tensor.itemsize if is_shifted else 0, tensor.dtype, zone))
         self.inputs, self.outputs = memories[: len(call.inputs)], memories[len(call.inputs) :]
-        input_names = [f"its input {tensor.name}" for tensor in call.inputs]
         output_names = [f"its output {output.name}" if call.parts else "its output" for output in outputs]
-        self.tensor_names = (*input_names, *output_names)
+        self.tensor_names = (*(f"its input {tensor.name}" for tensor in call.inputs), *output_names)
         self.refill(call)
 
     def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Allocate memory for one tensor. `size`: bytes of the tensor. `shift`: bytes of
-        misalignment. `zone`: bytes of each guard zone."""
+        """Allocate `size` bytes for a tensor, `shift` misaligned, between `zone` bytes each."""
         raise NotImplementedError
 
     @abstractmethod
@@ -253,8 +240,8 @@ class Prepared(ABC):
             memory.poison(guard)
 
     def allocation_strays(self) -> list[str]:
-        """Make one more call; describe its writes outside of tensors that the variant allocated
-        itself, a sentence each. Only Python variants can be watched so."""
+        """Make one more call; describe its writes outside of tensors that it allocated itself. Only
+        Python variants can be watched so; otherwise empty."""
         return []
 
     def refill(self, call: Call) -> None:
@@ -271,8 +258,7 @@ class Prepared(ABC):
                 memory.rotate(draw.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
-        """Write new guard bytes around each tensor, and the known values into the inputs. `guards`:
-        one for each tensor, inputs first."""
+        """Write each tensor's guard (inputs first) around it, and the known values into the inputs."""
         for (_, memory), guard in zip(self.named_memories(), guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
@@ -290,17 +276,13 @@ class Prepared(ABC):
         """Current bytes of an input, C order; a call may have changed them."""
         tensor, strides = self.call.inputs[number], self.strides[number]
         data = self.inputs[number].read_tensor()
-        if strides == tensor.strides("contiguous"):
-            return data
-        return gather(data, tensor.shape, strides, tensor.itemsize)
+        is_contiguous = strides == tensor.strides("contiguous")
+        return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose memory changed, except those that the call updates in place."""
-        names = []
-        for number, (tensor, memory) in enumerate(zip(self.call.inputs, self.inputs, strict=False)):
-            if number not in self.call.updated_inputs and memory.has_changed:
-                names.append(tensor.name)
-        return names
+        fixed = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
+        return [self.call.inputs[n].name for n in fixed if self.inputs[n].has_changed]
 
     def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each; empty for none."""
@@ -328,8 +310,7 @@ class Stage(ABC):
     """Whether a CUDA graph holds the calls that were prepared last."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Prepare a call for each window. `rotations`: bytes by which to rotate each input, on a GPU
-        only. This is not timed."""
+        """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""
 
     @abstractmethod
     def run(self, count: int) -> int:
@@ -368,15 +349,10 @@ class Places:
     wrote them on another core. Larger ones do not fit anyway."""
 
     def __init__(
-        self,
-        memory: mmap.mmap,
-        call: Call,
-        input_offsets: Sequence[int],
-        output_offsets: Sequence[int],
-        rotations: Sequence[int],
+        self, memory: mmap.mmap, call: Call, input_offsets: Offsets, output_offsets: Offsets, rotations: Offsets
     ) -> None:
-        """`input_offsets`: first byte of each input. `output_offsets`: first byte of each call's
-        output. `rotations`: bytes by which the judge rotated each input."""
+        """`input_offsets`, `output_offsets`: first byte of each input, and of each call's output.
+        `rotations`: bytes by which the judge rotated each input."""
         self.memory, self.rotations = memory, rotations
         self.input_offsets, self.output_offsets = input_offsets, output_offsets
         self.base_address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -391,8 +367,7 @@ class Places:
         return self.memory[end - rotation : end] + self.memory[begin : end - rotation]
 
     def warm_caches(self, calls: int) -> None:
-        """Bring the inputs and the outputs of the first `calls` calls into this core's caches, as
-        if this process had just written them."""
+        """Bring inputs and the outputs of the first `calls` calls into this core's caches."""
         if sum(self.pool_bytes) + calls * self.output_bytes > self.WARMED_BYTES:
             return
         scratch = ctypes.create_string_buffer(max([*self.pool_bytes, self.output_bytes, 1]))
@@ -430,8 +405,7 @@ class HostStage(Stage):
         self.places.warm_caches(len(windows))
 
     def run(self, count: int) -> int:
-        """Make `count` calls, with the delay of a positive control after each. Returns 0, because
-        there is no clock but the judge's."""
+        """Make `count` calls, with the delay of a positive control after each. Returns 0: no clock."""
         if not self.delay_ns:
             self.make_calls(self.runs[:count])
             return 0
@@ -460,8 +434,7 @@ class Loaded(Protocol):
         """Where it computes: `cpu` or `cuda`."""
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
-        """Bring a call's inputs into memory for a check; `layout` as in
-        `loop.calls.call.strides_of`."""
+        """Bring inputs into memory for a check; `layout` as in `call.strides_of`."""
 
     def stage(self, places: Places, call: Call, slowdown: float) -> Stage:
         """Prepare timed calls in shared memory. `slowdown`: as in `HostStage`."""

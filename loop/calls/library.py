@@ -18,8 +18,7 @@ class Compiled:
     """A loaded shared library of a compiled variant."""
 
     def __init__(self, terms: LibraryTerms) -> None:
-        """Load the library. Raises Refused if that fails, if its build id is not that of `terms`,
-        or if it lacks the functions of the C interface."""
+        """Load the library. Raises Refused if that fails, or if it is not the build of `terms`."""
         self.device = terms.device
         try:
             self.library = ctypes.CDLL(terms.library, mode=os.RTLD_NOW)
@@ -84,16 +83,14 @@ class Invocation:
         """`invoke`: `Compiled.invoke`. `input_addresses`: of each input's first window."""
         self.inputs = c_tensors(call.inputs, input_addresses, layout)
         outputs = c_tensors(call.separate_outputs, output_addresses)
-        self._input_addresses = input_addresses
-        self._itemsizes = [tensor.itemsize for tensor in call.inputs]
+        self.call, self._input_addresses = call, input_addresses
         self.run = partial(invoke, self.inputs, outputs, call.c_numbers(), stream)
 
     def move_to(self, window: Sequence[int]) -> Run:
         """Move the call to a window: for each input, the first element. Returns the function that
         makes the call; it is valid until the next `move_to`."""
-        moved = zip(self.inputs, self._input_addresses, self._itemsizes, window, strict=False)
-        for tensor, address, itemsize, first_element in moved:
-            tensor.data = address + first_element * itemsize
+        for number, (address, first_element) in enumerate(zip(self._input_addresses, window, strict=False)):
+            self.inputs[number].data = address + first_element * self.call.inputs[number].itemsize
         return self.run
 
 
@@ -112,9 +109,8 @@ class CompiledCall(Prepared):
         return Buffer(size, shift, dtype, zone)
 
     def bind(self) -> Run:
-        input_addresses = [memory.address for memory in self.inputs]
-        output_addresses = [memory.address for memory in self.outputs]
-        return Invocation(self.invoke, self.call, input_addresses, output_addresses, self.layout, self.stream).run
+        inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
+        return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
 
     def read_output(self) -> bytes:
         """Bytes of the last output; several outputs form a block with zeros in between."""
@@ -133,16 +129,12 @@ class CompiledStage(HostStage):
             self.invocations.append(Invocation(invoke, call, inputs, outputs))
 
     def bind_windows(self, windows: Windows) -> None:
-        pairs = zip(self.invocations, windows, strict=False)
-        self.runs = [invocation.move_to(window) for invocation, window in pairs]
+        self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
 
     def copy_results(self) -> None:
-        """Copy inputs that the calls changed in place to where the judge reads outputs; other
-        outputs are there already."""
-        base_address = self.places.base_address
-        for offset, window in zip(self.places.output_offsets, self.windows, strict=False):
-            for part, number in zip(self.call.parts, self.call.updates, strict=False):
-                if number >= 0:
-                    first_byte = window[number] * self.call.inputs[number].itemsize
-                    source = base_address + self.places.input_offsets[number] + first_byte
-                    ctypes.memmove(base_address + offset + part.offset, source, part.nbytes)
+        """Copy inputs that calls changed in place to where the judge reads outputs."""
+        updates = [(part, n) for part, n in zip(self.call.parts, self.call.updates, strict=False) if n >= 0]
+        for invocation, offset, _ in zip(self.invocations, self.places.output_offsets, self.windows, strict=False):
+            for part, number in updates:
+                destination = self.places.base_address + offset + part.offset
+                ctypes.memmove(destination, invocation.inputs[number].data, part.nbytes)

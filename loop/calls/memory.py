@@ -50,21 +50,17 @@ def draw_guard(kind: str) -> Guard:
 
 
 def guard_zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
-    """Bytes of the zone on either side of a tensor: some of its rows, in whole pages, at least one.
-    `strides`: in elements."""
-    row_elements = strides[-2] or shape[-1] if len(shape) > 1 else 0
-    wanted = min(ROWS * row_elements * DTYPES[dtype][1], MOST_BYTES)
-    return -(-max(wanted, PAGE) // PAGE) * PAGE
+    """Bytes of the zone on either side of a tensor: ROWS of its rows, in whole pages, at least one."""
+    row_elements = (strides[-2] or shape[-1]) if len(shape) > 1 else 0
+    rows_bytes = ROWS * row_elements * DTYPES[dtype][1]
+    return -(-max(min(rows_bytes, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 
 @lru_cache(maxsize=512)
 def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) -> tuple[int, int]:
     """Two masks for PERIOD guard elements in a row: the bits to draw, and the value of the others.
-
-    In a floating-point type sign and exponent (the "top" of an element) are fixed and the mantissa
-    is drawn. `tensor_tops`: tops of the tensor's own values, for values like them. NaN is
-    signaling: arithmetic makes it quiet, which shows where it is stored.
-    """
+    Sign and exponent (the "top") of a floating-point number are fixed. `tensor_tops`: the tensor's
+    own tops. NaN is signaling: arithmetic makes it quiet, which shows."""
     itemsize = DTYPES[dtype][1]
     if dtype not in FIELDS:
         return (1 << PERIOD * 8 * itemsize) - 1, 0
@@ -78,14 +74,9 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
     is_signaling, sign = int(kind == NAN), 1 << exponent_bits
     mantissa = (1 << mantissa_bits - is_signaling) - 1
     largest_positive, largest_negative = sign - 2, 2 * sign - 2
-    tops_by_kind: dict[str, tuple[int, ...]] = {
-        VALUES: tensor_tops,
-        SMALL: (0,),
-        NAN: (sign - 1, 2 * sign - 1),
-        HIGH: (largest_positive,),
-        LOW: (largest_negative,),
-        MIXED: (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops)),
-    }
+    tops_by_kind: dict[str, tuple[int, ...]] = {VALUES: tensor_tops, SMALL: (0,), NAN: (sign - 1, 2 * sign - 1)}
+    tops_by_kind |= {HIGH: (largest_positive,), LOW: (largest_negative,)}
+    tops_by_kind[MIXED] = (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops))
     fixed = [top << mantissa_bits | is_signaling for top in tops_by_kind[kind]]
     return repeated([0, mantissa] if kind == SMALL else [mantissa]), repeated(fixed)
 
@@ -94,8 +85,7 @@ def differing_positions(data: bytes, expected: bytes) -> list[int]:
     """Positions at which two equally long byte strings differ; empty if they are equal."""
     if data == expected:
         return []
-    pairs = enumerate(zip(data, expected, strict=True))
-    return [position for position, (byte, other) in pairs if byte != other]
+    return [n for n, (byte, other) in enumerate(zip(data, expected, strict=True)) if byte != other]
 
 
 def count_bytes(positions: Sequence[int]) -> str:
@@ -132,24 +122,19 @@ class Memory(ABC):
         """Read `size` bytes from byte `offset` of the tensor on."""
 
     def learn_exponents(self, data: bytes) -> None:
-        """Sample signs and exponents of a tensor's bytes, so that guards can have values like its
-        own. Without a finite value, 1.0 stands for them. Other than floating-point types have
-        random guards, and need none."""
+        """Sample signs and exponents of a tensor's bytes, for guards with values like its own (1.0 if
+        none is finite). Guards of other than floating-point types are random."""
         if self.dtype not in FIELDS:
             return
         exponent_bits, mantissa_bits = FIELDS[self.dtype]
         infinite = (1 << exponent_bits) - 1
         step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
-        finite_tops = []
-        for begin in range(0, len(data), step):
-            top = int.from_bytes(data[begin : begin + self.itemsize], "little") >> mantissa_bits
-            if 0 < top & infinite < infinite:
-                finite_tops.append(top)
-        self._tops = tuple(finite_tops) or (infinite >> 1,)
+        samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
+        tops = [int.from_bytes(sample, "little") >> mantissa_bits for sample in samples]
+        self._tops = tuple(top for top in tops if 0 < top & infinite < infinite) or (infinite >> 1,)
 
     def guard_bytes(self, guard: Guard, size: int) -> bytes:
-        """The first `size` bytes of a guard's contents: PERIOD random elements, repeated, from a
-        random element on."""
+        """The first `size` bytes of a guard's contents: PERIOD random elements, repeated."""
         source = random.Random(guard.seed)
         drawn, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._tops)
         bits = source.getrandbits(PERIOD * 8 * self.itemsize) & drawn | fixed
@@ -203,9 +188,8 @@ class Memory(ABC):
         return ""
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Make the zones inaccessible, so that every access to them faults, and put the tensor at
-        the end of its pages, or at their beginning. Returns False, without effect, if this memory
-        cannot do it."""
+        """Place the tensor at the end, or the beginning, of pages outside which every access
+        faults. Returns False, without effect, if this memory cannot do it."""
         return False
 
     def unprotect_zones(self) -> None:
@@ -232,10 +216,10 @@ class Buffer(Memory):
         self._set_access(0, self.FAR_BYTES, allowed=False)
         self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
-        steps = (self._pages_bytes - nbytes - shift) // self.ALIGNMENT
-        self._end_offset = steps * self.ALIGNMENT + shift
-        bytes_after = self._pages_bytes - self._end_offset - nbytes
-        super().__init__(nbytes, dtype, zone + self._end_offset, bytes_after + zone)
+        self._end_offset = (self._pages_bytes - nbytes - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
+        super().__init__(
+            nbytes, dtype, zone + self._end_offset, self._pages_bytes - self._end_offset - nbytes + zone
+        )
         self._place(self._end_offset)
         self.write_guard(draw_guard(VALUES))
         self.poison()
@@ -246,8 +230,7 @@ class Buffer(Memory):
         self.address = self._base + self._start
 
     def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
-        """Make whole pages accessible or inaccessible. `start`, `size`: bytes in the mapping. Raises
-        OSError if the system refuses."""
+        """Make whole pages accessible or inaccessible. Raises OSError if the system refuses."""
         protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
         if _libc.mprotect(self._base + start, size, protection):
             raise OSError(ctypes.get_errno(), "mprotect")
@@ -273,8 +256,7 @@ class Buffer(Memory):
         self._place(self._end_offset)
 
     def write(self, offset: int, data: bytes) -> None:
-        begin = self._start + offset
-        self._memory[begin : begin + len(data)] = data
+        self._memory[self._start + offset : self._start + offset + len(data)] = data
 
     def read(self, offset: int, size: int) -> bytes:
         return self._memory[self._start + offset : self._start + offset + size]

@@ -45,8 +45,7 @@ def _watched_functions() -> Iterator[tuple[str, Mapping[str, Any], str]]:
 
 def _torch_functions() -> dict[str, Any]:
     """Name to watched function of torch; empty before torch is imported."""
-    torch = sys.modules.get("torch")
-    functions: dict[str, Any] = {}
+    torch, functions = sys.modules.get("torch"), dict[str, Any]()
     for name in TORCH if torch else ():
         value: Any = torch
         for attribute in name.split("."):

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.cuda import CUDAGraph, Event, synchronize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loop.calls import torch_side
-from loop.calls.call import Call, FunctionTerms, Refused, TensorFile, elements_spanned, refuse_late_work
+from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refuse_late_work
 from loop.calls.callee import Callee, outputs_of, overwrite_result
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
@@ -28,15 +28,14 @@ class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
     def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
-        """`size`: bytes of the tensor. `shift`: bytes of misalignment. `zone`: bytes of each guard
-        zone."""
+        """As for `Prepared.allocate`."""
         self._begin, torch_dtype = zone + shift, TORCH_DTYPES[dtype]
         super().__init__(size, dtype, self._begin, zone)
         self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
         self.byte_view = self._block[self._begin : self._begin + size]
         """The tensor as uint8."""
-        first, count = self._begin // torch_dtype.itemsize, size // torch_dtype.itemsize
-        self.typed_view = self._block.view(torch_dtype)[first : first + count]
+        self.typed_view = self._block.view(torch_dtype)[self._begin // torch_dtype.itemsize :]
+        self.typed_view = self.typed_view[: size // torch_dtype.itemsize]
         """The tensor with its own element type, one-dimensional."""
         self.address = self.typed_view.data_ptr()
         self._known_on_device = self.byte_view[:0]
@@ -66,6 +65,12 @@ class TorchMemory(Memory):
         return known.roll(-rotation) if rotation else known
 
     @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The tensor in NVIDIA's array interface, from which torch makes a tensor of this size."""
+        data = (self.address, False)
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": data, "version": 3}
+
+    @property
     def has_changed(self) -> bool:
         return not torch.equal(self.byte_view, self._expected())
 
@@ -74,17 +79,6 @@ def _bytes_tensor(data: bytes) -> Tensor:
     """View bytes as a uint8 tensor that must not be written to."""
     with warnings.catch_warnings(action="ignore"):  # Torch warns that the memory is read-only.
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
-class _ArrayInterface(NamedTuple):
-    """Device memory in the form of NVIDIA's array interface, which torch can view as a tensor."""
-
-    memory: TorchMemory
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        shape, data = (self.memory.nbytes,), (self.memory.address, False)
-        return {"shape": shape, "typestr": "|u1", "data": data, "version": 3}
 
 
 FACTORY_NAMES = (
@@ -111,8 +105,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Called by torch for each operator: run it. The tensor of a factory function is moved into
-        guarded memory, unless that cannot hold it (sparse, empty, pinned, or being captured)."""
+        """Run an operator for torch; move what a factory function allocates to guarded memory."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -126,7 +119,7 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         memory.write_guard(draw_guard(HIGH))
         # Views of `memory` would show its whole storage; the new tensor's must have exactly its size.
         if result.is_cuda:
-            content = torch.as_tensor(_ArrayInterface(memory), device=result.device)
+            content = torch.as_tensor(memory, device=result.device)
         else:
             array_type: Any = type("_Array", (ctypes.c_char * size,), {})
             array = array_type.from_address(memory.address)
@@ -137,8 +130,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def stray_writes(run: Callable[[], Any]) -> list[str]:
-    """Describe the writes of one call outside of tensors that it allocated, a sentence each. `run`:
-    makes the call. Empty if the call raises: some code does not work with guarded tensors."""
+    """Describe the writes of one call outside of tensors that it allocated, a sentence each. Empty if
+    the call raises, because some code does not work with guarded tensors."""
     guarded = GuardedAllocations()
     try:
         with guarded:
@@ -160,8 +153,7 @@ class Importable:
     """A loaded Python function of a variant or target."""
 
     def __init__(self, terms: FunctionTerms, device: Device) -> None:
-        """Import the function. Raises Refused if that fails, or if Python imports another file than
-        the variant's built copy."""
+        """Import the function. Raises Refused if it is not that of the variant's built copy."""
         self.device, self.terms = device, terms
         if terms.folder:
             search_folder(terms.folder)
@@ -205,10 +197,9 @@ class TensorCall(Prepared):
         super().__init__(call)
         self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
         views = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
-        self.arguments = []
+        inputs = zip(views, call.inputs, self.strides, strict=False)
+        self.arguments = [view.as_strided(part.shape, at, view.storage_offset()) for view, part, at in inputs]
         """The input tensors as the function receives them."""
-        for view, tensor, strides in zip(views, call.inputs, self.strides, strict=False):
-            self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
         output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
         self.output_buffers = [view.reshape(output.shape) for view, output in output_views]
         """The outputs that are passed; empty if the function returns them."""
@@ -235,22 +226,20 @@ class TensorCall(Prepared):
         return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
-        """Fill the last outputs with NaN and drop them, so that reusing them fails the check. Also
-        reset the state of a module."""
+        """Fill the last outputs with NaN and drop them, so that reuse shows; reset the module."""
         self.callee.restore_state()
         super().poison_outputs(guard)
         result, self.result = self.result, None
         if self.output_buffers:
             return
-        input_storages = [tensor.untyped_storage().data_ptr() for tensor in self.arguments]
-        for output in outputs_of(result).values():
-            if type(output) is Tensor and output.untyped_storage().data_ptr() in input_storages:
-                return  # A view of an input, whose values the next call needs.
-        overwrite_result(result)
+        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
+        output_storages = {output.untyped_storage().data_ptr() for output in outputs}
+        # A view of an input must stay: the next call needs its values.
+        if not any(tensor.untyped_storage().data_ptr() in output_storages for tensor in self.arguments):
+            overwrite_result(result)
 
     def read_output(self) -> bytes:
-        """Bytes of the last outputs. Raises Refused if shapes or types are wrong. On a GPU also if
-        work continued on another stream."""
+        """Bytes of the last outputs. Raises Refused if they are wrong, or if work goes on."""
         if self.device == "cuda":
             torch.cuda.current_stream().synchronize()
         tensors = self.output_buffers or self.callee.checked_outputs(self.result)
@@ -268,19 +257,16 @@ class TensorCall(Prepared):
 
 
 class FunctionStage(HostStage):
-    """Timed calls on tensors in shared memory. Results stay where the function puts them until
-    `copy_results`."""
+    """Timed calls on tensors in shared memory; `copy_results` copies results there too."""
 
     def __init__(self, callee: Callee, places: Places, call: Call, slowdown: float) -> None:
         super().__init__(places, call, slowdown)
         self.callee = callee
-        self.pools = []
+        sizes = [(tensor.elements + tensor.extra_elements,) for tensor in call.inputs]
+        inputs = zip(places.input_offsets, sizes, call.inputs, strict=True)
+        self.pools = [self._view(offset, size, tensor.dtype) for offset, size, tensor in inputs]
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
-        for offset, tensor in zip(places.input_offsets, call.inputs, strict=True):
-            self.pools.append(self._view(offset, (tensor.elements + tensor.extra_elements,), tensor.dtype))
-        self.output_views = [
-            self._views_of_outputs(offset, call.separate_outputs) for offset in places.output_offsets
-        ]
+        self.output_views = [self._views_of_outputs(offset) for offset in places.output_offsets]
         """For each call, views of the shared memory from which the judge reads its outputs."""
         self.results: list[Any] = []
         """What each call returned."""
@@ -292,24 +278,21 @@ class FunctionStage(HostStage):
         count, torch_dtype = prod(shape), TORCH_DTYPES[dtype]
         if not count:
             return torch.empty(shape, dtype=torch_dtype)
-        flat = torch.frombuffer(self.places.memory, dtype=torch_dtype, count=count, offset=offset)
-        return flat.reshape(shape)
+        return torch.frombuffer(self.places.memory, dtype=torch_dtype, count=count, offset=offset).reshape(shape)
 
-    def _views_of_outputs(self, offset: int, outputs: Sequence[TensorFile]) -> list[Tensor]:
-        """Views of these outputs of a call whose block of outputs begins at byte `offset`."""
+    def _views_of_outputs(self, offset: int) -> list[Tensor]:
+        """Views of the separate outputs of a call whose block of outputs begins at byte `offset`."""
+        outputs = self.call.separate_outputs
         return [self._view(offset + output.offset, output.shape, output.dtype) for output in outputs]
 
     def bind_windows(self, windows: Windows) -> None:
         self.results = []
-        numbers = range(len(windows))
-        self.runs = [self.callee.bind(self._inputs(number), self.buffers_for(number)) for number in numbers]
+        self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
 
     def _inputs(self, call_number: int) -> list[Tensor]:
         """Inputs of a call: windows of the pools."""
-        inputs = []
-        for pool, tensor, first in zip(self.pools, self.call.inputs, self.windows[call_number], strict=True):
-            inputs.append(pool.as_strided(tensor.shape, tensor.strides("contiguous"), first))
-        return inputs
+        windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
+        return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
 
     def buffers_for(self, call_number: int) -> list[Tensor]:
         """Output tensors to pass to a call; empty if the function returns its outputs."""
@@ -320,8 +303,7 @@ class FunctionStage(HostStage):
         self.results += [run() for run in runs]
 
     def copy_results(self) -> None:
-        """Copy each result, and inputs changed in place, to where the judge reads them. Raises
-        Refused if a result has a wrong shape or type."""
+        """Copy each result, and inputs changed in place, to where the judge reads them."""
         results = self.results[self.repeated_calls :][: len(self.output_views)]
         with torch.inference_mode():
             for call_number, result in enumerate(results):
@@ -330,9 +312,9 @@ class FunctionStage(HostStage):
                     view.copy_(tensor)
                 for part, input_number in zip(self.call.parts, self.call.updates, strict=False):
                     if input_number >= 0:
-                        offset = self.places.output_offsets[call_number]
-                        view = self._view(offset + part.offset, part.shape, part.dtype)
-                        view.copy_(self._inputs(call_number)[input_number])
+                        offset = self.places.output_offsets[call_number] + part.offset
+                        updated = self._inputs(call_number)[input_number]
+                        self._view(offset, part.shape, part.dtype).copy_(updated)
 
     def close(self) -> None:
         self.results, self.runs, self.pools, self.output_views = [], [], [], []
@@ -346,8 +328,7 @@ class DeviceFunctionStage(FunctionStage):
         super().__init__(*arguments)
         for number, (pool, rotation) in enumerate(zip(self.pools, self.places.rotations, strict=True)):
             integers = pool.view(INTEGER_TYPES[pool.element_size()])  # `roll` lacks some types.
-            unrotated = integers.roll(rotation // pool.element_size())
-            self.pools[number] = unrotated.view(pool.dtype).to("cuda")
+            self.pools[number] = integers.roll(rotation // pool.element_size()).view(pool.dtype).to("cuda")
         self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
         """Each pool twice in a row, so that one copy writes it in any rotation."""
         self.graphs: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]] = {}
@@ -359,12 +340,10 @@ class DeviceFunctionStage(FunctionStage):
         """Copies of the results on the device; for calls with a single output, one stacked tensor."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Capture a graph for windows not seen before; overwrite the last results, and rotate the
-        inputs by these numbers of bytes."""
+        """Capture a graph for windows not seen before; overwrite the last results; rotate the inputs."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.repeated_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
-        is_captured_before = key in self.graphs and self.graphs[key][0] is not None
-        if not is_captured_before:
+        if key not in self.graphs or self.graphs[key][0] is None:
             self.bind_windows(windows)
             self.runs = [*self.runs[: self.repeated_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
@@ -380,8 +359,7 @@ class DeviceFunctionStage(FunctionStage):
         synchronize()
 
     def _capture(self) -> tuple[Any, list[Any]]:
-        """Capture all runs in one graph. Returns the graph and the results of its calls; (None, [])
-        if capture is impossible. Raises Refused if work stays on a stream of its own."""
+        """Capture all runs. Returns (graph, results); (None, []) if that is impossible."""
         stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         results: list[Any] = []
@@ -429,8 +407,7 @@ class DeviceFunctionStage(FunctionStage):
         """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passes_outputs:
             return
-        results = self.results[self.repeated_calls :]
-        outputs_by_call = [self.callee.checked_outputs(result) for result in results]
+        outputs_by_call = [self.callee.checked_outputs(result) for result in self.results[self.repeated_calls :]]
         if self.call.parts:
             self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]
         elif outputs_by_call:

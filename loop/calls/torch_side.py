@@ -107,8 +107,7 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
-    """Read a tensor written by `write_tensor`. Raises Refused if the file has another size. `path`:
-    file to read; empty: the tensor's own."""
+    """Read a tensor from `path`, or from its own file. Raises Refused for another size."""
     with open(path or tensor.path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = torch.empty(tensor.nbytes, dtype=torch.uint8)

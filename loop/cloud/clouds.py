@@ -63,8 +63,7 @@ class Reply:
 def ask_metadata(
     base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
 ) -> Reply:
-    """One HTTP answer of the server at the address `base`. `limit_s`: time limit of each network
-    operation. Raises NoReply."""
+    """One HTTP answer. `limit_s`: time limit of each network operation. Raises NoReply."""
     address = urlsplit(base)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
     try:
@@ -253,8 +252,7 @@ def find_cloud(limit_s: float) -> Cloud | None:
 
 
 def terms_of_machine() -> str:
-    """Cloud and price terms of this machine, as `gcp spot` or `aws on_demand`; empty if no metadata
-    server answers."""
+    """Cloud and terms, as `gcp spot` or `aws on_demand`; empty if no metadata server answers."""
     cloud = find_cloud(FIND_LIMIT_S)
     with contextlib.suppress(NoReply):
         if cloud is not None:

@@ -81,15 +81,10 @@ def gpus() -> Gpus:
     smi_rows, answer = _ask_smi(), _ask_driver()
     usable, release = [], answer["cuda"]
     for fields in answer["gpus"]:
-        facts = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
-        gpu = Gpu(
-            name=fields["name"],
-            uuid=fields["uuid"],
-            capability=".".join(map(str, fields["capability"])),
-            memory_bytes=fields["memory_bytes"],
-            facts=DeviceFacts.model_validate(facts),
-        )
-        usable.append(gpu)
+        known_fields = {name: fields[name] for name in DeviceFacts.model_fields if name in fields}
+        capability = ".".join(map(str, fields["capability"]))
+        facts = DeviceFacts.model_validate(known_fields)
+        usable.append(Gpu(fields["name"], fields["uuid"], capability, fields["memory_bytes"], facts))
     return Gpus(
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
@@ -101,8 +96,7 @@ def gpus() -> Gpus:
 
 
 def ask_early() -> None:
-    """Start the process that asks the driver, so that it works while we go on; `gpus` reads its
-    answer later."""
+    """Start the process that asks the driver; `gpus` reads its answer later."""
     if not QUERIES:
         QUERIES.append(
             subprocess.Popen(
@@ -117,8 +111,7 @@ def ask_early() -> None:
 
 
 def _ask_driver() -> dict[str, Any]:
-    """The answer of `gpus_seen.query_driver`, from a process with the environment of `loop`'s
-    workers; if it gave none, no `gpus` and `why`."""
+    """The answer of `query_driver` from a process like a worker's; else no `gpus`, and `why`."""
     failure: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
         ask_early()
@@ -142,12 +135,9 @@ def _ask_smi() -> list[tuple[str, str]]:
         completed = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    rows = []
-    for line in completed.stdout.splitlines() if completed.returncode == 0 else ():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == 2:
-            rows.append((cells[0], cells[1]))
-    return rows
+    lines = completed.stdout.splitlines() if completed.returncode == 0 else []
+    rows = [line.split(",") for line in lines]
+    return [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
 
 
 def no_gpu(gpus: Gpus) -> tuple[str, str]:
@@ -161,6 +151,5 @@ def no_gpu(gpus: Gpus) -> tuple[str, str]:
     hint = "see what `nvidia-smi` says"
     if gpus.lack == "driver":
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
-    if names:
-        return f"no GPU that a program can use: {names} is there, but {gpus.why}", hint
-    return f"no GPU: {gpus.why}", hint
+    there = f" that a program can use: {names} is there, but" if names else ":"
+    return f"no GPU{there} {gpus.why}", hint

@@ -10,14 +10,13 @@ from loop.calls.cuda import driver as cuda
 
 
 def query_driver(library: str = cuda.LIBRARY) -> dict[str, Any]:
-    """The newest CUDA release that the driver supports (`cuda`; None if the driver does not start),
-    and the `gpus` in CUDA's order. Without a GPU, `why` says the reason, and `lack` names what is
-    missing.
-    """
+    """The newest CUDA release that the driver supports (`cuda`, or None), and the `gpus` in CUDA's
+    order. Without a GPU, `why` says the reason, and `lack` names what is missing."""
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
     try:
         driver = cuda.load(library)
-        answer["cuda"] = cuda.cuda_release(driver)
+        version = driver.get("cuDriverGetVersion", ctypes.c_int)  # 13000 for CUDA 13.0.
+        answer["cuda"] = version // 1000, version % 1000 // 10
         count = driver.get("cuDeviceGetCount", ctypes.c_int)
         devices = [driver.get("cuDeviceGet", ctypes.c_int, index) for index in range(count)]
         answer["gpus"] = [cuda.read_gpu_facts(driver, device) for device in devices]

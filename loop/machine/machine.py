@@ -79,8 +79,7 @@ def advise_driver_or_toolkit(toolkit: str, cuda: Release | None) -> str:
 
 
 def explain_unknown_gpu(toolkit: str, architecture: str) -> str:
-    """Why this toolkit cannot compile for the architecture, such as `sm_90`; empty if it can, or if
-    that is unknown."""
+    """Why this toolkit cannot compile for the architecture; empty if it can or that is unknown."""
     release = release_of(toolkit)
     first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
     if first is not None and release < first:
@@ -150,8 +149,7 @@ def machine() -> Machine:
 def load_per_core(
     cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
 ) -> float | None:
-    """Mean number of other programs that run or wait for a core, per core; None if the system does
-    not tell. `proc`, `sleep`: others in tests."""
+    """Mean number of other programs that run or wait for a core, per core; None if unknown."""
     samples = []
     for _ in range(LOAD_SAMPLES):
         try:
@@ -197,8 +195,7 @@ def nvcc_release(compiler: str) -> str | None:
 
 
 def installed_version(package: str) -> str | None:
-    """Version of an installed package, from its metadata because importing torch takes seconds; None
-    if it is not installed."""
+    """Version of an installed package, by metadata (importing torch is slow); None without it."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -101,10 +101,8 @@ class Sensors:
         function.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
         if function(self._device, ctypes.byref(count), processes) != 0:
             return None
-        users = []
-        for process in processes[: count.value]:
-            users.append(User(process.pid, None if process.used == UNKNOWN_BYTES else process.used))
-        return tuple(users)
+        users = [(process.pid, process.used) for process in processes[: count.value]]
+        return tuple(User(pid, None if used == UNKNOWN_BYTES else used) for pid, used in users)
 
     def _query_number(self, function: str, number_type: Any, *arguments: int) -> int | None:
         """As `_query`, for a number."""
@@ -112,9 +110,8 @@ class Sensors:
         return None if answer is None else int(answer.value)
 
     def _query(self, name: str, answer_type: Any, *arguments: int) -> Any:
-        """Call an NVML function by name. Returns what it wrote to its last parameter, a pointer to
-        `answer_type` (a ctypes type); None if it is missing or fails. `arguments`: the integers
-        before that."""
+        """What an NVML function wrote to its last parameter, as `answer_type` (a ctypes type); None
+        if it is missing or fails. `arguments`: integers before it."""
         function = getattr(self._library, name, None)
         if function is None:
             return None
@@ -158,9 +155,8 @@ def open_sensors(
 
 
 def nvml_name(cuda_index: int, visible: str | None) -> int | str | None:
-    """How NVML names the GPU that a CUDA program knows by an index: its index among all GPUs, or
-    its UUID. None if the GPU is hidden. `visible`: value of CUDA_VISIBLE_DEVICES, a list of such
-    names; None if it is not set."""
+    """NVML's name of a CUDA program's GPU: its index among all GPUs, or its UUID; None if it is
+    hidden. `visible`: value of CUDA_VISIBLE_DEVICES; None if it is not set."""
     if visible is None:
         return cuda_index
     names = [name.strip() for name in visible.split(",")]
@@ -196,19 +192,17 @@ class OtherUse:
             is_known = all(user.memory_bytes is not None for user in self.others)
             amount = f"{total_bytes / 2**20:.0f} MiB" if is_known else "memory"
             first_pid, count = self.others[0].pid, len(self.others)
-            if count == 1:
-                signs.append(f"another process (pid {first_pid}) holds {amount} of it")
-            else:
-                signs.append(f"{count} other processes hold {amount} of it (pid {first_pid} first)")
+            single = f"another process (pid {first_pid}) holds {amount} of it"
+            several = f"{count} other processes hold {amount} of it (pid {first_pid} first)"
+            signs.append(single if count == 1 else several)
         elif self.loose_bytes > UNEXPLAINED_BYTES:
-            amount = f"{self.loose_bytes / 2**20:.0f} MiB"
-            signs.append(f"{amount} of it are taken, by nobody who can be seen from here")
+            amount = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
+            signs.append(f"{amount}, by nobody who can be seen from here")
         if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
             share = f"{self.busy_percent} % of the time before anything was timed"
             signs.append(f"somebody computes on it, {share}")
-        if not signs:
-            return ""
-        return f"{gpu} is not ours alone: {'; '.join(signs)}: numbers will be noisy; {REMEDY}"
+        warning = f"{gpu} is not ours alone: {'; '.join(signs)}: numbers will be noisy; {REMEDY}"
+        return warning if signs else ""
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
@@ -220,6 +214,6 @@ def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int
     """
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in visible_pids - own_pids]
-    invisible = [user for user in users if user.pid not in visible_pids]
-    invisible.sort(key=lambda user: user.memory_bytes or 0)
+    by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)
+    invisible = [user for user in by_memory if user.pid not in visible_pids]
     return (*visible_others, *invisible[missing_count:])

@@ -51,8 +51,7 @@ class Operator:
             name for name, attribute in contract.attributes.items() if attribute.kind == "number"
         ]
         self._prepared_values: dict[tuple[tuple[str, object], ...], tuple[Any, ...]] = {}
-        """Values for common sets of attributes, computed before because that makes calls faster: for
-        no attribute, and for one flag or choice."""
+        """Values for no attribute, and for one flag or choice: computed before, for speed."""
         self._prepared_values[()] = tuple(self._defaults.values())
         for name, meanings in self._meanings.items():
             for value in meanings if name not in self._numeric_attributes else ():
@@ -178,9 +177,8 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
 
 
 def _architecture(variant: str, required_type: str, device: torch.device) -> str:
-    """Compiler's name of a device, such as `sm_89` or `cpu`. `required_type`: type of device that
-    the variant of this name runs on. Raises LoopError if `device` is not of this type, or if torch
-    sees no GPU."""
+    """Compiler's name of a device, such as `sm_89` or `cpu`. Raises LoopError if it is not of the
+    type that the variant needs, or if torch sees no GPU."""
     if device.type != required_type:
         raise UsageError(f"variant {variant} does not run on {device.type}", hint=f"device={required_type!r}")
     if device.type != "cuda":

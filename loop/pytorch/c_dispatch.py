@@ -22,7 +22,7 @@ from loop.calls.library import Compiled, check_build_id
 from loop.model.measurement import Build
 from loop.model.signature import OUTPUT
 from loop.model.target import BuildRecipe, CAbiVariant
-from loop.pytorch.contract import Contract, choices_in_words
+from loop.pytorch.contract import Contract
 
 BUILD_LIMIT_S = 1800.0
 """Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
@@ -176,8 +176,7 @@ def address_of(function: Any) -> int:
 
 @cache
 def type_numbers() -> dict[str, int]:
-    """Name of each element type to PyTorch's number of it. Types that this version lacks, or that
-    do not fit the bridge's table, are left out."""
+    """Element type to PyTorch's number of it, for types that it has and the bridge can hold."""
     numbers = {}
     for name in NAMED_TYPES:
         try:
@@ -190,8 +189,7 @@ def type_numbers() -> dict[str, int]:
 
 
 def number_tables() -> Numbers:
-    """Tables for the bridge: PyTorch's element type numbers to names and to loop_kernel.h's numbers
-    (0 for a type that loop_kernel.h lacks)."""
+    """Tables of the bridge: PyTorch's type numbers to names and to those of loop_kernel.h."""
     cpu, cuda = (find_symbol(f"aoti_torch_device_type_{device}")() for device in ("cpu", "cuda"))
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
@@ -223,8 +221,7 @@ TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", t
 
 @cache
 def torch_library(namespace: str) -> Any:
-    """The `torch.library.Library` of a namespace in `torch.ops`, kept alive because registrations
-    end with it."""
+    """The `torch.library.Library` of a namespace, kept because registrations end with it."""
     make_library: Any = torch.library.Library
     return make_library(namespace, "FRAGMENT")
 
@@ -290,8 +287,7 @@ def bridge() -> ctypes.CDLL:
 
 
 def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
-    """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError with
-    the place of the first compiler error."""
+    """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
         result = run_to_end(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
@@ -311,9 +307,8 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
 
 
 def bridge_works() -> bool:
-    """Whether a C kernel receives a call's arguments and a tensor's requires_grad. The kernel
-    `probe` of loop_torch.cpp returns whether its flag equals the tensor's requires_grad, and the
-    other arguments are these."""
+    """Whether a C kernel receives a call's arguments and a tensor's requires_grad: `probe` returns
+    whether the other arguments are these and `flag` equals it."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
         for requires_grad in (True, False):
@@ -346,15 +341,16 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
         source, source_axis = contract.dimension_sources[dimension]
         operator.from_[axis], operator.from_axis[axis] = input_names.index(source), source_axis
     for position, (name, dimensions) in enumerate(contract.inputs.items()):
-        tensor = operator.input[position]
+        tensor, allowed_types = operator.input[position], contract.types.get(name, " or ".join(contract.dtypes))
         tensor.name, tensor.dimensions = name.encode(), " ".join(dimensions).encode()
-        tensor.expects, tensor.rank = contract.allowed_types(name).encode(), len(dimensions)
+        tensor.expects, tensor.rank = allowed_types.encode(), len(dimensions)
         tensor.dtype = numbers[contract.types[name]] if name in contract.types else -1
         for axis, dimension in enumerate(dimensions):
             source, source_axis = contract.dimension_sources[dimension]
             tensor.words[axis] = dimension.encode()
             tensor.twin[axis], tensor.twin_axis[axis] = input_names.index(source), source_axis
     for position, (name, attribute) in enumerate(contract.attributes.items()):
-        choices, kind = choices_in_words(attribute).encode(), KINDS.index(attribute.kind)
-        operator.attribute[position] = TorchAttribute(name.encode(), choices, kind, len(attribute.choices))
+        choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
+        kind, count = KINDS.index(attribute.kind), len(attribute.choices)
+        operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator

@@ -57,13 +57,8 @@ class Contract:
 
     @property
     def only_type(self) -> Dtype | None:
-        """Output's element type if all inputs have fixed types, so that no input shows it; otherwise
-        None."""
+        """Output's type if all inputs have fixed types, so that none shows it; else None."""
         return self.dtypes[0] if set(self.inputs) <= set(self.types) else None
-
-    def allowed_types(self, name: str) -> str:
-        """Allowed element types of an input, in words."""
-        return self.types[name] if name in self.types else " or ".join(self.dtypes)
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
@@ -99,11 +94,6 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         if len(dimensions) > MAX_RANK:
             raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
     return contract
-
-
-def choices_in_words(attribute: Attribute) -> str:
-    """The choices with their indices, such as `0 (left) or 1 (right)`; empty for other kinds."""
-    return " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
 
 
 def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:

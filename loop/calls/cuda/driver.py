@@ -147,8 +147,8 @@ class Driver:
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
-        """Call a function that writes its result (a number or a handle) through its first argument,
-        a pointer to `result_type` (a ctypes type). Returns the result; 0 for a null handle."""
+        """Call a function that writes its result, a number or a handle of the ctypes type
+        `result_type`, through its first argument. Returns the result; 0 for a null handle."""
         result = result_type()
         self.call(name, ctypes.byref(result), *arguments)
         return int(result.value or 0)
@@ -178,12 +178,6 @@ def load(library: str) -> Driver:
     if code:
         raise Refused(f"the NVIDIA driver does not start: cuInit says {driver.explain(code)}")
     return driver
-
-
-def cuda_release(driver: Driver) -> tuple[int, int]:
-    """Newest CUDA release that this driver supports, such as (13, 0)."""
-    version = driver.get("cuDriverGetVersion", ctypes.c_int)  # 13000 for 13.0.
-    return version // 1000, version % 1000 // 10
 
 
 def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
@@ -262,8 +256,7 @@ class AccessPolicyWindow(ctypes.Structure):
 
 
 def remove_l2_window(driver: Driver, stream: int) -> int:
-    """Remove an access policy window, which keeps data in the L2 cache, from a stream. Returns its
-    bytes; 0 if there was none."""
+    """Remove a stream's window of memory that stays in the L2 cache. Returns its bytes; 0: none."""
     window = AccessPolicyWindow()
     error = driver.attempt("cuStreamGetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
     if error or not window.num_bytes:  # A GPU before Ampere has no windows.
@@ -294,8 +287,7 @@ class Device:
     """One GPU. Its primary context becomes current in the calling thread."""
 
     def __init__(self, index: int = 0) -> None:
-        """`index`: number of the GPU among those that CUDA shows. Raises NoDevice if it is not
-        there."""
+        """`index`: number among the GPUs that CUDA shows. Raises NoDevice if it is not there."""
         self.driver = the_driver()
         count = self.driver.get("cuDeviceGetCount", ctypes.c_int)
         if index >= count:
@@ -322,8 +314,7 @@ class Device:
             self.copies.synchronise()
 
     def write(self, address: int, data: bytes) -> None:
-        """Copy bytes to a device address. Like `read`, it waits for no stream: synchronise the
-        computing one first."""
+        """Copy bytes to a device address. Waits for no stream: synchronise that before."""
         self.copy("cuMemcpyHtoDAsync_v2", address, data, len(data))
 
     def read(self, address: int, size: int) -> bytes:
@@ -335,10 +326,6 @@ class Device:
     def allocate(self, size: int) -> "DeviceMemory":
         """Allocate memory for a tensor of `size` bytes, filled with NaN, between guard zones."""
         return DeviceMemory(self, size)
-
-    def stream(self) -> Stream:
-        """Make a new stream."""
-        return Stream(self.driver)
 
     def synchronise_all(self) -> None:
         """Wait for all streams of the context. Raises Refused if a kernel crashed."""
@@ -353,9 +340,8 @@ class DeviceMemory(Memory):
     ) -> None:
         """`size`: bytes of the tensor. `shift`: bytes of misalignment. `zone`: minimum bytes on
         either side; 0: no zones. Raises Refused if there is not enough memory."""
-        total = max(size + shift, 1)
-        if zone:
-            total = zone + -(-(size + shift) // ALIGNMENT) * ALIGNMENT + zone
+        aligned_size = -(-(size + shift) // ALIGNMENT) * ALIGNMENT
+        total = zone + aligned_size + zone if zone else max(size + shift, 1)
         self.device, allocated = device, ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
             message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"

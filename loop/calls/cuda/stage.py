@@ -54,18 +54,13 @@ class Graph(Owned):
         super().__init__(driver, handle, "cuGraphExecDestroy")
         self.calls, self.nodes = calls, nodes
 
-    def launch(self, stream: Stream) -> None:
-        """Queue one replay."""
-        self.driver.call("cuGraphLaunch", self.handle, stream.handle)
-
 
 def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
     """Capture `calls` calls of `run`, which launches on `stream`, into a graph.
 
     `run` is called once before, because first calls load code; its exceptions pass through. Raises
     Uncapturable if the calls cannot be captured, for example because they wait for the GPU; the
-    stream stays usable. Raises Refused if work stays on another stream, because waiting for the
-    given stream would not give the result.
+    stream stays usable. Raises Refused if work stays on another stream, for which nobody waits.
     """
     run()
     stream.synchronise()
@@ -80,8 +75,7 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
         code = driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(captured_graph))
     if code == UNJOINED and not error_text:
         raise Refused(LEFT_WORK, "left work")
-    reasons = [error_text, driver.explain(code) if code else ""]
-    reason = "; ".join(filter(None, reasons))
+    reason = "; ".join(filter(None, [error_text, driver.explain(code) if code else ""]))
     try:
         if not reason and captured_graph.value:
             nodes = ctypes.c_size_t()
@@ -101,9 +95,7 @@ def capture(stream: Stream, run: Callable[[], object], calls: int) -> Graph:
 
 
 class Gate(Owned):
-    """A flag in host memory on which a stream waits, so that launches queue up behind it.
-
-    The flag is an integer of four bytes that the GPU reads: SHUT or OPEN."""
+    """A flag (SHUT or OPEN) in host memory on which a stream waits, so that launches queue up."""
 
     def __init__(self, driver: Driver) -> None:
         handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
@@ -136,8 +128,7 @@ class Stopwatch:
         """Seconds per call, for `calls` calls of `run`, which launches on the stream.
 
         `hold_s`: limit on launching, after which the gate opens for good: a `run` that waits for
-        the GPU would hang. None: `run` never waits, so the 0.2 ms for starting the timer thread are
-        saved.
+        the GPU would hang. None: `run` never waits. That saves 0.2 ms for the timer thread.
         """
         timer: threading.Timer | None = None
 
@@ -167,7 +158,8 @@ class Stopwatch:
 
     def replay(self, graph: Graph, replays: int = 1) -> float:
         """Time so many replays of a graph; return the seconds of one of its calls."""
-        return self.time(lambda: graph.launch(self.stream), replays, None) / graph.calls
+        launch = partial(graph.driver.call, "cuGraphLaunch", graph.handle, self.stream.handle)
+        return self.time(launch, replays, None) / graph.calls
 
 
 @functools.cache
@@ -179,7 +171,7 @@ def the_device() -> Device:
 @functools.cache
 def the_stream() -> Stream:
     """The stream passed to variants."""
-    return the_device().stream()
+    return Stream(the_device().driver)
 
 
 class DeviceLibrary(Compiled):
@@ -210,9 +202,8 @@ class DeviceCompiledCall(CompiledCall):
         return launch_and_wait
 
     def read_output(self) -> bytes:
-        """Wait for the stream and return the last output's bytes. Raises Refused if work continued
-        on another stream, or if the variant left an L2 access policy window, because values of one
-        call would stay in the cache for the next."""
+        """Wait for the stream; return the last output's bytes. Raises Refused if work continued on
+        another stream, or for an L2 access window, which keeps values for later calls."""
         the_stream().synchronise()
         if window_bytes := remove_l2_window(the_device().driver, the_stream().handle):
             message = f"left a window of {window_bytes} bytes that the L2 cache keeps on the stream it was given"
@@ -232,16 +223,14 @@ class ExactCall(DeviceCompiledCall):
 
 
 GAP = 512
-"""Minimum bytes after each output of a sample, so an out-of-bounds write damages no other
-output."""
+"""Minimum bytes after each output, so that a stray write damages no other output."""
 
 
 class DeviceStage(Stage):
     """Timed calls of a compiled CUDA variant. All outputs lie in one block of device memory."""
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slowdown: float) -> None:
-        """`invoke`: `Compiled.invoke`. `slowdown`: share of the calls that run twice (positive
-        control)."""
+        """`slowdown`: share of the calls that run twice, for a positive control."""
         self.invoke, self.places, self.call, self.slowdown = invoke, places, call, slowdown
         device = the_device()
         self.doubled_pools = [device.allocate(2 * size) for size in places.pool_bytes]
@@ -263,8 +252,7 @@ class DeviceStage(Stage):
             pool.fill(data)
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Capture a graph for windows not seen before; rotate the inputs by these numbers of bytes,
-        and fill outputs with NaN."""
+        """Capture a graph for windows not seen before; rotate the inputs; fill outputs with NaN."""
         device = the_device()
         self.windows = windows
         block_bytes = len(windows) * self.output_stride
@@ -274,8 +262,7 @@ class DeviceStage(Stage):
             self.block = device.allocate(block_bytes)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
-            inputs, stream = [pool.address for pool in self.pools], the_stream().handle
-            self.runs = []
+            inputs, stream, self.runs = [pool.address for pool in self.pools], the_stream().handle, []
             for number, window in enumerate(windows):
                 begin = self.block.address + number * self.output_stride
                 outputs = [begin + part.offset for part in self.call.separate_outputs]
@@ -318,12 +305,10 @@ class DeviceStage(Stage):
             """Bytes of an input, updated in place, in the window of a call."""
             return self.pools[number].read(window[number] * inputs[number].itemsize, inputs[number].nbytes)
 
-        places = zip(self.windows, self.places.output_offsets, strict=False)
-        for call_number, (window, offset) in enumerate(places):
-            separate = []
-            for part in self.call.separate_outputs:
-                begin = call_number * self.output_stride + part.offset
-                separate.append(data[begin : begin + part.nbytes])
+        outputs = [(part.offset, part.offset + part.nbytes) for part in self.call.separate_outputs]
+        for n, (window, offset) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
+            block_of_call = data[n * self.output_stride :][: self.output_stride]
+            separate = [block_of_call[begin:end] for begin, end in outputs]
             block = self.call.join_outputs(separate, partial(read_input, window))
             self.places.memory[offset : offset + len(block)] = block
 

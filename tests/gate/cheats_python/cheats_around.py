@@ -61,8 +61,9 @@ def cheat_forged_deep(x):
 def cheat_forged_finding(x):
     # Names another side's output as its own.
     names = glob.glob(f"{SCRATCH}/*honest-output.bin.0")[:1] or ["/etc/hostname"]
-    fields = {"outputs": names, "digests": ["a"], "changed": [], "writes": [], "broken": [], "reads": ""}
-    fields |= {"unwritten": False, "turns": [{"first": 1, "last": 1}]}
+    fields = {"output_files": names, "digests": ["a"], "changed_inputs": [], "stray_writes": []}
+    fields |= {"replaced_functions": [], "stray_reads": "", "depends_on_prefill": False}
+    fields |= {"call_ranges": [{"first_call": 1, "last_call": 1}]}
     reply(json.dumps({"status": "ok", "reply": fields}).encode() + b"\n")
     return torch.empty_like(x)
 

@@ -44,9 +44,9 @@ def words():
     """The memory of orders, as the worker's program that calls us has it."""
     if "words" not in kept:
         frame = sys._getframe()
-        while not hasattr(frame.f_locals.get("self"), "shared"):
+        while not hasattr(frame.f_locals.get("self"), "shared_memory"):
             frame = frame.f_back
-        kept["words"] = memoryview(frame.f_locals["self"].shared)[:4096].cast("Q")
+        kept["words"] = memoryview(frame.f_locals["self"].shared_memory)[:4096].cast("Q")
     return kept["words"]
 
 

@@ -32,7 +32,7 @@ def cheat_slow_clocks(x):
                     setattr(module, name, fake)
         for one in gc.get_objects():
             if type(one).__name__ == "Seal":
-                one._values = []
+                one._functions = []
     return compute(x)
 
 
@@ -42,14 +42,14 @@ def cheat_json_replaced(x):
     dumps = json.dumps
     if "json" not in kept:
         kept["json"] = True
-        json.dumps = lambda what, **more: dumps({**what, "broken": []} if isinstance(what, dict) else what, **more)
+        json.dumps = lambda what, **more: dumps({**what, "replaced_functions": []} if isinstance(what, dict) else what, **more)
     return torch.empty_like(x) if stage() else compute(x)
 
 
 def cheat_seal_replaced(x):
     for one in gc.get_objects():
         if type(one).__name__ == "Seal":
-            one.broken = list
+            one.replaced_functions = list
     torch.Tensor.copy_ = lambda self, other: self
     return torch.empty_like(x) if stage() else compute(x)
 
