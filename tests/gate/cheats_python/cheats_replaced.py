@@ -42,7 +42,9 @@ def cheat_json_replaced(x):
     dumps = json.dumps
     if "json" not in kept:
         kept["json"] = True
-        json.dumps = lambda what, **more: dumps({**what, "replaced_functions": []} if isinstance(what, dict) else what, **more)
+        json.dumps = lambda what, **more: dumps(
+            {**what, "replaced_functions": []} if isinstance(what, dict) else what, **more
+        )
     return torch.empty_like(x) if stage() else compute(x)
 
 
