@@ -153,9 +153,7 @@ class JudgedOutput(Output):
 
 def as_target_step(record: Finished) -> Finished:
     """Convert a `change.*` step to the equal `kernel.*` step, so that readers of results need not know both.
-
-    Returns `record` itself if it is of another step, or if its step did not run.
-    """
+    Returns `record` itself if it is of another step, or if its step did not run."""
     judged = read_output(record, JudgedOutput)
     if judged is None or not judged.found:
         return record
@@ -228,12 +226,15 @@ class KeptChange(Model):
     branch: str = ""
     patch: str = ""
 
+    @property
+    def faster_workloads(self) -> tuple[str, ...]:
+        """Workloads whose whole interval is above 1."""
+        return tuple(name for name, (low, _ratio, _high) in self.workloads.items() if low > 1)
+
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """Speedups by kept changes, one per variant and tuning.
-
-    The final measurement (`change.confirm`), if any, replaces the product of the single ratios.
-    """
+    The final measurement (`change.confirm`), if any, replaces the product of the single ratios."""
     records = latest_attempts(finished)
     briefs = outputs_by_run(records, BriefOutput)
     tuning_by_run = {run: output.brief.tuning for run, output in briefs if output.brief}

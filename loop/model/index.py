@@ -190,9 +190,7 @@ class SessionRow(SessionResults):
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).
-
-        `files` is the hash of the target's files for a variant without a build id, else empty.
-        """
+        `files` is the hash of the target's files for a variant without a build id, else empty."""
         build_ids = (judgement.build for judgement in self.judged if judgement.variant == variant)
         return any((variant, build, "" if build else self.ground) in builds for build in build_ids)
 

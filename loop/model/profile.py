@@ -59,9 +59,7 @@ MEMORY_SIZE_WORD = re.compile(r"\d+GI?B")
 
 def is_same_gpu_model(name: str, driver_name: str) -> bool:
     """Whether two names mean the same GPU model: `H100` and `NVIDIA H100 80GB HBM3`; not `H100 PCIe`.
-
-    Memory sizes are compared only if both names contain one.
-    """
+    Memory sizes are compared only if both names contain one."""
     sizes, models = [], []
     for text in (name, driver_name):
         words = set(re.split(r"[\s-]+", text.upper().strip()))
@@ -75,9 +73,7 @@ def facts_of_present_gpu(
     listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
     """Facts of this machine's GPU: the manifest's if its name and size agree with the driver, else `driver_facts`.
-
-    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: by the driver.
-    """
+    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: by the driver."""
     datasheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):
         return driver_facts

@@ -231,9 +231,7 @@ class SessionHead(SessionFacts):
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
         """The command that verifies one variant, on all workloads or on one (`B=1 S=65 D=64`).
-
-        `seed` None: the session's. It has no `--threads`, because verification uses every core.
-        """
+        `seed` None: the session's. It has no `--threads`, because verification uses every core."""
         options = ["--workloads", workload] if workload else []
         options += [*self.target_options, "--device", self.device]
         options += ["--seed", str(self.seed if seed is None else seed)]
@@ -301,3 +299,7 @@ class StepTick(StepKey):
     note: str
     heartbeat: bool = False
     """Whether the note only repeats the current state after a silence."""
+
+    def is_same_attempt(self, other: "StepTick") -> bool:
+        """Whether both notes belong to the same attempt at the same step."""
+        return (self.key, self.attempt) == (other.key, other.attempt)

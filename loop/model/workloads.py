@@ -45,11 +45,9 @@ class CallConditions(Protocol):
 
 def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
     """All workloads of the named sets, in order, without duplicates.
-
-    `dtype`: element type of entries that name none. A workload's seed depends only on `seed` and its
-    name, so its inputs do not depend on the other workloads.
-    Raises WorkloadError for an entry that does not fit the target's signature.
-    """
+    `dtype`: element type of entries that name none. A workload's seed depends only on `seed` and its name, so
+    its inputs do not depend on the other workloads. Raises WorkloadError for an entry that does not fit the
+    target's signature."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]

@@ -40,9 +40,8 @@ def gain_text(kept: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
     changes_text = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
     tuning_text = f" on the workloads of {kept.tuning}" if kept.tuning else ""
-    faster = sum(low > 1 for low, _ratio, _high in kept.workloads.values())  # The whole interval is above 1.
     workloads = count(len(kept.workloads), "workload")
-    faster_text = f", faster on {faster} of {workloads}" if kept.workloads else ""
+    faster_text = f", faster on {len(kept.faster_workloads)} of {workloads}" if kept.workloads else ""
     return f"{times(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 

@@ -90,9 +90,7 @@ class Bounds:
 
     def raise_if_over(self, event: WalkEvent, walked_s: float) -> None:
         """Raise Stopped at this event when the cloud takes the machine away or the time limit is reached.
-
-        `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin.
-        """
+        `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin."""
         if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)
@@ -176,9 +174,7 @@ class SessionLimits:
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session: the stricter limit of minutes and dollars. Starts the preemption watch.
-
-        `lines`: the session's journal. `ai`: AI use so far, measured or stated by the user; None: unknown.
-        """
+        `lines`: the session's journal. `ai`: AI use so far, measured or stated by the user; None: unknown."""
         hosts = hosts_of(journal.finished_steps(lines))
         limits = [(math.inf, "")]  # (seconds, the limit in words)
         if self.minutes is not None:

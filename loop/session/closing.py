@@ -143,9 +143,7 @@ def print_outcome(
     setting: Setting, record: SessionRecord, folder: SessionFolder, screen: Screen, *, as_json: bool
 ) -> int:
     """Print the outcome, as text or as one JSON object. Returns the exit code that the gates decide.
-
-    Verdict, cause and next command come last: the end of the output stays visible in a terminal.
-    """
+    Verdict, cause and next command come last: the end of the output stays visible in a terminal."""
     finished = folder.finished()
     if as_json:
         screen.data(to_json(outcome_as_json(setting, record, folder)))

@@ -158,9 +158,7 @@ SLACK_S, SLACK_SHARE = 60.0, 0.1
 
 def seconds_between_steps(wall_s: float, steps_s: float) -> float:
     """Seconds of a session outside its steps; 0 if `wall_s` contradicts `steps_s`.
-
-    Wall time jumps when the clock is set or the machine sleeps. `steps_s` is from a monotonic clock.
-    """
+    Wall time jumps when the clock is set or the machine sleeps. `steps_s` is from a monotonic clock."""
     between_s = wall_s - steps_s
     is_plausible = -1.0 <= between_s <= SLACK_S + SLACK_SHARE * steps_s
     return max(0.0, between_s) if is_plausible else 0.0

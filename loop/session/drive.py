@@ -98,10 +98,8 @@ class Show:
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
     """Run a walk until it ends, or a limit, a signal or a machine failure stops it. Returns how it ended.
-
-    `store` makes each event durable. If the disk is full, the reserve file is deleted to make room for
-    the record of the interrupted step. Any error of another kind is raised.
-    """
+    `store` makes each event durable. If the disk is full, the reserve file is deleted to make room for the
+    record of the interrupted step. Any error of another kind is raised."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:

@@ -77,10 +77,8 @@ def propose_next(
     host_options: Sequence[str] = (),
 ) -> NextSession:
     """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run.
-
-    `target_options`: options that name the target in the command. `ended_rows`: sessions that are not in
-    the index yet. `host_options`: options that name another machine (`--on HOST`).
-    """
+    `target_options`: options that name the target in the command. `ended_rows`: sessions that are not in the
+    index yet. `host_options`: options that name another machine (`--on HOST`)."""
     ended_ids = {row.id for row in ended_rows}
     known = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
     rows = [*(row for row in known if row.id not in ended_ids), *ended_rows]
@@ -178,9 +176,7 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
 
 def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
     """The head of a session that would run this idea. Raises LoopError if it cannot run.
-
-    An idea that repeats failed checks takes device, threads and seed of the session in which they failed.
-    """
+    An idea that repeats failed checks takes device, threads and seed of the session in which they failed."""
     variants = (idea.variant,) if idea.variant is not None else ()
     plan, pattern = (idea.plan, None) if idea.plan in setting.plans else (None, idea.plan)
     request = SessionRequest(plan=plan, pattern=pattern, device=device, variants=variants)

@@ -78,11 +78,9 @@ def readable_requirement_names() -> set[str]:
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
     """The findings of the finished steps, by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`.
-
-    `ratio`: geometric mean over workloads of baseline time / variant time; None if no workload was
-    judged or an interval is too wide. `gain`: product of the kept changes' mean ratios; 1 without one.
-    `unexplained`: variants that are wrong or slower than their known-good build, without a blamed commit.
-    """
+    `ratio`: geometric mean over workloads of baseline time / variant time; None if no workload was judged or an
+    interval is too wide. `gain`: product of the kept changes' mean ratios; 1 without one. `unexplained`:
+    variants that are wrong or slower than their known-good build, without a blamed commit."""
     verdicts = learnings.collect_findings(finished).verdicts
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):

@@ -47,30 +47,25 @@ def resolve_plan(
     variants: Collection[str] = (),
 ) -> ResolvedPlan:
     """The plan with every pattern that it can reach, each with its author's estimate of time.
-
-    `plans`, `variants`: names that its expressions may use. Raises DefinitionError with all mistakes.
-    """
+    `plans`, `variants`: names that its expressions may use. Raises DefinitionError with all mistakes."""
     complaints = check_plan(plan, patterns, plans, variants)
-    more = (plan.value.otherwise,) if plan.value.otherwise else ()
-    reached = list(dict.fromkeys(name for name in (*plan.value.patterns, *more) if name in patterns))
+    names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
+    reached = list(dict.fromkeys(name for name in names if name in patterns))
     for name in reached:  # The list grows in the loop: patterns that `next` names are appended.
-        answers = (answer.pattern for answer in patterns[name].value.next)
-        reached += [answer for answer in answers if answer in patterns and answer not in reached]
+        for rule in patterns[name].value.next:
+            if rule.pattern in patterns and rule.pattern not in reached:
+                reached.append(rule.pattern)
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
     if complaints:
         raise DefinitionError(complaints)
-    return ResolvedPlan(
-        plan=plan.value,
-        patterns=tuple(
-            PlannedPattern(
-                pattern=patterns[name].value,
-                planned=name in plan.value.patterns,
-                seconds=60 * patterns[name].value.estimate.minutes,
-                evidence="prior",
-            )
-            for name in reached
-        ),
-    )
+    planned_patterns = []
+    for name in reached:
+        pattern, is_planned = patterns[name].value, name in plan.value.patterns
+        seconds = 60 * pattern.estimate.minutes
+        planned_patterns.append(
+            PlannedPattern(pattern=pattern, planned=is_planned, seconds=seconds, evidence="prior")
+        )
+    return ResolvedPlan(plan=plan.value, patterns=tuple(planned_patterns))
 
 
 def check_plan(
@@ -175,33 +170,31 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
             workloads=(next(iter(setting.target.workloads)),),
             budget=TimeBudget(minutes=pattern.value.estimate.minutes),
         )
-        read = definitions.ParsedFile(plan, Document(plan.name), pattern.path)
+        plan_file = definitions.ParsedFile(plan, Document(plan.name), pattern.path)
     else:
-        read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    read, patterns = fit_plan_to_target(read, setting), dict(setting.patterns)
-    if request.evaluator is not None:
+        plan_file = definitions.choose(setting.plans, request.plan or "baseline", "plan")
+    plan_file, patterns = fit_plan_to_target(plan_file, setting), dict(setting.patterns)
+    if request.evaluator is not None:  # Its judgement becomes the last pattern of the plan.
         last = theirs.evaluator_pattern(request.evaluator)
-        patterns[last.name] = definitions.ParsedFile(last, Document(last.name), read.path)
-        more = {"patterns": (*read.value.patterns, last.name)}
-        read = replace(read, value=read.value.model_copy(update=more))
-    return resolve_plan(read, patterns, setting.plans, setting.target.variants)
+        patterns[last.name] = definitions.ParsedFile(last, Document(last.name), plan_file.path)
+        names = (*plan_file.value.patterns, last.name)
+        plan_file = replace(plan_file, value=plan_file.value.model_copy(update={"patterns": names}))
+    return resolve_plan(plan_file, patterns, setting.plans, setting.target.variants)
 
 
-def fit_plan_to_target(definition: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
+def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
     """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
-
-    Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped
-    plans are written for every target, so there a missing set is no mistake.
-    """
-    target, own = setting.target, setting.project.definitions_folder("plans")
-    known = [name for name in definition.value.workloads if name in target.workloads]
-    if own is not None and definition.path.is_relative_to(own) and len(known) < len(definition.value.workloads):
-        missing = next(name for name in definition.value.workloads if name not in target.workloads)
-        place = ("workloads", definition.value.workloads.index(missing))
+    Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped plans
+    are written for every target, so there a missing set is no mistake."""
+    target, own_folder = setting.target, setting.project.definitions_folder("plans")
+    sets = plan_file.value.workloads
+    missing = [name for name in sets if name not in target.workloads]
+    if missing and own_folder is not None and plan_file.path.is_relative_to(own_folder):
+        place = ("workloads", sets.index(missing[0]))
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
-        raise DefinitionError([complain(definition.document, place, expected, repr(missing))])
-    sets = tuple(known) or (next(iter(target.workloads)),)
-    return replace(definition, value=definition.value.model_copy(update={"workloads": sets}))
+        raise DefinitionError([complain(plan_file.document, place, expected, repr(missing[0]))])
+    known = tuple(name for name in sets if name in target.workloads) or (next(iter(target.workloads)),)
+    return replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known}))
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:

@@ -133,10 +133,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
 
 def sources_hash_to_resume(session: Session) -> str:
     """Hash of the target's files that a resumed session goes on with.
-
-    With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's
-    worktree may hold an edit, and the target's own files changed, too.
-    """
+    With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's worktree
+    may hold an edit, and the target's own files changed, too."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.tree) is None:

@@ -219,9 +219,7 @@ class Walk:
 
     def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
-
-        A pattern's steps run in order, until one leaves the pattern or stops the walk.
-        """
+        A pattern's steps run in order, until one leaves the pattern or stops the walk."""
         waiting, run = list(self.resolved.plan.patterns), 0
         while waiting and self.stopped is None and not self.is_stop_reached:
             run += 1

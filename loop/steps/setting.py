@@ -80,10 +80,8 @@ def what_runs(project: Project) -> list[str]:
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
     """The device to run on. `auto`: where the named variants run; unnamed: cuda if a GPU and a variant exist.
-
-    Without a GPU, `auto` is `cuda` only if the variants run nowhere else: then the error says why.
-    Raises LoopError if the wanted device is unknown, absent, or no variant runs on it.
-    """
+    Without a GPU, `auto` is `cuda` only if the variants run nowhere else: then the error says why. Raises
+    LoopError if the wanted device is unknown, absent, or no variant runs on it."""
     has_gpu = bool(machine().gpus)
     if wanted_device == "auto":
         names = variants or target.variants
@@ -156,9 +154,7 @@ def choose_threads(threads: int | None) -> int:
 
 def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool = False) -> Bench:
     """The bench of a session, a context manager. `sanitize`: build emulated variants with sanitizers.
-
-    Raises LoopError if the device is absent: a resumed session may have begun on another machine.
-    """
+    Raises LoopError if the device is absent: a resumed session may have begun on another machine."""
     if device == "cuda" and not machine().gpus:
         raise _no_gpu_error(setting.target)
     return Bench(
@@ -174,9 +170,7 @@ def open_bench(setting: Setting, device: Device, threads: int, *, sanitize: bool
 
 def with_stated_workloads(setting: Setting, names: Sequence[str]) -> Setting:
     """The setting, with a workload set added for each name that gives sizes, as `B=1 H=2 S=65 D=64`.
-
-    Raises LoopError that names the wrong part and shows a workload that fits.
-    """
+    Raises LoopError that names the wrong part and shows a workload that fits."""
     target, dtype = setting.target, next(iter(setting.target.tolerance))
     sets: dict[str, tuple[Entry, ...]] = dict(target.workloads)
     for text in (name for name in names if "=" in name):

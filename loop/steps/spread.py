@@ -57,9 +57,7 @@ def spread_action(
     context: Context, action: str, parts: Sequence[Part]
 ) -> Generator[Tick, None, tuple[list[dict[str, Any]], tuple[JobRun, ...]]]:
     """Run an action in parts. Returns the output of each part, in order, and how each job ran.
-
-    Raises WorkFailed if a part has no result after all its tries.
-    """
+    Raises WorkFailed if a part has no result after all its tries."""
     jobs = yield from run_jobs(context, action, parts)
     return [output_of_job(job) for job in jobs], tuple(job.run_record for job in jobs)
 
@@ -68,9 +66,7 @@ def run_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
     """Run one job for each part and wait for all. Jobs of this session that had ended are reused.
-
-    `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs.
-    """
+    `group`: the only group of devices on which jobs may measure time; empty: the group with most jobs."""
     campaign = context.task.campaign
     folder.remove_old_jobs(MOST_KEPT_FOLDERS)
     jobs = [_prepare_job(context, action, part) for part in parts]

@@ -29,38 +29,30 @@ class Lasting(Model):
 
 def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
     """Hash of everything that a step's result depends on, but the seed; empty outside a session.
-
-    `build_ids`: ids of the builds that the step looks at, if any.
-    """
+    `build_ids`: ids of the builds that the step looks at, if any."""
     task, bench = context.task, context.bench
     if not task.harness:
         return ""
-    names_by_kind = {
-        "variant": task.variants,
-        "emulated": task.emulated,
-        "workloads": task.plan.workloads,
-        "checks": task.plan.checks,
-    }
-    words = [f"{kind} {name}" for kind, names in names_by_kind.items() for name in names]
+    words = [f"variant {name}" for name in task.variants] + [f"emulated {name}" for name in task.emulated]
+    words += [f"workloads {name}" for name in task.plan.workloads]
+    words += [f"checks {name}" for name in task.plan.checks]
     machine_text = task.machine.model_dump_json(exclude=IRRELEVANT_FIELDS)
-    return content_hash(
-        [action, _hash_of_loop(), task.harness, machine_text, bench.device, str(bench.threads), *words, *build_ids]
-    )
+    texts = [action, _hash_of_loop(), task.harness, machine_text, bench.device, str(bench.threads)]
+    return content_hash([*texts, *words, *build_ids])
 
 
 def reuse_result(context: Context, kind: type[OutputType], inputs_hash: str, terms: Lasting) -> OutputType | None:
-    """The result of the last session that ran this step with the same hash `inputs_hash`; None if it failed,
-    is too old, or there is none. Raises LoopError if that session's files are damaged.
-    """
+    """The result of the last session that ran this step on inputs with this hash; None if it failed,
+    is too old, or there is none. Raises LoopError if that session's files are damaged."""
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
-    row = next(
-        (row for row in reversed(context.past.sessions) if inputs_hash and inputs_hash in row.lasting), None
-    )
-    if row is None or not row.lasting[inputs_hash] or row.started is None or row.started < oldest:
+    rows = [row for row in context.past.sessions if inputs_hash and inputs_hash in row.lasting]
+    if not rows:
         return None
-    outputs = [
-        output for output in outputs_of(context.past.steps_of(row.id), kind) if output.rests_on == inputs_hash
-    ]
+    row = rows[-1]
+    if not row.lasting[inputs_hash] or row.started is None or row.started < oldest:
+        return None
+    outputs = outputs_of(context.past.steps_of(row.id), kind)
+    outputs = [output for output in outputs if output.rests_on == inputs_hash]
     if not outputs:
         return None
     message = f"{outputs[-1].message}; as in {row.id}, nothing that it rests on has changed"

@@ -25,8 +25,7 @@ class TickFile:
     def add(self, tick: StepTick) -> None:
         """Append a tick. Drop it if its note repeats the last one or comes within `MIN_INTERVAL_S` of it."""
         last = self._last_tick
-        is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
-        if last is not None and is_same_attempt and not tick.heartbeat:
+        if last is not None and last.is_same_attempt(tick) and not tick.heartbeat:
             is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
             if tick.note == last.note or is_too_soon:
                 return
