@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-COMMENT_OR_STRING = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+"""A comment or a string."""
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
 ALIASES = (
     re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
@@ -76,18 +77,13 @@ class CFunction:
 
 def without_comments(text: str) -> str:
     """The source with comments and strings (except "C") replaced by spaces; lines are kept."""
-    return COMMENT_OR_STRING.sub(lambda match: match[0] if match[0] == '"C"' else _blank(match), text)
-
-
-def _blank(match: re.Match[str]) -> str:
-    """Spaces in place of a match, with its line ends, so that line numbers stay right."""
-    return re.sub(r"[^\n]", " ", match[0])
+    return TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def functions(text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
-    code = DIRECTIVE.sub(_blank, text)
+    code = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
     for match in INSTANCE.finditer(code):
         name = match[1].rpartition("::")[2]
@@ -112,7 +108,7 @@ def functions(text: str) -> list[CFunction]:
 
 
 def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
-    """The candidates that no other function of the source calls: their names stand only where they are defined."""
+    """The candidates that no other function calls: their names stand only where they are defined."""
     calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
     names = [function.name for function in candidates]
     return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
@@ -121,8 +117,7 @@ def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
     """Template parameter to its argument, and a message if one is unknown (else empty).
 
-    `kinds`: the text between `<` and `>`, as in `typename T, int N`. `instance`: the arguments of an explicit
-    instance; without one, types become `float`.
+    `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float.
     """
     parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
     if instance:
@@ -167,10 +162,7 @@ def _resolve_type(type_name: str, types: Mapping[str, str]) -> str:
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:
-    """Namespace, head (the text before `{`, as `void scale(float *x)`) and line of each body.
-
-    Only bodies that nothing but namespaces or `extern "C"` enclose.
-    """
+    """Namespace, head (`void f(float *x)`) and line of each `{` body that only namespaces or "C" enclose."""
     open_braces: list[str | None] = []
     """For each open brace: its namespace, or None for a body that is skipped."""
     head, line = "", 1

@@ -155,17 +155,16 @@ class Choices:
             if is_number and is_allowed and not AXIS.fullmatch(name):
                 return self._add_choices(path, [self._attribute(path, default)])
             text = default.__name__ if isinstance(default, type) else repr(default)
+            is_tensor = default is None and kind in ("", "tensor")
             note = f"{path} stays at its default, {text[:40]}; --set {path}=VALUE changes it"
-            if default is None and kind in ("", "tensor"):
-                note = f"{path} stays None; --like {path}=N,M makes it a tensor"
-            self.notes.append(note)
+            self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor" if is_tensor else note)
             return None
         if not has_given_part and is_nullable:
             self.notes.append(f"{path} stays None")
             return "None"
-        read = reads.get(name, Reads())
-        has_no_tensor_attribute = any(not hasattr(torch.Tensor, word) for word in read.attributes)
-        is_object = bool(CONFIG.fullmatch(name) or read.keys) or has_no_tensor_attribute
+        attributes, keys = reads.get(name, Reads())
+        has_no_tensor_attribute = any(not hasattr(torch.Tensor, word) for word in attributes)
+        is_object = bool(CONFIG.fullmatch(name) or keys) or has_no_tensor_attribute
         if kind == "class" or has_given_part or (not kind and is_object):
             return self._add_object(path, detail if kind == "class" else None, reads)
         choices = self._value_choices(path, name, kind, detail)
@@ -178,14 +177,10 @@ class Choices:
         specs, name = self.likes[path], path.replace(".", "_")
         if is_list or kind == "tensors" or len(specs) > 1:
             return self._add_choices(path, [_tensor_list(name, specs)])
-        numbers = []  # Values of `--set` may bound an index, too, as a vocabulary's size does.
-        for value in self.values.values():
-            if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-                numbers.append(str(value))
-        choices = tensor_choices(name, specs[0], detail, [*self.dims, *numbers])
-        if not kind:
-            choices.append(_tensor_list(name, specs))
-        return self._add_choices(path, choices)
+        # Values of `--set` may bound an index, too, as a vocabulary's size does.
+        integers = [value for value in self.values.values() if isinstance(value, int) and value > 1]
+        choices = tensor_choices(name, specs[0], detail, [*self.dims, *map(str, integers)])
+        return self._add_choices(path, choices if kind else [*choices, _tensor_list(name, specs)])
 
     def _add_choices(self, path: str, choices: list[Choice]) -> str:
         """Set the choices of a parameter. Returns the placeholder for the chosen text."""
@@ -199,18 +194,15 @@ class Choices:
         """
         name = path.rpartition(".")[2]
         names = {tensor.replace(".", "_") for tensor in self.likes} | {*self.dims, *RESERVED_NAMES}
-        for choices in self.by_path.values():
-            for choice in choices:
-                names |= {*choice.attributes}
+        names |= {name for choices in self.by_path.values() for choice in choices for name in choice.attributes}
         if name in names or keyword.iskeyword(name):
             name = f"{path.replace('.', '_')}_"
         return Choice(name, attributes={name: value})
 
     def _add_object(self, path: str, kind: Any, reads: Mapping[str, Reads]) -> str:
-        """Add a parameter that is an object, part by part. Returns an expression that makes it.
+        """Add a parameter that is an object, part by part. Returns an expression that makes it, or "".
 
-        `kind`: its class; None: an object, or a dict, with what the code reads from it. Empty if that is
-        nothing.
+        `kind`: its class; None: an object, or a dict, with what the code reads from it.
         """
         if kind is not None:
             self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
@@ -220,19 +212,17 @@ class Choices:
             for part in parameters(kind):
                 texts[part.name] = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
             return f"{kind.__qualname__}({_keywords(texts)})"
-        read = reads.get(path.rpartition(".")[2], Reads())
-        given_names = set()
-        for other in (*self.likes, *self.values):
-            if other.startswith(f"{path}."):
-                given_names.add(other.removeprefix(f"{path}.").partition(".")[0])
-        names = dict.fromkeys((*read.attributes, *read.keys, *sorted(given_names)))
+        attributes, keys = reads.get(path.rpartition(".")[2], Reads())
+        start = f"{path}."
+        below = [other.removeprefix(start) for other in (*self.likes, *self.values) if other.startswith(start)]
+        names = dict.fromkeys((*attributes, *keys, *sorted({name.partition(".")[0] for name in below})))
         if not names:
             self.missing[path] = ""
             return ""
         texts = {name: self.add(f"{path}.{name}", None, Parameter.empty, {}) for name in names}
         hint = f"--set {path}.{next(iter(names))}=VALUE changes it"
         self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {hint}")
-        if read.keys or not read.attributes:
+        if keys or not attributes:
             return "{" + ", ".join(f"{key!r}: {text}" for key, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
         return f"SimpleNamespace({_keywords(texts)})"
@@ -256,25 +246,21 @@ class Choices:
         Sizes with the parameter's name come first, then those of the last dimensions.
         """
         constants = _first_match(INTS, name) or ()
-        dims_by_tensor = {}
-        for tensor_path, specs in self.likes.items():
-            if len(specs) == 1:
-                dims_by_tensor[tensor_path.replace(".", "_")] = specs[0].dims
+        single = {path.replace(".", "_"): specs[0].dims for path, specs in self.likes.items() if len(specs) == 1}
         if kind == "ints":
-            last = [Choice(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in dims_by_tensor.items()]
+            last = [Choice(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in single.items()]
             return [*last, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
         size_texts: dict[str, str] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
-        for tensor, dims in dims_by_tensor.items():
+        for tensor, dims in single.items():
             for axis in reversed(range(len(dims))):
                 size_texts.setdefault(dims[axis], f"<{tensor}.{axis}>")
         same_name = [dim for dim in size_texts if dim.lower() == name.lower()]
-        is_likely = self.is_constructor or "." in path or constants or same_name
-        if not kind and not is_likely:
+        if not kind and not (self.is_constructor or "." in path or constants or same_name):
             return []
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
         count_first = 0 if same_name else len(constants)  # Numbers that are likelier than sizes.
-        others = [dim for dim in size_texts if dim not in same_name]
-        sizes = [Choice(size_texts[dim]) for dim in (*same_name, *others)]
+        ordered = dict.fromkeys((*same_name, *size_texts))
+        sizes = [Choice(size_texts[dim]) for dim in ordered]
         return [*numbers[:count_first], *sizes, *numbers[count_first:]]
 
 
@@ -289,34 +275,28 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
     `like`: its `--like` option; `bounds`: sizes and numbers that may bound the values of an index.
     """
     dtype = like.dtype or (annotated_dtype if isinstance(annotated_dtype, str) else "")
-    lower_name = name.lower()
+    option, lower_name = f"--like {like.name}={','.join(like.dims)}:float32 for others", name.lower()
 
-    def choices_with(kind: str, *values: str, highs: Sequence[str] = ("",), label: str = "") -> list[Choice]:
+    def choices_of(kind: str, *values: str, highs: Sequence[str] = ("",), label: str = "") -> list[Choice]:
         """A choice for each kind of values and each bound. `label`: what they are, for a note."""
-        notes: tuple[str, ...] = ()
-        if label and not dtype:
-            option = f"--like {like.name}={','.join(like.dims)}:float32"
-            notes = (f"{name}: {label}, as its name or use says; {option} for others",)
-        choices = []
-        for value in values:
-            for high in highs:
-                spec = TensorSpec(name=name, dims=like.dims, dtype=kind, values=value, high=high)
-                choices.append(Choice(name, (spec,), notes=notes))
-        return choices
+        notes = (f"{name}: {label}, as its name or use says; {option}",) if label and not dtype else ()
+        spec = TensorSpec(name=name, dims=like.dims, dtype=kind)
+        pairs = [{"values": value, "high": high} for value in values for high in highs]
+        return [Choice(name, (spec.model_copy(update=pair),), notes=notes) for pair in pairs]
 
     is_whole = dtype.strip("u").startswith("int")
     special = [values for pattern, values in ORDERS if pattern.fullmatch(lower_name)]
-    highs = [like.high]
-    if not like.high:  # Offsets and slots are seldom bounded by a size of their own.
-        highs = sorted(bounds, key=lambda bound: bool(special) and bound in like.dims)
-    index_dtype = dtype if is_whole else "int64"
-    index = choices_with(index_dtype, *special, "index", highs=highs, label="whole numbers")
+    # Offsets and slots are seldom bounded by a size of their own.
+    likely_highs = sorted(bounds, key=lambda bound: bool(special) and bound in like.dims)
+    highs = [like.high] if like.high else likely_highs
+    index = choices_of(dtype if is_whole else "int64", *special, "index", highs=highs, label="whole numbers")
     is_index = bool(special or INDEX.fullmatch(lower_name) or like.high)
-    masks = choices_with("bool", "mask", "mask_out", label="truth values")
-    normal = choices_with(dtype, "normal", "positive")
+    masks, normal = (
+        choices_of("bool", "mask", "mask_out", label="truth values"),
+        choices_of(dtype, "normal", "positive"),
+    )
     if is_whole:
-        whole = choices_with(dtype, "whole")
-        return [*index, *whole] if is_index else [*whole, *index]
+        return [*index, *choices_of(dtype, "whole")] if is_index else [*choices_of(dtype, "whole"), *index]
     if dtype:
         return masks if dtype == "bool" else normal
     if is_index:
@@ -327,12 +307,10 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
 def _tensor_list(name: str, likes: Sequence[TensorSpec]) -> Choice:
     """The choice of a list of tensors: one for each shape, or LIST tensors of a single shape."""
     specs = [*likes] if len(likes) > 1 else [*likes] * LIST
-    inputs = []
-    for number, spec in enumerate(specs):
-        likeliest = tensor_choices(f"{name}_{number}", spec, "", ())[0]
-        inputs.append(likeliest.inputs[0])
+    likeliest = [tensor_choices(f"{name}_{number}", spec, "", ())[0] for number, spec in enumerate(specs)]
+    inputs = tuple(choice.inputs[0] for choice in likeliest)
     names = ", ".join(tensor.name for tensor in inputs)
-    return Choice(f"[{names}]", tuple(inputs), notes=(f"{name}: a list of {len(inputs)} tensors",))
+    return Choice(f"[{names}]", inputs, notes=(f"{name}: a list of {len(inputs)} tensors",))
 
 
 def _first_match(table: Sequence[tuple[str, Any]], name: str) -> Any:
@@ -384,8 +362,11 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
     is_type = isinstance(annotation, type)
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     if "Tensor" in text or (is_type and issubclass(annotation, torch.Tensor)):
-        dtypes = [dtype for prefix, dtype in TENSOR_TYPES.items() if text.startswith(prefix)]
-        return "tensor", dtypes[0] if dtypes else "", False
+        return (
+            "tensor",
+            next((dtype for start, dtype in TENSOR_TYPES.items() if text.startswith(start)), ""),
+            False,
+        )
     kind = KINDS.get(annotation) or (text if text in KINDS.values() else "")
     return ("class", annotation, False) if is_type and not kind else (kind, None, False)
 

@@ -88,15 +88,11 @@ def init(request: InitRequest, screen: Screen) -> None:
     reference = find_function(reference_name)
     copied = {**(variant.copied if variant else {}), **reference.files}
     # The user's files keep their names: ours give way.
-    module_names = {}
-    for module in MODULES:
-        module_names[module] = f"{module}_of_target" if f"{module}.py" in copied else module
-    terms = _trial_terms(request, reference, variant, likes, fixed, module_names)
-    facts = _try_function(request, terms)
+    module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULES}
+    facts = _try_function(request, _trial_terms(request, reference, variant, likes, fixed, module_names))
     if variant is None:
-        module = module_names["mine"]
-        line = f"mine: {{kind: python, device: any, module: {module}, function: {facts.function}}}"
-        variant = FirstVariant(facts.function, line)
+        options = f"module: {module_names['mine']}, function: {facts.function}"
+        variant = FirstVariant(facts.function, f"mine: {{kind: python, device: any, {options}}}")
     variant_line, entry_files, entry_notes = variant.write_entry(facts)
     notes = [*facts.notes, *entry_notes]
     texts = {name: read_text(path) for name, path in copied.items()}
@@ -106,17 +102,14 @@ def init(request: InitRequest, screen: Screen) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
     place, files = shlex.quote(str(folder)), sorted(texts)
-    commands = (
-        f"loop trust {place}",
-        f"loop kernels verify --target {place}",
-        f"loop run session quick --target {place}",
-    )
+    commands = (f"trust {place}", f"kernels verify --target {place}", f"run session quick --target {place}")
+    following = tuple(f"loop {line}" for line in commands)
     if request.json:
         target = str(folder.absolute())
-        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=commands)))
+        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=following)))
         return
     screen.say(f"made {folder}: {', '.join(files)}")
-    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in commands)]))
+    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in following)]))
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:
@@ -155,13 +148,11 @@ def _trial_terms(
     module_names: dict[str, str],
 ) -> TrialTerms:
     """What the process is to try. An input without a type gets that of the kernel's parameter."""
-    if variant is None:
-        name = reference.name.rpartition(".")[2]
-        function = name if name.islower() and name != "forward" else identifier(reference.name)
-        dtypes: dict[str, str] = {}
-    else:
-        function, writer = variant.function, variant.entry_writer
-        dtypes = writer.input_dtypes([*likes]) if writer else {}
+    name, dtypes = reference.name.rpartition(".")[2], dict[str, str]()
+    function = name if name.islower() and name != "forward" else identifier(reference.name)
+    if variant is not None:
+        function = variant.function
+        dtypes = variant.entry_writer.input_dtypes([*likes]) if variant.entry_writer else {}
     typed = {}
     for path, specs in likes.items():
         dtype = dtypes.get(path, "")
@@ -175,25 +166,19 @@ def _trial_terms(
         fixed=fixed,
         values=_parse_set(request.values),
         attributes=variant.scalars if variant else None,
-        is_compiled=variant is not None,
         module_names=module_names,
     )
 
 
 def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
     """Try the function in a process. Raises UsageError if it does not run, with a hint what to add."""
-    env = {
-        "PYTHONPATH": python_path(),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCH_COMPILE_DISABLE": "1",
-        **UNTIMED_ENVIRONMENT,
-    }
+    env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED_ENVIRONMENT}
+    env["TORCH_COMPILE_DISABLE"] = "1"
     with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms.model_dump_json())
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        folder = Path(terms.folder)
-        completed = run_to_end(run(command, limit_s=LIMIT_S, cwd=folder, env=env, note="trying it"))
+        completed = run_to_end(run(command, limit_s=LIMIT_S, cwd=Path(terms.folder), env=env, note="trying it"))
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise UsageError(f"{terms.module}:{terms.name} ended the process that tried it: {last_line}")
@@ -229,8 +214,9 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
         path, _, shape = (part.strip() for part in text.partition("="))
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
-        is_reserved = any(dim in (*RESERVED, *GENERATOR_NAMES) for dim in dims)
-        is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
+        is_reserved = any(dim in (*RESERVED, *GENERATOR_NAMES) for dim in dims) or any(
+            map(iskeyword, (path, *dims))
+        )
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)

@@ -71,11 +71,8 @@ class Outcome:
 
     def equals(self, other: "Outcome") -> bool:
         """Whether another call gave the same results bit by bit; False without results."""
-        for name, tensor in self.results.items():
-            other_tensor = other.results.get(name)
-            if other_tensor is None or not same_bits(tensor, other_tensor):
-                return False
-        return bool(self.results)
+        pairs = [(tensor, other.results.get(name)) for name, tensor in self.results.items()]
+        return bool(pairs) and all(second is not None and same_bits(first, second) for first, second in pairs)
 
 
 class Trial:
@@ -112,19 +109,15 @@ class Trial:
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-                message = f"{self.hypothesis.subject.full_name} gives {name} as {kind}"
-                hint = "name a function that gives tensors"
-                raise IncompleteRequest(f"{message}: expected tensors of real numbers", hint)
-        changed = {}
-        for number, (new, old) in enumerate(zip(arguments, before, strict=True)):
-            if isinstance(new, Tensor) and not same_bits(new, old):
-                changed[number] = new
+                message = (
+                    f"{self.hypothesis.subject.full_name} gives {name} as {kind}: expected tensors of real numbers"
+                )
+                raise IncompleteRequest(message, "name a function that gives tensors")
+        pairs = enumerate(zip(arguments, before, strict=True))
+        changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
-        copies = {}
-        for name, tensor in outputs.items():
-            if id(tensor) not in changed_ids:
-                copies[name] = tensor.detach().clone()
-        return Outcome(copies, changed)
+        returned = {name: tensor for name, tensor in outputs.items() if id(tensor) not in changed_ids}
+        return Outcome({name: tensor.detach().clone() for name, tensor in returned.items()}, changed)
 
     def try_sizes(self, sizes: Mapping[str, int], attributes: Mapping[str, Any] = {}) -> bool:
         """Whether a call runs, is as finite as earlier ones and has their outputs; if so, keep its results."""
@@ -159,14 +152,11 @@ class Trial:
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
         """Largest error of float32 against float64 results, relative to 1 + |float64 result|."""
-        results = self.run(sizes, drawn=drawn).results
-        exact_results = self.run(sizes, drawn=drawn, as_float64=True).results
-        largest = 0.0
-        for name, result in results.items():
+        exact_results, largest = self.run(sizes, drawn=drawn, as_float64=True).results, 0.0
+        for name, result in self.run(sizes, drawn=drawn).results.items():
             exact = exact_results.get(name)
-            if exact is None or exact.shape != result.shape or not result.numel():
-                continue
-            if result.is_floating_point():
+            is_comparable = exact is not None and exact.shape == result.shape and result.numel() > 0
+            if exact is not None and is_comparable and result.is_floating_point():
                 error = (result.double() - exact.double()).abs() / (1 + exact.double().abs())
                 largest = max(largest, float(error.nan_to_num(0.0, 0.0, 0.0).max()))
         return largest
@@ -183,8 +173,7 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
 def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, vary_fixed: bool) -> TargetFacts:
     """The facts for target.yaml, from a few dozen calls; without `files`.
 
-    `base`: sizes at which the function runs; `vary_fixed`: whether sizes that the user gave by number may
-    change in checks.
+    `base`: sizes at which the function runs; `vary_fixed`: whether checks may change sizes given by number.
     """
     hypothesis = trial.hypothesis
     notes = [*choices.notes, *_choice_notes(hypothesis, choices)]
@@ -192,13 +181,12 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, va
     # Other values and attributes are checked at the checked workload whose smallest size is largest.
     place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
     attribute_edges = list(_other_attributes(trial, place, notes))
-    value_edges: list[dict[str, Any]] = list(_other_values(trial, place))
+    edges = [*checked[:MOST_EDGES], *_other_values(trial, place), *attribute_edges]
     changed: dict[str, Any] = {}
     for workload in attribute_edges:
         changed |= {name: value for name, value in workload.items() if name in trial.attributes}
-    all_changed = []
     if changed and trial.try_sizes(quick[-1], changed):
-        all_changed.append({**quick[-1], **changed})
+        edges.append({**quick[-1], **changed})
     outputs, updates = _outputs(trial, base, notes)
     tolerance = TOLERANCE  # Raised if the function's own float32 error is larger.
     try:
@@ -217,7 +205,7 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, va
         sizes=tuple(hypothesis.dims),
         attributes=hypothesis.attributes,
         quick=tuple(quick),
-        edges=(*checked[:MOST_EDGES], *value_edges, *attribute_edges, *all_changed),
+        edges=tuple(edges),
         tolerance=tolerance,
         notes=tuple(notes),
         files={},
@@ -333,10 +321,9 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
     for output, tensor in first.outputs.items():
         name = output if WORD.fullmatch(output) else f"output_{output}".replace(".", "_")
         name = f"{name}_out" if name in names else name
-        shapes = []
-        for sizes, outcome in outcomes:
-            if output in outcome.outputs:
-                shapes.append((sizes, outcome.outputs[output].shape))
+        shapes = [
+            (sizes, outcome.outputs[output].shape) for sizes, outcome in outcomes if output in outcome.outputs
+        ]
         dims = _dims_of(shapes, hypothesis.dims) if len(shapes) == len(outcomes) else ()
         dtype = DTYPE_NAMES[tensor.dtype]
         outputs.append(TensorSpec(name=name, dims=dims, dtype="" if dtype == "float32" else dtype))
@@ -344,17 +331,10 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
 
 
 def _dims_of(shapes: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) -> tuple[str, ...]:
-    """The dimensions, by name, of an output that had these shapes at these sizes.
-
-    Empty if that is not clear: the rank differs, or an axis fits no name or several.
-    """
+    """The dimensions, by name, of an output that had these shapes at these sizes; empty if that is not clear."""
     ranks = {len(shape) for _, shape in shapes}
-    if len(ranks) > 1:
-        return ()
-    dims = []
+    dims: list[str] = []
     for axis in range(min(ranks)):
         fitting = [name for name in names if all(sizes[name] == shape[axis] for sizes, shape in shapes)]
-        if len(fitting) != 1:
-            return ()
-        dims += fitting
-    return tuple(dims)
+        dims += fitting if len(fitting) == 1 else []
+    return tuple(dims) if len(ranks) == 1 and len(dims) == min(ranks) else ()

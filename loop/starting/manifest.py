@@ -48,13 +48,12 @@ class Sizes:
     def _is_of_filter(self, name: str) -> bool:
         """Whether a dimension is a filter's, as kh and kw of a convolution: it has to be small.
 
-        Such a dimension belongs to one tensor only, which is not the first, and is not that tensor's first.
-        Its name says it, or the tensor has several such dimensions.
+        Only one tensor has it, not as its first axis, nor is it the first tensor. Its name, or another such
+        dimension beside it, confirms that.
         """
-        owners = [shape for shape in self.shapes if name in shape]
-        if len(owners) > 1 or owners[0] is self.shapes[0]:
+        owner, *others = [shape for shape in self.shapes if name in shape]
+        if others or owner is self.shapes[0]:
             return False
-        (owner,) = owners
         elsewhere = {dim for shape in self.shapes if shape is not owner for dim in shape}
         own = [dim for dim in owner[1:] if dim not in elsewhere]
         return name in own and (bool(FILTER_NAME.fullmatch(name)) or (len(owner) > 2 and len(own) > 1))
@@ -62,29 +61,19 @@ class Sizes:
     def candidates(self) -> Iterator[dict[str, int]]:
         """Sizes to try, in order; sizes that the user gave by number stay."""
         for numbers in TRIED if self.free else ((),):
-            next_number = itertools.cycle(numbers)
-            sizes = {}
-            for name in self.names:
-                if name in self.fixed:
-                    sizes[name] = self.fixed[name]
-                else:
-                    sizes[name] = FILTER_SIZE if name in self.of_filter else next(next_number)
-            yield sizes
+            sizes, next_number = (
+                {**self.fixed, **dict.fromkeys(self.of_filter, FILTER_SIZE)},
+                itertools.cycle(numbers),
+            )
+            yield {name: sizes[name] if name in sizes else next(next_number) for name in self.names}
 
     def timed(self, divisor: int) -> dict[str, int]:
         """The timed sizes; `divisor` reduces those that the user did not fix."""
-        timed = {}
-        for name in self.names:
-            if name in self.fixed:
-                timed[name] = self.fixed[name]
-                continue
-            # Of the tensors with this dimension, that of highest rank decides; there, the first axis.
-            shapes = [shape for shape in self.shapes if name in shape]
-            rank, axis = max((len(shape), -shape.index(name)) for shape in shapes)
+        timed = {name: self.fixed.get(name, 0) for name in self.names}
+        for name in self.free:  # Of the tensors with this dimension, that of highest rank decides.
+            rank, axis = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
             sizes = TIMED_SIZES.get(rank, MORE_DIMS)
-            size = sizes[min(rank - 1 + axis, len(sizes) - 1)]
-            if name in self.of_filter:
-                size = FILTER_SIZE
+            size = FILTER_SIZE if name in self.of_filter else sizes[min(rank - 1 + axis, len(sizes) - 1)]
             timed[name] = max(size // divisor, min(size, 8))
         return timed
 
@@ -96,11 +85,8 @@ class Sizes:
 
 def uneven_sizes(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
     """The sizes with `names` set to odd values of about a quarter, which no tile divides."""
-    uneven = dict(sizes)
-    for name in names:
-        quarter = sizes[name] // 4
-        uneven[name] = quarter + (1 if quarter % 2 == 0 else 2)
-    return uneven
+    quarters = {name: sizes[name] // 4 for name in names}
+    return {**sizes, **{name: size + (1 if size % 2 == 0 else 2) for name, size in quarters.items()}}
 
 
 def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
@@ -110,6 +96,7 @@ def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[s
 
 
 SMALL_FLOAT_TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
+OUTPUTS_COMMENT = "those of the reference; name their dimensions where these are sizes"
 SHIFT = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
 SHIFT["far"] = "{kind: normal, scale: 30, offset: -240}"
 TEXT = """\
@@ -137,16 +124,12 @@ variants:
 def manifest(
     folder: Path, facts: TargetFacts, variant: str, notes: Sequence[str], module_names: Mapping[str, str]
 ) -> str:
-    """The text of target.yaml.
+    """The text of target.yaml. `variant`: the YAML line of the first variant; `notes`: what was guessed.
 
-    `variant`: the YAML line of the first variant; `notes`: what was guessed; `module_names`: `reference`,
-    `mine` and `inputs` to the name of that module.
+    `module_names`: `reference`, `mine` and `inputs` to the name of that module.
     """
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
-    reference = f"{module_names['reference']}:{facts.function}"
-    generator = ""
-    if facts.needs_generator:
-        generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
+    generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
     edges = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
     if facts.edges:
         edges = "  edges:                          # only checked: add sizes at which your kernel may go wrong\n"
@@ -154,10 +137,7 @@ def manifest(
     tolerances = {"float32": facts.tolerance, **SMALL_FLOAT_TOLERANCE}
     if any(tensor.dtype == "float64" for tensor in (*facts.inputs, *facts.outputs)):
         tolerances["float64"] = facts.tolerance
-    lines = []
-    for dtype, least in tolerances.items():
-        error = _scalar(max(facts.tolerance, least))
-        lines.append(f"  {dtype}: {{atol: {error}, rtol: {error}}}")
+    errors = {dtype: _scalar(max(facts.tolerance, least)) for dtype, least in tolerances.items()}
     values = _value_lines(facts)
     return TEXT.format(
         path=MANIFEST,
@@ -165,9 +145,9 @@ def manifest(
         name=name if name[:1].isalpha() else f"target-{name}".rstrip("-"),
         function=facts.function,
         signature="\n".join(_signature_lines(facts)),
-        generator=generator,
-        reference=reference,
-        tolerance="\n".join(lines),
+        generator=generator if facts.needs_generator else "",
+        reference=f"{module_names['reference']}:{facts.function}",
+        tolerance="\n".join(f"  {dtype}: {{atol: {error}, rtol: {error}}}" for dtype, error in errors.items()),
         values="".join(["values:\n", *values]) if values else "",
         quick="\n".join(_workload_lines(facts, facts.quick)),
         edges=edges,
@@ -177,18 +157,14 @@ def manifest(
 
 def _value_lines(facts: TargetFacts) -> list[str]:
     """The lines of `values` in target.yaml: other values of inputs that loop draws without a generator."""
-    if facts.needs_generator:
-        return []
-    names = [tensor.name for tensor in facts.inputs]
     positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
-    lines = []
-    if positive:
-        lines.append(f"  positive: {_flow(dict.fromkeys(positive, SHIFT['positive']))}\n")
+    lines = [f"  positive: {_flow(dict.fromkeys(positive, SHIFT['positive']))}\n"] if positive else []
     for drawn in ("negative", "far"):
         if any(workload.get("drawn") == drawn for workload in facts.edges):
+            names = [tensor.name for tensor in facts.inputs]
             shift_by_name = {name: SHIFT["positive" if name in positive else drawn] for name in names}
             lines.append(f"  {drawn}: {_flow(shift_by_name)}\n")
-    return lines
+    return [] if facts.needs_generator else lines
 
 
 def _signature_lines(facts: TargetFacts) -> Iterator[str]:
@@ -203,21 +179,20 @@ def _signature_lines(facts: TargetFacts) -> Iterator[str]:
         yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
         yield f"  sizes: [{', '.join(facts.sizes)}]"
     # Without `outputs`, loop takes those of the reference. With `updates` they have to be there.
-    is_declared = all(tensor.dims for tensor in facts.outputs) or bool(facts.updates)
-    if facts.outputs and is_declared:
+    is_declared = bool(facts.outputs) and (all(tensor.dims for tensor in facts.outputs) or bool(facts.updates))
+    if is_declared:
         yield f"  outputs: {_flow({tensor.name: dims[tensor.name] or '...' for tensor in facts.outputs})}"
     else:
-        comment = "those of the reference; name their dimensions where these are sizes"
-        yield f"  # outputs: {{output: N M}}       # {comment}"
+        yield f"  # outputs: {{output: N M}}       # {OUTPUTS_COMMENT}"
     if facts.updates:
         yield f"  updates: {_flow(facts.updates)}   # changed in place"
     tensors = (facts.inputs if is_function else ()) + (facts.outputs if is_declared else ())
     if types := {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}:
         yield f"  types: {_flow(types)}"
-    attributes = {}
-    for name, value in facts.attributes.items():
-        kind = "flag" if isinstance(value, bool) else "number"
-        attributes[name] = f"{{kind: {kind}, default: {_scalar(value)}}}"
+    kinds = {name: "flag" if isinstance(value, bool) else "number" for name, value in facts.attributes.items()}
+    attributes = {
+        name: f"{{kind: {kinds[name]}, default: {_scalar(value)}}}" for name, value in facts.attributes.items()
+    }
     if attributes:
         yield f"  attributes: {_flow(attributes)}"
     if facts.needs_generator:

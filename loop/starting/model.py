@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 from loop.model.base import Model
 
 Scalar = bool | int | float
+WITH_INFINITY = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
 
 
 class TensorSpec(Model):
@@ -26,8 +27,7 @@ class TensorSpec(Model):
 class TrialTerms(Model):
     """What to try: the user's function, and what the command line says about its arguments."""
 
-    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
-
+    model_config = WITH_INFINITY
     folder: str
     """Folder from which the user's module is imported."""
     module: str
@@ -38,13 +38,11 @@ class TrialTerms(Model):
     likes: dict[str, tuple[TensorSpec, ...]]
     """Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
     fixed: dict[str, int]
-    """Size that the user gave by number to that number."""
+    """Dimension that the user gave by number to that number."""
     values: dict[str, Any]
     """Path of a parameter to its `--set` value."""
     attributes: tuple[str, ...] | None
-    """Names of the numbers that a kernel or program takes; None: any."""
-    is_compiled: bool
-    """Whether the variant is a kernel or a program, so that no Python variant is written."""
+    """Names of the numbers that a kernel or program takes; None for a Python function: any."""
     module_names: dict[str, str]
     """`reference`, `mine` and `inputs` to the name of that module in the target."""
 
@@ -52,8 +50,7 @@ class TrialTerms(Model):
 class TargetFacts(Model):
     """What trial calls showed of a function: all that its target.yaml says of it."""
 
-    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
-
+    model_config = WITH_INFINITY
     function: str
     kind: Literal["function", "module", "object"]
     """Of a `module` or an `object`, an instance is made and called; its weights are an input."""

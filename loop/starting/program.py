@@ -104,14 +104,13 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too.
     """
     began, candidates, lists = time.monotonic(), list(sizes.candidates()), list(choices.by_path.values())
-    different_sizes: list[dict[str, int]] = []
-    for candidate in candidates[:DIFFERENT]:
-        if candidate not in different_sizes:
-            different_sizes.append(candidate)
-    equal_sizes = [candidate for candidate in candidates[DIFFERENT:] if candidate not in different_sizes]
+    different = [
+        candidate for n, candidate in enumerate(candidates[:DIFFERENT]) if candidate not in candidates[:n]
+    ]
+    equal = [candidate for candidate in candidates[DIFFERENT:] if candidate not in different]
     errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
     not_finite = None
-    for group in (different_sizes, equal_sizes):
+    for group in (different, equal):
         ranks = range(1 + sum(len(items) - 1 for items in lists))
         combinations = itertools.chain.from_iterable(combinations_of_rank(lists, rank) for rank in ranks)
         for combination in itertools.islice(combinations, MOST_TRIES):
@@ -124,7 +123,7 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
                         with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
                             is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
                 except Exception as error:
-                    errors.append((group is different_sizes, error))
+                    errors.append((group is different, error))
                     continue
                 if is_finite:
                     return with_largest_indices(trial, choices, candidate), candidate
@@ -155,14 +154,11 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
     for path, choice in trial.hypothesis.choices.items():
         if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue
-        alternatives = []  # (size that bounds the indices, choice)
-        for other in choices.by_path[path]:
-            if other.inputs and other.inputs[0].values == choice.inputs[0].values:
-                alternatives.append((sizes.get(other.inputs[0].high, 0), other))
-        for _, other in sorted(alternatives, key=lambda entry: -entry[0]):
-            changed = replace(trial.hypothesis, choices={**trial.hypothesis.choices, path: other})
+        values = choice.inputs[0].values
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
+        for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
+            candidate = Trial(replace(trial.hypothesis, choices={**trial.hypothesis.choices, path: other}))
             with contextlib.suppress(Exception):
-                candidate = Trial(changed)
                 if candidate.run(sizes).is_finite:
                     trial = candidate
                     break
@@ -179,10 +175,10 @@ def try_function(terms: TrialTerms) -> TargetFacts:
     sizes = Sizes(shapes, terms.fixed)
     trial, base = search_call(subject, choices, sizes)
     trial = trial.confirm_repeats(base)
-    facts = gather_facts(trial, base, sizes, choices, vary_fixed=not terms.is_compiled)
+    facts = gather_facts(trial, base, sizes, choices, vary_fixed=terms.attributes is None)
     modules = terms.module_names
     files = {modules["reference"]: trial.hypothesis.wrapper("What is right")}
-    if not terms.is_compiled:
+    if terms.attributes is None:
         title = "Your variant, to be made faster. It begins as the reference"
         files[modules["mine"]] = trial.hypothesis.wrapper(title)
     if facts.needs_generator:

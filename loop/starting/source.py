@@ -89,8 +89,8 @@ class EntryWriter:
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
         outputs = [output for output in facts.outputs if output.name not in facts.updates]
-        input_places = {tensor.name: f"&loop_in[{number}]" for number, tensor in enumerate(facts.inputs)}
-        output_places = {tensor.name: f"&loop_out[{number}]" for number, tensor in enumerate(outputs)}
+        input_places = {tensor.name: f"&loop_in[{n}]" for n, tensor in enumerate(facts.inputs)}
+        output_places = {tensor.name: f"&loop_out[{n}]" for n, tensor in enumerate(outputs)}
         places = self._places(input_places, output_places)
         sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
         for array, tensors in (("loop_in", facts.inputs), ("loop_out", outputs)):
@@ -100,29 +100,25 @@ class EntryWriter:
         arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
         call = f"{self.function.called}({arguments})"
         dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
-        message = f"tensors must be contiguous {', '.join(dtypes)}"
-        lines = []
-        for number, tensor in enumerate(facts.inputs):
-            lines.append(f"if (loop_elements(&loop_in[{number}], {_dtype_constant(tensor.dtype)}) < 0) return 1;")
+        constants = [_dtype_constant(tensor.dtype) for tensor in facts.inputs]
+        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in enumerate(constants)]
         tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
-        element_count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
+        count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
         scratch = [pointer for pointer in self.pointers if places.get(pointer.name) == SCRATCH]
-        for pointer in scratch:
-            lines.append(f"void *loop_{pointer.name} = calloc(8 * ({element_count}) + (1 << 20), 1);")
+        lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
         free_lines = [f"free(loop_{pointer.name});" for pointer in scratch]
         writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
         if writes_output and returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
             lines += [status, *free_lines, "if (loop_status) return 2;"]
-        elif not writes_output and returns in RESULTS:
-            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};", *free_lines]
         else:
-            lines += [f"{call};", *free_lines]
+            is_result = not writes_output and returns in RESULTS
+            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *free_lines]
         body = "".join(f"  {line}\n" for line in lines)
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        notes = [f"`{pointer.text}` is {memory}" for pointer in scratch]
+        message = f"tensors must be contiguous {', '.join(dtypes)}"
         text = ENTRY_TEXT.format(name=name, source=self.path.name, terms=TERMS, message=message, body=body)
-        return text, notes
+        return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
         """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`.
@@ -171,22 +167,17 @@ class EntryWriter:
         if name in places:
             place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data({places[name]})"
             return f"({'const ' if parameter.is_const else ''}{kind}){place}"
-        attributes = {}
-        for index, attribute in enumerate(facts.attributes):
-            attributes[attribute] = f"({kind})loop_attributes[{index}]"
-        is_number = parameter in self.numbers
-        expression = None
+        attributes = {name: f"({kind})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
+        is_number, expression = parameter in self.numbers, None
         if is_number and name in self.constants and name not in attributes:
             expression = json.dumps(self.constants[name])
         elif is_number and (name in attributes or parameter.dtype in FLOATING):
             expression = _by_name(name, attributes)
         elif is_number:
-            integers = []
-            for number in self.numbers:
-                if number.dtype not in FLOATING and not _by_name(number.name, attributes):
-                    integers.append(number.name)
-            is_alone = integers == [name] and [dim.lower() for dim in sizes] != [name.lower()]
-            unknown = [integer for integer in integers if not _by_name(integer, sizes)]
+            integers = [number.name for number in self.numbers if number.dtype not in FLOATING]
+            unset = [integer for integer in integers if not _by_name(integer, attributes)]
+            is_alone = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
+            unknown = [integer for integer in unset if not _by_name(integer, sizes)]
             expression = _by_name(name, sizes) or _by_name(name, attributes)
             if is_alone or (unknown == [name] and COUNT.fullmatch(name)):
                 expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
@@ -265,8 +256,7 @@ class FirstVariant:
 def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
     """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one.
 
-    `constants`: parameter to its `--set` value. Raises UsageError if the file has no entry and `loop` can
-    write none.
+    `constants`: parameter to its `--set` value. Raises UsageError without an entry that exists or can be made.
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
@@ -276,8 +266,7 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
     if not entry:
         plain = _plain_function(path, text, function, entries)
         writer = EntryWriter(path, plain, constants)
-        numbers = tuple(number.name for number in writer.numbers)
-        return FirstVariant(identifier(plain.name), "", files, numbers, writer)
+        return FirstVariant(identifier(plain.name), "", files, tuple(n.name for n in writer.numbers), writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER)
@@ -292,10 +281,8 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     `name`: as the user named it, or empty. Raises UsageError if none is clear.
     """
     defined = functions(text)
-    candidates = {}
-    for function in defined:
-        if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
-            candidates[function.name] = function
+    with_tensors = [f for f in defined if any(item.pointers and item.dtype for item in f.parameters)]
+    candidates = {function.name: function for function in with_tensors}
     uncalled_names = [function.name for function in uncalled([*candidates.values()], text)]
     name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled_names, path.stem) or ""
     if name in candidates:
@@ -315,25 +302,20 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
 def _only_or_named(names: Iterable[str], stem: str) -> str | None:
     """The only name, or else the one that equals the file's stem; None without one."""
     distinct = list(dict.fromkeys(names))
-    if len(distinct) == 1:
-        return distinct[0]
-    return stem if stem in distinct else None
+    return distinct[0] if len(distinct) == 1 else stem if stem in distinct else None
 
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
     """The line of a compiled variant in target.yaml, with the flags that its sources require.
 
-    `path`: the user's file; `source`: the file in the target that is compiled; `files`: see `FirstVariant.copied`.
+    `path`: the user's file; `source`: the file in the target that is compiled; `files`: the user's files.
     """
     device, compiler = BUILDS[path.suffix]
     flags = ["-O3", "'-arch={arch}'"]
     if compiler != "nvcc":
         text = "\n".join(without_comments(read_text(file)) for file in files.values())
-        flags = ["-O3"]
-        for pattern, flag in FLAGS:
-            is_cxx_only = "std=" in flag
-            if re.search(pattern, text) and not (path.suffix == ".c" and is_cxx_only):
-                flags.append(flag)
+        needed = [flag for pattern, flag in FLAGS if re.search(pattern, text)]
+        flags = ["-O3", *(flag for flag in needed if not (path.suffix == ".c" and "std=" in flag))]
     build = f"{{compiler: {compiler}, flags: [{', '.join(flags)}]}}"
     return f"mine: {{kind: c_abi, device: {device}, sources: [{source}], entry: {entry}, build: {build}}}"
 
@@ -375,8 +357,7 @@ class PythonSource:
 def find_function(text: str) -> PythonSource:
     """Find `module:function` as Python would from here; the module may be a file's path.
 
-    The user's module and the local modules that it imports are to be copied. Raises UsageError if there is
-    no such function.
+    Its files are the user's module and the local modules that it imports. Raises UsageError if there is none.
     """
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
@@ -389,10 +370,8 @@ def find_function(text: str) -> PythonSource:
     if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, other_folders)):
         return PythonSource(module, name, folder, {})  # Installed, or without Python source: nothing to copy.
     source, first_name = read_module(path), name.partition(".")[0]
-    has_star_import = False
-    for node in source.tree.body:
-        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
-            has_star_import = True
+    imports = [node for node in source.tree.body if isinstance(node, ast.ImportFrom)]
+    has_star_import = any(alias.name == "*" for node in imports for alias in node.names)
     if not source.defines(first_name) and not has_star_import:
         defined = [node.name for node in source.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first_name, defined) or f"it has {', '.join(defined[:8]) or 'none'}"
@@ -402,13 +381,10 @@ def find_function(text: str) -> PythonSource:
 
 
 def _module_file(module: str, folder: Path) -> Path | None:
-    """A module's source file; None if it has none. Raises UsageError if there is no such module.
-
-    Nothing is imported: packages are searched from the outermost to the module.
-    """
+    """A module's source file, without importing it; None if it has none. Raises UsageError for no module."""
     folders: list[str] | None = [str(folder), *sys.path]
     package, spec = "", None
-    for word in module.split("."):
+    for word in module.split("."):  # From the outermost package to the module.
         package = f"{package}.{word}".lstrip(".")
         spec = PathFinder.find_spec(package, folders) if folders is not None else None
         if spec is None:

@@ -138,10 +138,7 @@ class Hypothesis:
     @property
     def attributes(self) -> dict[str, Scalar]:
         """Attribute to its value; a workload can change them."""
-        attributes: dict[str, Scalar] = {}
-        for choice in self.choices.values():
-            attributes |= choice.attributes
-        return attributes
+        return {name: value for choice in self.choices.values() for name, value in choice.attributes.items()}
 
     @property
     def dims(self) -> list[str]:
@@ -190,20 +187,15 @@ class Hypothesis:
             make_instance = MODULE.format(parameters=", ".join(values), new=new)
             positional = self.argument_text([argument for argument in subject.call if not argument[0]])
             keywords = self.argument_text([argument for argument in subject.call if argument[0]])
-            call_arguments = f"({positional}{',' if positional else ''})"
-            call_arguments += f", dict({keywords})" if keywords else ""
+            call_arguments = f"({positional}{',' if positional else ''})" + (
+                f", dict({keywords})" if keywords else ""
+            )
             call = f"torch.func.functional_call({instance}, weights, {call_arguments})"
         call = SIZE.sub(r"\1.shape[\2]", call)
-        head = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
-        used = [
-            name
-            for name in ("torch", "functools")
-            if re.search(rf"\b{name}\.", f"{call}\n{make_instance}\n{head}")
-        ]
-        if used:
-            head = "\n" + head
-        for name in used:
-            head = f"import {name}\n{head}"
+        imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
+        code = f"{call}\n{make_instance}\n{imports}"
+        used = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
+        head = "".join(f"import {name}\n" for name in used) + "\n" * bool(used) + imports
         return (
             f'"""{title}: {subject.full_name}."""\n\n{head}\n{make_instance}\n\n'
             f"def {subject.function}({', '.join(parameters)}):\n    {'return ' if self.returns else ''}{call}\n"
@@ -219,15 +211,13 @@ class Hypothesis:
             arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
             imports += f"\n\nfrom {reference} import _made"
             drawings.insert(0, f"_weights(_made({arguments}), _draw, dtype)")
-        helpers = []
-        for name, text in HELPERS.items():
-            if any(drawing.startswith(f"{name}(") for drawing in drawings):
-                helpers.append(text.replace("{STATE}", STATES.get(self.subject.kind, "")))
-        helper_text = "\n".join(helpers)
+        used = {drawing.partition("(")[0] for drawing in drawings}
+        helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
+        helpers = helpers.replace("{STATE}", STATES.get(self.subject.kind, ""))
         parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
         body = "".join(f"        {drawing},\n" for drawing in drawings)
         return (
-            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helper_text}\n\n'
+            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helpers}\n\n'
             f'def make({parameters}):\n    """All inputs, in the order of the call."""\n'
             f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
         )
