@@ -48,10 +48,7 @@ def main() -> None:
 
 
 def _run_command_line() -> None:
-    """Run the command that sys.argv names, and exit.
-
-    With `--json`, an unknown command or option becomes a UsageError; else typer prints it and exits.
-    """
+    """Run the command that sys.argv names. With `--json`, an unknown word in it becomes a UsageError."""
     open_streams()
     is_help = "--help" in sys.argv or "-h" in sys.argv
     same_first_word = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
@@ -80,10 +77,8 @@ def _run_command_line() -> None:
 
 
 def _json_options() -> list[str]:
-    """Options in sys.argv that ask for JSON: `--json`, `--events`; empty without them.
-
-    Words after `--` belong to a command that `loop` runs, and do not count.
-    """
+    """Options in sys.argv that ask for JSON: `--json`, `--events`; empty without them."""
+    # Words after `--` belong to a command that `loop` runs.
     words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     return [word for word in words if word in ("--json", "--events")]
 

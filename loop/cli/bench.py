@@ -88,8 +88,8 @@ class ChosenVariants:
 
     def plan_parameters(self, request: BenchRequest) -> dict[str, bool | int | float | str]:
         """Values that the `when` of a step reads as `plan.*`: whether the step has anything to do."""
-        is_sanitized = request.sanitize and self.device == "cuda"
-        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": is_sanitized}
+        sanitized = request.sanitize and self.device == "cuda"
+        return {"variants": bool(self.variants), "emulated": bool(self.emulated), "sanitized": sanitized}
 
 
 class BenchAnswer(Printed):
@@ -106,16 +106,13 @@ class BenchAnswer(Printed):
         """The answer made of the finished steps of a command."""
         outputs = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in outputs for explanation in output.explanations)
-        is_failed = any(record.status != "passed" for record in steps)
-        status = "failed" if is_failed else "passed"
+        status = "failed" if any(record.status != "passed" for record in steps) else "passed"
         return cls.model_validate({"status": status, "steps": tuple(steps), "explanations": explanations})
 
 
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """`loop kernels ...`: run the steps and print their results. Returns the exit code."""
-    finished, code = run_bench_steps(request, screen)
-    print_steps(request, finished, screen)
-    return code
+    return print_steps(request, *run_bench_steps(request, screen), screen)
 
 
 def doctor(request: BenchRequest, screen: Screen) -> int:
@@ -123,9 +120,7 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
     chosen = choose_device_and_variants(request, setting.target)
-    finished, code = run_pattern_alone(setting, pattern, chosen, request, screen)
-    print_steps(request, finished, screen)
-    return code
+    return print_steps(request, *run_pattern_alone(setting, pattern, chosen, request, screen), screen)
 
 
 def run_step(request: BenchRequest, screen: Screen) -> int:
@@ -142,29 +137,13 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
     setting = with_stated_workloads(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
-    step = Step(
-        id="step",
-        title=action,
-        action=action,
-        arguments=arguments,
-        budget_s=request.budget_s,
-        limit_s=request.limit_s,
-    )
-    pattern = Pattern(
-        format=1,
-        name="step",
-        number=1,
-        title=action,
-        problem=action,
-        use_when=(action,),
-        estimate=TimeBudget(minutes=request.limit_s / 60),
-        steps=(step,),
-    )
-    chosen = choose_device_and_variants(request, setting.target)
-    checks = tuple(request.checks)
-    finished, code = run_pattern_alone(setting, pattern, chosen, request, screen, checks)
-    print_steps(request, finished, screen)
-    return code
+    limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
+    step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
+    texts = {"title": action, "problem": action, "use_when": (action,)}
+    minutes = TimeBudget(minutes=request.limit_s / 60)
+    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **texts)
+    chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
+    return print_steps(request, *run_pattern_alone(setting, pattern, chosen, request, screen, checks), screen)
 
 
 def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -173,8 +152,9 @@ def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Fin
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
-        reason = "they look at CUDA variants, on a GPU or under the emulator"
-        remark_once(f"not exercised: sanitizers of {names}: {reason}")
+        remark_once(
+            f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator"
+        )
     pattern = bench_pattern(request, setting.target, chosen)
     has_all_workloads = request.subcommand == "verify" and not request.workloads
     checks = tuple(setting.target.workloads) if has_all_workloads else ()
@@ -200,24 +180,17 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, with the user's options as arguments of its steps.
-
-    Steps whose `when` is false, because they have nothing to do, are left out.
-    """
+    """The shipped pattern of a command, without idle steps, with the user's options as arguments of its steps."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
-    if request.first_failure_only:
-        verify_arguments["enough"] = True
+    verify_arguments |= {"enough": True} if request.first_failure_only else {}
     if request.subcommand == "verify":
         verify_arguments["threads"] = request.threads
     if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:
         names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
         raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
-    arguments_by_step = {
-        "verify": verify_arguments,
-        "measure": {"rounds": request.rounds},
-        "resources": {"device": request.gpu},
-    }
+    arguments_by_step = {"verify": verify_arguments, "measure": {"rounds": request.rounds}}
+    arguments_by_step["resources"] = {"device": request.gpu}
     # What the results will be is not known yet: keep every step that may be needed.
     names_in_when = {"plan": chosen.plan_parameters(request), "passed": True, "session": {"wrong": True}}
     steps = []
@@ -237,10 +210,7 @@ def run_pattern_alone(
     screen: Screen,
     checks: tuple[str, ...] = (),
 ) -> tuple[Sequence[Finished], int]:
-    """Run one pattern without a session, and print its progress. Returns its steps and the exit code.
-
-    `checks`: workload sets that are verified but not timed.
-    """
+    """Run one pattern without a session: its steps and exit code. `checks`: sets verified but not timed."""
     folder = setting.project.target
     plan = Plan(
         format=1,
@@ -279,17 +249,18 @@ def run_pattern_alone(
     return finished, ending.exit_code or (ExitCode.GATE_FAILED if is_failed else ExitCode.OK)
 
 
-def print_steps(request: BenchRequest, finished: Sequence[Finished], screen: Screen) -> None:
-    """Print the steps' results, and the command that repeats a failure; as JSON if asked."""
+def print_steps(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
+    """Print the steps' results, and the command that repeats a failure; as JSON if asked. Returns `code`."""
     if request.json:
         screen.data(to_json(BenchAnswer.from_steps(finished)))
-        return
+        return code
     options = [word for name in request.workloads for word in ("--workloads", name)]
     options += ["--device", request.device] if request.device != "auto" else []
     options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
     options += ["--threads", str(request.threads)] if request.threads else []
     options += ["--target", str(request.target)] if request.target else []
     show_findings(finished, options, screen)
+    return code
 
 
 class VariantList(Printed):
@@ -300,10 +271,7 @@ class VariantList(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a table with a row each."""
-        rows = []
-        for name, variant in self.variants.items():
-            dtypes = ", ".join(variant.dtypes)
-            rows.append((name, variant.kind, variant.device, dtypes, variant.title))
+        rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in self.variants.items()]
         screen.table(("variant", "kind", "device", "types", "idea"), rows)
 
 

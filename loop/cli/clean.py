@@ -60,8 +60,7 @@ Removable = tuple[LeftItem, Callable[[], object]]
 def worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
     for tree in worktree.list_worktrees(state_folder() / "worktrees"):
-        state, reason = _state(tree)
-        edits_text = ""
+        (state, reason), edits_text = _state(tree), ""
         # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
         edits = {} if state in ("in use", "waits") else tree.uncommitted_edits()
         if edits is None:
@@ -76,15 +75,11 @@ def worktrees() -> Iterator[Removable]:
 
 
 def _state(tree: KeptWorktree) -> tuple[State, str]:
-    """The state of a worktree, from the process or session that made it; and the reason.
-
-    A bisection's worktree is named `bisect-PID-...`; any other belongs to a session, its owner.
-    """
+    """The state of a worktree, from its bisection's process (`bisect-PID-...`) or its session; and the reason."""
     parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
-        if psutil.pid_exists(int(parts[1])):
-            return "in use", f"process {parts[1]} bisects"
-        return "left over", "its bisection was killed"
+        is_alive = psutil.pid_exists(int(parts[1]))
+        return ("in use", f"process {parts[1]} bisects") if is_alive else ("left over", "its bisection was killed")
     if tree.owner is None:
         return "unknown", "it does not say whose it is"
     session = SessionFolder(tree.owner)
@@ -134,8 +129,7 @@ def clean(
     with_edits = [item for item in left_over if item.loses]
     if names:
         chosen, with_edits = [items[name] for name in dict.fromkeys(names)], []
-    count = f"{'cache' if cache else 'worktree'}: {len(chosen)}"
-    is_agreed = yes
+    count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
     if not as_json and items:
         LeftBehind(found=tuple(items.values())).show(screen)
         is_agreed = yes or (bool(chosen) and screen.confirm(f"Remove {count}?"))
@@ -152,6 +146,5 @@ def clean(
     if with_edits and not as_json:
         for item in with_edits:
             screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
-        names_to_lose = " ".join(item.name for item in with_edits)
-        screen.say(f"look at them first; to lose them: loop clean {names_to_lose}")
+        screen.say(f"look at them first; to lose them: loop clean {' '.join(item.name for item in with_edits)}")
     return ExitCode.GATE_FAILED if with_edits and is_agreed else ExitCode.OK

@@ -184,8 +184,8 @@ class Command:
                 raise typer.Exit(self.call(values))
 
         title = "Example:" if len(self.examples) == 1 else "Examples:"
-        examples = [f"  {example}" for example in self.examples]
-        call.__doc__ = "\n".join((self.help, "", "\b", title, *examples))  # \b keeps typer from wrapping.
+        # \b keeps typer from wrapping.
+        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {example}" for example in self.examples)))
         parameters = list(self.parameters)
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
@@ -200,8 +200,7 @@ class Command:
             decorate = group.callback(invoke_without_command=True)
         else:
             settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})
-            last_word = self.words.rpartition(" ")[2]
-            decorate = group.command(last_word, cls=QuickCommand, context_settings=settings)
+            decorate = group.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         decorate(call)
 
@@ -234,8 +233,7 @@ class Command:
         if values.get("on") or values.get("keep_until"):
             return int(import_object(ON_HOST)(self, values, screen))
         refuse_unknown(self.parameters, values)
-        may_be_bundled = "target" in values and target is None and not values.get("path")
-        if may_be_bundled and not Path(MANIFEST).is_file():
+        if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
         values = {**values, "screen": screen, "as_json": as_json, **self.fixed_values}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
@@ -276,19 +274,10 @@ def command(
     """Decorator that makes a function the command `words`. The arguments are fields of `Command`."""
 
     def define(function: Function) -> Function:
-        new = Command(
-            words,
-            function,
-            examples or (f"loop {words}",),
-            work,
-            result,
-            mcp,
-            fixed_values,
-            options_first,
-            shared,
-            has_json,
+        lines = examples or (f"loop {words}",)
+        ALL.append(
+            Command(words, function, lines, work, result, mcp, fixed_values, options_first, shared, has_json)
         )
-        ALL.append(new)
         return function
 
     return define
@@ -311,10 +300,8 @@ def option_flag(parameter: Parameter) -> str:
     option = parameter.annotation.__metadata__[0]
     if isinstance(option, typer.models.ArgumentInfo):
         return ""
-    for word in (option.default, *(option.param_decls or ())):  # typer keeps the first flag in `default`.
-        if str(word).startswith("--"):
-            return str(word)
-    return f"--{parameter.name.replace('_', '-')}"
+    words = (option.default, *(option.param_decls or ()))  # typer keeps the first flag in `default`.
+    return next((word for word in words if str(word).startswith("--")), f"--{parameter.name.replace('_', '-')}")
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -323,21 +310,15 @@ def default_of(parameter: Parameter) -> Any:
 
 
 def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of target and variants, if `path` is a task in another format and they are its answers.
-
-    The task and its answers are converted to a target; empty if `path` is no task.
-    """
+    """Target and variants made from a task in another format and its answers; empty if `path` is no task."""
     from loop.formats import table
 
     if not table.is_foreign(path):
         return {}
     parameter = "variant" if "variant" in values else "variants"
     answers = values.get(parameter) or ()
-    if not isinstance(answers, str):
-        target, names = table.write_as_target(path, answers)
-        return {"target": target, **({parameter: names} if answers else {})}
-    target, names = table.write_as_target(path, [answers])
-    return {"target": target, parameter: names[0]}
+    target, names = table.write_as_target(path, [answers] if isinstance(answers, str) else answers)
+    return {"target": target, **({parameter: names[0] if isinstance(answers, str) else names} if answers else {})}
 
 
 def screen_for(as_json: bool = False) -> Any:

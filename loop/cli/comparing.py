@@ -41,8 +41,7 @@ def _find(root: Path, name: str) -> ComparedSession:
     imported = recorded.find_recorded(root, name)
     if imported is not None:
         reason = "on which workloads is not known, so it is compared with none"
-        hint = f"loop sessions show {imported.id}"
-        raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", hint=hint)
+        raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", f"loop sessions show {imported.id}")
     folder = sessions.find_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:
@@ -55,7 +54,6 @@ def _find(root: Path, name: str) -> ComparedSession:
     machine, uses_gpu, commit = head.machine, head.device == "cuda", head.revision.commit
     if commit is not None:
         commit = commit[:12] + (" + changes" if head.revision.dirty else "")
-    gpu = machine.gpus[0] if machine.gpus else None
     facts = {
         "machine": machine.name,
         "system": machine.system,
@@ -63,7 +61,7 @@ def _find(root: Path, name: str) -> ComparedSession:
         "cores": str(machine.cores),
         "memory": f"{machine.memory_gb:.0f} GiB",
         "threads": str(head.threads),
-        "GPU": gpu if uses_gpu else "not used",
+        "GPU": (machine.gpus[0] if machine.gpus else None) if uses_gpu else "not used",
         "driver": machine.driver if uses_gpu else "not used",
         "torch": row.environment.torch,
         "nvcc": machine.nvcc or "none",

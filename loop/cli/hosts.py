@@ -58,7 +58,7 @@ class JobList(Printed):
 
 def list_jobs(limit: int) -> JobList:
     """The newest `limit` jobs. A damaged job is reported on stderr and left out."""
-    jobs: list[JobRun] = []
+    jobs = list[JobRun]()
     for folder in folders.list_jobs():
         try:
             jobs.append(folder.run_record)
@@ -128,10 +128,7 @@ def list_hosts(target: Path | None) -> HostList:
 
 
 def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
-    """Install this `loop` on the machines with this name or label, and print what they lack.
-
-    Raises UsageError for a machine on which a job runs: it uses the loop that would be replaced.
-    """
+    """Install this `loop` on the machines with this name or label, and print what they lack."""
     here = find_project(target, Path.cwd())
     hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):

@@ -76,10 +76,7 @@ sessions = _completion("session")
 
 
 def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for an unknown target, variant, workload set, pattern, plan or session.
-
-    A parameter takes a kind of name if that kind completes it. `values`: parameter name to its value.
-    """
+    """Raise UsageError for an unknown target, variant, workload set, pattern, plan or session."""
     target = values.get("target")
     if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
         if not target.exists():
@@ -94,20 +91,14 @@ def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -
         names = known_names(kind, here)
         for name in (value,) if isinstance(value, str) else value:
             if names and name not in names and not _may_be_valid(kind, name, names, here):
-                raise _unknown_name(kind, name, names, here)
+                from loop.base.documents import did_you_mean
 
-
-def _unknown_name(kind: str, name: str, names: list[str], here: Project) -> UsageError:
-    """The error for a name that is none of `names`."""
-    from loop.base.documents import did_you_mean
-
-    if kind == "session":
-        oldest_first = names[5:0:-1]  # The five newest ids: the first name is `last`.
-        hint = list_choices(oldest_first, "`loop run session` makes one")
-        return UsageError(f"{here.sessions}: no session {name}", hint=hint)
-    owner = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
-    hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
-    return UsageError(f"{owner}no {kind} {name!r}", hint)
+                if kind == "session":  # Name the five newest, the newest last; `names` begins with `last`.
+                    hint = list_choices(names[5:0:-1], "`loop run session` makes one")
+                    raise UsageError(f"{here.sessions}: no session {name}", hint=hint)
+                owner = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
+                hint = did_you_mean(name, names) or f"there are {', '.join(names)}"
+                raise UsageError(f"{owner}no {kind} {name!r}", hint)
 
 
 def _may_be_valid(kind: str, name: str, names: list[str], here: Project) -> bool:
@@ -116,6 +107,5 @@ def _may_be_valid(kind: str, name: str, names: list[str], here: Project) -> bool
         return not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":
         return False
-    if any(True for _ in here.sessions.glob("*/recorded.json")):  # Imported sessions are not in `names`.
-        return True
-    return any(session.startswith(name) or name.startswith("last") for session in names[1:])
+    has_imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # These are not in `names`.
+    return has_imported or any(session.startswith(name) or name.startswith("last") for session in names[1:])

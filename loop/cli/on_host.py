@@ -91,14 +91,12 @@ def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *
     """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
 
     Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job first.
-    Raises UsageError for a job that runs here or was fetched already.
     """
     sent = noted.read_sent(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
-    (host, *_) = machines.choose_hosts(
-        machines.read_hosts(Path(sent.project) if sent.project else None), sent.host
-    )
+    known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
+    (host, *_) = machines.choose_hosts(known_hosts, sent.host)
     with ExitStack() as stack:
         if there is None:
             there = RemoteJobs(stack.enter_context(Connection(host)))
@@ -126,14 +124,10 @@ def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *
 
 
 def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: Screen) -> PollResult:
-    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state.
-
-    The connection may be lost for `AWAY_S`; then Unreachable is raised.
-    """
+    """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
     paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
     unfinished_line = {OUT: b"", STDERR: b""}  # Stream to the begin of a line whose end has not come.
-    polls, failures = 0, 0
-    lost_since: float | None = None
+    polls, failures, lost_since = 0, 0, 0.0  # 0.0: the connection works.
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
         try:
@@ -149,7 +143,7 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
             continue
         if lost_since:
             screen.say(f"{there.name} answers again")
-        lost_since, failures = None, 0
+        lost_since, failures = 0.0, 0
         for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)
@@ -169,10 +163,7 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
 def _bring_back(
     folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, last_state: PollResult, screen: Screen
 ) -> int:
-    """Fetch an ended job's results, then keep or stop the machine. Returns the exit code of its command.
-
-    Raises MachineFailure for a lost job, and LoopError if the results cannot be fetched.
-    """
+    """Fetch an ended job's results, then keep or stop the machine. Raises MachineFailure for a lost job."""
     sessions: list[Path] = []
     try:
         if not last_state.is_gone:
@@ -229,10 +220,9 @@ def _fetch_results(
 def keep_or_stop_machine(
     folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, sessions: list[Path], screen: Screen
 ) -> None:
-    """Keep or stop the machine after a job, and print the costs. `sessions`: folders that the job brought.
+    """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
 
-    It is kept if it works for another job, if the user asked to keep it, or if a restart would cost more
-    than idling. Raises WorkFailed if `stop:` fails: it goes on costing.
+    `sessions`: folders that the job brought. Raises WorkFailed if `stop:` fails: it goes on costing.
     """
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
@@ -260,11 +250,9 @@ def keep_or_stop_machine(
         measured = [row for row in rows if not row.recorded and row.device == device]
         restart = decisions.measured_restart(measured, device)
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
-        stop_cost = None
-        if restart:
-            stop_cost = decisions.stop_cost(*restart, rate_usd, *decisions.waiting_party(card, None))
-        idle_hours = decisions.gap_hours(measured)
-        decision, lines = decisions.leave_options(rate_usd, stop_cost, idle_hours, needed_until)
+        party = decisions.waiting_party(card, None)
+        stop_cost = decisions.stop_cost(*restart, rate_usd, *party) if restart else None
+        decision, lines = decisions.leave_options(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":
@@ -274,10 +262,9 @@ def keep_or_stop_machine(
 
 
 def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
-    """Run the machine's `stop:` command; without one, say that it goes on costing.
+    """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
 
-    `target`: the project's folder; None for the bundled one. Raises WorkFailed if the command fails, or
-    comes from a project that is not trusted.
+    `target`: the project's folder; None for the bundled one.
     """
     stop = host.host.stop
     if stop is None:
@@ -314,8 +301,7 @@ def run_here(command: str, host: ListedHost) -> None:
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
 
-    `values`: parameter of the command to its value. A job of this project whose results are still on that
-    machine is followed instead, if the command resumes its session; else Busy is raised.
+    `values`: parameter of the command to its value. Raises Busy while results of this project are there.
     """
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
@@ -344,10 +330,15 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         needed_kb = sending.kilobytes + SPARE_KB
         if ready.free_kb < needed_kb:
             message = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-            disk_usage = f"ssh {shlex.join(there.connection.ssh_arguments)} 'du -sh {HOME}/*'"
-            raise UsageError(message, f"free some there: {disk_usage}")
+            ssh = shlex.join(there.connection.ssh_arguments)
+            raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
+        # Send the session to resume, the newest, and those whose results these build on.
         resumed_id = resumed.id if resumed else ""
-        past, past_files = _sessions_to_send(session_root, resumed_id)
+        newest = [session.id for session in sessions.list_sessions(session_root)[-SENT_SESSIONS:]]
+        ids = {resumed_id, *sessions_needed(session_root), *newest}
+        past = sorted(name for name in ids if noted.SESSION.fullmatch(name))
+        paths = (path for name in past for path in (session_root / name).rglob("*"))
+        past_files = [path.relative_to(session_root).as_posix() for path in paths if path.name not in UNSENT]
         title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
         project_there = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
@@ -392,28 +383,8 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         return follow(folder, screen, there)
 
 
-def _sessions_to_send(session_root: Path, resumed_id: str) -> tuple[list[str], list[str]]:
-    """Ids of the sessions that a job needs, and their files below `session_root`.
-
-    They are the one to resume (empty: none), the newest, and those whose results these build on.
-    """
-    newest = [session.id for session in sessions.list_sessions(session_root)[-SENT_SESSIONS:]]
-    ids = {resumed_id, *sessions_needed(session_root), *newest}
-    past = sorted(name for name in ids if noted.SESSION.fullmatch(name))
-    files = []
-    for name in past:
-        for path in (session_root / name).rglob("*"):
-            if path.name not in UNSENT:
-                files.append(path.relative_to(session_root).as_posix())
-    return past, files
-
-
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job on a machine whose results must be fetched first; None if there is none.
-
-    That is a job of this checkout (its name there: `tree`), or, to resume a session, any job that works
-    on the sessions below `root`.
-    """
+    """A job whose results must be fetched first: of checkout `tree`, or, to resume, with sessions of `root`."""
     for folder, sent in noted.list_sent_jobs(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
@@ -445,13 +416,11 @@ class _Sending:
     """The files to send: the git checkout around a project, else its folder; none for the bundled target."""
 
     root: Path | None
-    """The checkout or folder; None: nothing is sent but loop itself."""
     target: str | None
     """The target's folder below `root`; None for the bundled target, which the other machine has."""
     cwd: str
     """The current folder below `root`."""
     names: tuple[str, ...]
-    """Paths of the files below `root`."""
     tree: str
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
@@ -464,17 +433,14 @@ class _Sending:
         if root is None:
             return cls(None, None, ".", (), "none")
         session_folders = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
-        names = []
-        for name in list_files_to_send(root):
-            if not any(map((root / name).is_relative_to, session_folders)):  # Those are sent apart.
-                names.append(name)
+        # Sessions are sent apart.
+        names = [n for n in list_files_to_send(root) if not any(map((root / n).is_relative_to, session_folders))]
         cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
         target = project.target.resolve().relative_to(root).as_posix() if is_sent else None
         safe_name = re.sub("[^A-Za-z0-9]", "-", root.name)[:40] or "root"
         # Two machines that send to the same host use different folders there.
-        machine_ids = [read_text(Path(file)).strip() for file in MACHINE_IDS]
-        machine_id = next(filter(None, machine_ids), os.uname().nodename)
-        tree = f"{safe_name}-{content_hash([machine_id, str(root)])[:12]}"
+        machine = next(filter(None, (read_text(Path(file)).strip() for file in MACHINE_IDS)), os.uname().nodename)
+        tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
         sending = cls(root, target, cwd, tuple(names), tree)
         if sending.kilobytes << 10 > LARGEST_BYTES:
             size = f"{sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
@@ -504,7 +470,6 @@ def _job_variables(host: ListedHost, project: Project, resumed: SessionFolder | 
         as_of=datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date(),
         trusted=tuple(trusted_hashes),
     )
-    variables = {SENDER_VARIABLE: hosted.to_json_text()}
-    if host.host.gpus is not None:
-        variables[VISIBLE] = ",".join(map(str, host.host.gpus))
-    return variables
+    gpus = host.host.gpus
+    visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
+    return {SENDER_VARIABLE: hosted.to_json_text(), **visible}

@@ -66,18 +66,14 @@ def start_session(
 def start_campaign(
     *, target: Path | None, plan: str, proposer: str, resume: str | None, screen: Screen, **values: Any
 ) -> int:
-    """`loop optimize`: begin or resume a campaign. Returns the exit code.
-
-    `values`: the other options by name. Those that limit a campaign become its fields.
-    """
+    """`loop optimize`: begin or resume a campaign. Returns the exit code. `values`: the other options by name."""
     options = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
     limits = {field: values[option] for field, option in options.items() if option in values}
-    plan_name: str | None = "tune" if proposer == TUNER else plan
     request = make_request(
         SessionRequest,
         values,
         target=target,
-        plan=None if resume else plan_name,
+        plan=None if resume else "tune" if proposer == TUNER else plan,
         limits=SessionLimits(watched_cloud=watched_cloud()),
         campaign=make_campaign(**limits, proposer=proposer),
     )
@@ -90,10 +86,7 @@ def watched_cloud() -> str:
 
 
 def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets.
-
-    It is named by `--evaluator`, or, for a task in another format, by its interpreter alone.
-    """
+    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets."""
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and find_origin(target) is not None
     if evaluator is None and not (python and is_task):
@@ -139,10 +132,7 @@ class TrustGranted(Printed):
 
 
 def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
-    """Print every command of a project or stored session, and trust it. Naming it is the consent.
-
-    `variants`: answers, if the target is a task in another format.
-    """
+    """Print every command of a project or stored session, and trust it. `variants`: answers to a task."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         place, lines, note = session.path, trust.session_commands(session.head()), "allowed, for this session"

@@ -174,8 +174,7 @@ class Status(Printed):
         cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
         decision = "" if self.gpu["decision"] == "unknown" else f"{self.gpu['decision']}: "
         sections.append(Section("Money", (cost, f"GPU: {decision}{self.gpu['why']}")))
-        nothing = Section("Next", (self.no_milestone,))
-        sections.append(next_section(self.milestone) if self.milestone else nothing)
+        sections.append(next_section(self.milestone) if self.milestone else Section("Next", (self.no_milestone,)))
         print_sections(sections, screen)
 
 
@@ -189,10 +188,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
 
 
 def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
-    """Collect the status of a project. `now`: None is this moment.
-
-    A mistake in a definition replaces the proposal of a next session.
-    """
+    """Collect the status of a project. A mistake in a definition replaces the proposal of a next session."""
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
@@ -235,8 +231,7 @@ def _advise_on_gpu(
 ) -> tuple[str, str]:
     """Advice on an idle GPU (`keep`, `stop`, `in use`, `unknown`) and the reason.
 
-    `setting`: None if the target cannot be read; then sessions of all targets count. `is_running`: whether
-    a session runs.
+    `setting`: None if the target cannot be read; then sessions of all targets count.
     """
     name = setting.target.name if setting else None
     rows = index.rows(here.sessions, last=index.RECENT_SESSIONS, target=name)
@@ -268,9 +263,7 @@ def _advise_on_gpu(
 
 def correctness_section(proposal: NextSession) -> Section:
     """A section on wrong variants, and on variants that no session judged."""
-    lines = list(proposal.wrong)
-    if proposal.unjudged:
-        lines.append(proposal.unjudged)
+    lines = [*proposal.wrong, *([proposal.unjudged] if proposal.unjudged else [])]
     title = "Wrong" if proposal.wrong else "Not judged" if lines else "Nothing is wrong"
     return Section(title, tuple(lines) or (ALL_RIGHT,))
 
@@ -278,12 +271,10 @@ def correctness_section(proposal: NextSession) -> Section:
 def next_section(proposal: NextSession) -> Section:
     """The proposed next session, and further ideas."""
     lines = [f"why: {reason}" for reason in proposal.why]
-    lines.append(f"chain: {', '.join(proposal.chain)}")
-    lines.append(f"expected: {proposal.expected}")
-    lines.append(f"benefit: {proposal.benefit}")
-    lines.append(f"run it: {proposal.command}")
-    for idea in proposal.others[:MOST_IDEAS]:
-        lines.append(f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}")
+    lines += [f"chain: {', '.join(proposal.chain)}", f"expected: {proposal.expected}"]
+    lines += [f"benefit: {proposal.benefit}", f"run it: {proposal.command}"]
+    ideas = proposal.others[:MOST_IDEAS]
+    lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
     return Section(f"Next: {proposal.objective}", tuple(lines))
 
 

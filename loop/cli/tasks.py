@@ -128,13 +128,9 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
         evaluator_verdict = run_to_end(ask_evaluator(task, Path(answer), request.terms))
         verdicts = pair_verdicts(task, name, finished, evaluator_verdict)
         judged.append(JudgedAnswer(**dict(verdicts), agree=verdicts.same))
-    not_exercised: list[str] = []
-    for output in outputs_of(finished, MeasureOutput):
-        not_exercised += output.not_exercised
-    printed = TwoVerdicts(
-        task=task.name, format=task.format, verdicts=tuple(judged), not_exercised=tuple(not_exercised)
-    )
-    return printed, code
+    missing = tuple(text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised)
+    verdicts_on = tuple(judged)
+    return TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts_on, not_exercised=missing), code
 
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -195,8 +191,7 @@ class Audited(Printed):
             names = f": {', '.join(passed)}" if passed else ""
             unjudged = f"; {len(mistakes) - judged} not judged" if judged < len(mistakes) else ""
             screen.prose(f"{judge_name}: lets {len(passed)} of {judged} mistakes pass{unjudged}{names}")
-        honest = [control for control in self.controls if control.kind == "honest"]
-        if any({control.ours, control.theirs} != {"right"} for control in honest):
+        if any({row.ours, row.theirs} != {"right"} for row in self.controls if row.kind == "honest"):
             screen.prose("the honest control did not pass: what was found may not be the mistakes")
         if idle := [control.control for control in self.controls if control.kind == "idle"]:
             screen.prose(f"not counted, as they make no difference to this task: {', '.join(idle)}")
@@ -231,10 +226,7 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others.
-
-    A known control that this task has no use for is no error: it is left out.
-    """
+    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others."""
     makes = [control.make for control in chosen]
     known_makes = {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}
     for name in names:
@@ -312,18 +304,15 @@ class Audit:
         their_verdicts, no_evaluator = trial.judge_by_evaluator(paths, screen)
         # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
         # loop accepted, whether they change any value.
-        names = [*answers]
-        if not no_evaluator:
-            names = [name for name in answers if themes[name] != "honest" and our_verdicts[name].is_right]
+        accepted = [name for name in answers if themes[name] != "honest" and our_verdicts[name].is_right]
+        names = [*answers] if no_evaluator else accepted
         screen.status("the rule that its format states")
         rule_verdicts = trial.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
             our_verdict, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
-            if their_verdicts:
-                their_verdict = their_verdicts[name]
-            else:
-                their_verdict = Verdict(status=by_rule["status"], why=by_rule["why"])
+            stated = None if their_verdicts else Verdict(status=by_rule["status"], why=by_rule["why"])
+            their_verdict = stated or their_verdicts[name]
             kind: Literal["honest", "idle", "mistake"] = "honest" if control.theme == "honest" else "mistake"
             if kind == "mistake" and our_verdict.is_right and by_rule.get("same", False):
                 kind = "idle"  # All outputs and inputs equal the reference's.
@@ -344,10 +333,7 @@ class Audit:
         return tuple(rows), no_evaluator
 
     def judge_by_loop(self, subcommand: str, names: Sequence[str]) -> dict[str, GateVerdict]:
-        """loop's verdict on each answer. `subcommand`: `verify` or `measure`. `names`: the answers' variants.
-
-        Of a task with many workloads, `MOST_CASES` are judged.
-        """
+        """loop's verdict on each answer, on `MOST_CASES` workloads at most; by `verify` or `measure`."""
         request, target = self.request, self.setting.target
         sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
         workloads = expand_sets(target, sets, target.dtypes[self.device])
@@ -355,17 +341,8 @@ class Audit:
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
             for workload in spread_evenly(workloads, MOST_CASES):
                 texts.append(format_entry(entry_of(target.signature, workload)))
-        bench = BenchRequest(
-            subcommand,
-            names,
-            self.setting.project.target,
-            request.device,
-            texts,
-            request.threads,
-            request.seed,
-            rounds=ROUNDS,
-            first_failure_only=True,
-        )
+        terms = self.setting.project.target, request.device, texts, request.threads, request.seed
+        bench = BenchRequest(subcommand, names, *terms, rounds=ROUNDS, first_failure_only=True)
         finished, _ = _run_steps(bench, Screen(is_quiet=True))
         return {name: gate_verdict_on(name, finished) for name in names}
 
@@ -393,11 +370,9 @@ class Audit:
         `verdicts` by name, each with `status`, `why` and `same` (no value differs from the reference's).
         Raises WorkFailed if the program gives no result.
         """
-        functions = {}
-        for name in names:
-            variant = self.setting.target.variants[name]
-            if isinstance(variant, PythonVariant):
-                functions[name] = f"{variant.module}:{variant.function}"
+        variants = {name: self.setting.target.variants[name] for name in names}
+        python_variants = {name: v for name, v in variants.items() if isinstance(v, PythonVariant)}
+        functions = {name: f"{variant.module}:{variant.function}" for name, variant in python_variants.items()}
         scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
         try:
             terms, result = scratch / "terms.json", scratch / "result.json"
