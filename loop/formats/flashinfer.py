@@ -254,41 +254,31 @@ def load_trace(path: Path, why: str) -> ForeignTask:
 
 
 def _make_task(
-    dialect: str,
-    why: str,
-    path: Path,
-    definition_file: Path,
-    workloads: list[Workload],
-    solutions: list[Path],
-    root: Path,
+    dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
 ) -> ForeignTask:
-    """Make the task of a definition, after a check of all its files. Raises DefinitionError."""
-    definition, document = read_json(definition_file, Definition)
-    module = _parse_reference(dialect, definition, with_positions(definition_file, document), definition_file)
+    """Make the task of the definition in `file`, after a check of all its files. Raises DefinitionError.
+
+    `dialect`: SOL or TRACE. `root`: folder that paths of data files start from.
+    """
+    definition, document = read_json(file, Definition)
+    module = _parse_reference(dialect, definition, with_positions(file, document), file)
     hardware: dict[str, None] = {}
     for solution_file in solutions:
         solution, _ = read_json(solution_file, Solution)
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     hints = [] if workloads else ["no workloads: nothing to run"]
-    for workload, workload_document, line, workload_file in workloads:
-        unknown = sorted(set(workload.inputs) - set(definition.inputs))
-        variable = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-        missing = sorted(variable - set(workload.axes))
-        if unknown or missing:
-            is_line = workload_file.suffix == ".jsonl"
-            place = with_positions(workload_file, workload_document, line) if is_line else workload_document
-            field = "axes" if missing else "inputs"
-            expected = "a size of each variable axis" if missing else "inputs of the definition"
-            nested = (field,) if "workload" not in (workload_document.data or {}) else ("workload", field)
-            raise DefinitionError([complain(place, nested, expected, ", ".join(missing or unknown))])
+    files, data_files, cases = [file], set(), []
+    for item in workloads:
+        workload, _, _, workload_file = item
+        _refuse_misfit(definition, item)
+        files.append(workload_file)
+        data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
+        cases.append(Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
         kinds = {origin.type for origin in workload.inputs.values()}
         if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint) and not hints:
             mixes = "mixes inputs of its own generator with others"
             hints.append(f"workload {workload.uuid} {mixes}: its evaluator refuses that")
-    data_files = {
-        root / origin.path for workload, *_ in workloads for origin in workload.inputs.values() if origin.path
-    }
     specs = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = python_text.uses_cuda([module]) or "triton" in module.imported_packages
@@ -297,14 +287,11 @@ def _make_task(
         why=why,
         name=definition.name,
         path=path,
-        files=tuple(dict.fromkeys((definition_file, *(lines for *_, lines in workloads), *solutions))),
+        files=tuple(dict.fromkeys((*files, *solutions))),
         entry=f"a solution's entry point, called as {signature}",
         languages=LANGUAGES[dialect],
         reference="run() of the definition",
-        cases=tuple(
-            Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes))
-            for workload, *_ in workloads
-        ),
+        cases=tuple(cases),
         dtypes=tuple(dict.fromkeys(spec.dtype for spec in specs)),
         judging=RULE_BY_FORMAT[dialect],
         timing=TIMING_BY_FORMAT[dialect],
@@ -316,24 +303,38 @@ def _make_task(
     )
 
 
+def _refuse_misfit(definition: Definition, item: Workload) -> None:
+    """Raise DefinitionError if a workload names unknown inputs, or lacks the size of a variable axis."""
+    workload, document, line, file = item
+    unknown = sorted(set(workload.inputs) - set(definition.inputs))
+    variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
+    missing = sorted(variable_axes - set(workload.axes))
+    if unknown or missing:
+        place = with_positions(file, document, line) if file.suffix == ".jsonl" else document
+        field = "axes" if missing else "inputs"
+        expected = "a size of each variable axis" if missing else "inputs of the definition"
+        # A FlashInfer Trace nests the workload in its line.
+        keys = ("workload", field) if "workload" in (document.data or {}) else (field,)
+        raise DefinitionError([complain(place, keys, expected, ", ".join(missing or unknown))])
+
+
 def _parse_reference(dialect: str, definition: Definition, document: Document, file: Path) -> Module:
     """Check a definition and parse its reference. Raises DefinitionError for inconsistent names."""
-    complaints = []
-    for field in ("inputs", "outputs"):
-        for name, spec in getattr(definition, field).items():
+    wrong = []
+    for field, specs in (("inputs", definition.inputs), ("outputs", definition.outputs)):
+        for name, spec in specs.items():
             if spec.dtype not in ELEMENT_TYPES:
-                complaints.append(
-                    complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype))
-                )
-            for axis in (word for word in spec.shape or () if word not in definition.axes):
-                complaints.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
+                wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
+            for axis in spec.shape or ():
+                if axis not in definition.axes:
+                    wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
-        complaints.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
-    for name, axis in definition.axes.items():
-        if dialect == TRACE and isinstance(axis, ExpressionAxis):
-            complaints.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
-    if complaints:
-        raise DefinitionError(complaints)
+        wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
+    for name, definition_axis in definition.axes.items():
+        if dialect == TRACE and isinstance(definition_axis, ExpressionAxis):
+            wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
+    if wrong:
+        raise DefinitionError(wrong)
     try:
         module = python_text.read_module(file, definition.reference)
     except DefinitionError as error:
@@ -347,8 +348,8 @@ def _parse_reference(dialect: str, definition: Definition, document: Document, f
         expected = f"run({', '.join(definition.inputs)})"
         raise DefinitionError([complain(document, ("reference",), expected, f"run({', '.join(names)})")])
     if generator and module.find_function(generator) is None:
-        place = ("custom_inputs_entrypoint",)
-        raise DefinitionError([complain(document, place, "a function of the reference", repr(generator))])
+        keys = ("custom_inputs_entrypoint",)
+        raise DefinitionError([complain(document, keys, "a function of the reference", repr(generator))])
     return module
 
 

@@ -193,28 +193,29 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         if not isinstance(axis, Variable):
             sizes[name] = axis.value if isinstance(axis, Constant) else axis.expression
     entries = _workload_entries(task, definition)
-    custom = definition.custom_inputs_entrypoint
+    generator = definition.custom_inputs_entrypoint
     values = {
         "what": "the task",
         "specs": _json_literal({name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}),
         "sizes": _json_literal(sizes),
         "outputs": _json_literal({name: spec.dtype for name, spec in definition.outputs.items()}),
-        "generator": CUSTOM_INPUTS.format(name=custom) if custom else RANDOM_INPUTS,
+        "generator": CUSTOM_INPUTS.format(name=generator) if generator else RANDOM_INPUTS,
     }
     texts = {"reference.py": definition.reference + "\n", "entry.py": ENTRY_TEMPLATE.format(**values)}
-    variant_by_name: dict[str, Any] = {}
+    variants: dict[str, Any] = {}
     for name, path in answers.items():
-        variant_by_name[name], answer_texts = _answer_variant(task, definition, name, path, entries, sizes)
+        variants[name], answer_texts = _answer_variant(task, definition, name, path, entries, sizes)
         texts |= answer_texts
-    scalars = {
-        name: {"kind": "flag" if spec.dtype == "bool" else "number"}
-        for name, spec in definition.inputs.items()
-        if spec.shape is None
-    }
+    if not variants:
+        title = "the task's own reference"
+        variants[REFERENCE_VARIANT] = variant_fields(task, "entry.py", "expected", title, "example")
+    scalars = {}
+    for name, spec in definition.inputs.items():
+        if spec.shape is None:
+            scalars[name] = {"kind": "flag" if spec.dtype == "bool" else "number"}
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
     types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
     dtype = next((dtype for dtype in types if dtype in TYPES), "float32")  # The type whose tolerance counts.
-    reference_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     fields = {
         "function": "run",
         "signature": {"sizes": axes, "parameters": scalars},
@@ -224,9 +225,13 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "tolerance": {dtype: tolerance_fields(task.judging, 1e-2) for dtype in TYPES},
         "dtypes": dict.fromkeys(("cpu", "cuda"), dtype),
         "workloads": {"task": entries},
-        "variants": variant_by_name or {REFERENCE_VARIANT: reference_variant},
+        "variants": variants,
     }
     return TargetDraft(fields, {}, texts)
+
+
+Entries = Sequence[Mapping[str, Any]]
+"""Workloads of target.yaml: each maps axes and scalars to values."""
 
 
 def _json_literal(value: Any) -> str:
@@ -236,21 +241,24 @@ def _json_literal(value: Any) -> str:
 
 def _workload_entries(task: ForeignTask, definition: Definition) -> list[dict[str, Any]]:
     """Workloads of target.yaml; those with inputs in files are left out. UsageError without any."""
-    lines = [path for path in task.files if path.suffix == ".jsonl"]
-    if task.path.is_dir():
-        workloads = [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
-    else:
-        traces = (trace for path in lines for trace, _ in read_lines(path, TraceLine))
-        workloads = [trace.workload for trace in traces if trace.definition == definition.name]
+    workloads = []
+    for path in task.files:
+        if path.suffix == ".jsonl" and task.path.is_dir():  # SOL-ExecBench.
+            workloads += [workload for workload, _ in read_lines(path, TraceWorkload)]
+        elif path.suffix == ".jsonl":
+            lines = [line for line, _ in read_lines(path, TraceLine)]
+            workloads += [line.workload for line in lines if line.definition == definition.name]
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
     variable_axes = [name for name, axis in definition.axes.items() if isinstance(axis, Variable)]
     entries = []
     for workload in workloads:
-        if not any(origin.type == "safetensors" for origin in workload.inputs.values()):
-            scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
-            entries.append({**constants, **{name: workload.axes[name] for name in variable_axes}, **scalars})
-            if bad_names := find_unnameable([*entries[-1]]):
-                raise UsageError(f"{task.path}: {bad_names[0]}: loop cannot name such an axis")
+        if not any(source.type == "safetensors" for source in workload.inputs.values()):
+            sizes = {name: workload.axes[name] for name in variable_axes}
+            scalars = {name: source.value for name, source in workload.inputs.items() if source.type == "scalar"}
+            entry = {**constants, **sizes, **scalars}
+            for name in find_unnameable([*entry]):
+                raise UsageError(f"{task.path}: {name}: loop cannot name such an axis")
+            entries.append(entry)
     if not entries:
         why = "no workload whose inputs loop can make"
         raise UsageError(f"{task.path}: {why}", f"loop targets inspect {task.path}")
@@ -262,62 +270,65 @@ def _answer_variant(
     definition: Definition,
     name: str,
     path: Path,
-    entries: Sequence[Mapping[str, Any]],
+    entries: Entries,
     sizes: Mapping[str, int | str],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A solution as a variant, and its files (name to text). Raises LoopError if it cannot run."""
+    """A solution as a variant `name`, and its files (name to text). Raises LoopError if it cannot run.
+
+    `entries`: the workloads. `sizes`: axis to a constant or a formula.
+    """
     solution = _read_solution(definition, path)
-    texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
+    folder = f"{ANSWERS}/{name}"
+    texts = {f"{folder}/{source.path}": source.content for source in solution.sources}
     if solution.languages & set(COMPILED_LANGUAGES):
-        (unit, text), fields = _compiled_variant(definition, name, path, solution, entries)
-        return fields, {**texts, f"{ANSWERS}/{name}/{unit}": text}
+        (unit, text), fields = _compiled_variant(definition, folder, path, solution, entries)
+        return fields, {**texts, f"{folder}/{unit}": text}
     file, _, function = solution.spec.entry_point.partition("::")
+    outputs = {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
     values = {
         "what": f"the solution {name}",
-        "file": f"{ANSWERS}/{name}/{file}",
+        "file": f"{folder}/{file}",
         "run": RUN_PASSING if solution.spec.destination_passing_style else RUN_RETURNING,
         "inputs": _json_literal({key: spec.shape for key, spec in definition.inputs.items()}),
-        "outputs": _json_literal(
-            {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
-        ),
+        "outputs": _json_literal(outputs),
         "sizes": _json_literal(sizes),
         "function": function,
     }
     texts[f"{name}_answer.py"] = ANSWER_TEMPLATE.format(**values)
-    modules = [
-        python_text.read_module(path, file.content) for file in solution.sources if file.path.endswith(".py")
-    ]
+    python_files = [source.content for source in solution.sources if source.path.endswith(".py")]
+    modules = [python_text.read_module(path, content) for content in python_files]
     own_modules = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
     fields = variant_fields(task, f"{name}_answer.py", "run", f"the solution {path.name}")
     return fields | device_fields(path, modules, own_modules), texts
 
 
 def _compiled_variant(
-    definition: Definition, name: str, path: Path, solution: Solution, entries: Sequence[Mapping[str, Any]]
+    definition: Definition, folder: str, path: Path, solution: Solution, entries: Entries
 ) -> tuple[tuple[str, str], dict[str, Any]]:
-    """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields."""
+    """For a C++ or CUDA solution: name and text of its translation unit, and the variant's fields.
+
+    Scalars are compiled into the unit, so all workloads (`entries`) have to agree on them.
+    """
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
-    scalars = {key for key, spec in definition.inputs.items() if spec.shape is None}
-    scalar_values = {tuple(entry[key] for key in scalars) for entry in entries}
-    if len(scalar_values) > 1:
-        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
-    file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
+    names = [name for name, spec in definition.inputs.items() if spec.shape is None]
+    scalars = {name: entries[0][name] for name in names}
+    if any(entry[name] != scalars[name] for entry in entries for name in names):
+        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(names)} differs by workload")
+    file = solution.spec.entry_point.partition("::")[0]
+    paths = [source.path for source in solution.sources]
     unit = f"loop_unit{Path(file).suffix}"
-    other_units = [
-        source.path for source in solution.sources if source.path != file and source.path.endswith(UNIT_SUFFIXES)
-    ]
+    other_units = [source for source in paths if source != file and source.endswith(UNIT_SUFFIXES)]
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
         "device": "cuda" if solution.runs_on_gpu else "cpu",
         "dtypes": list(TYPES),
-        "sources": [f"{folder}/{path}" for path in (unit, *other_units)],
+        "sources": [f"{folder}/{source}" for source in (unit, *other_units)],
         "entry": COMPILED_ENTRY,
         "build": build_recipe(solution, folder),
     }
-    values = dict(zip(scalars, *scalar_values, strict=True)) if scalars else {}
-    return (unit, _unit_text(definition, solution, file, values)), fields
+    return (unit, _unit_text(definition, solution, file, scalars)), fields
 
 
 def _read_solution(definition: Definition, path: Path) -> Solution:

@@ -141,20 +141,17 @@ def load(path: Path, why: str) -> ForeignTask:
     is_python = manifest.lang == "py"
     if is_python:
         _check_reference(task)
+    judging = [module for name, module in modules.items() if module is not task.evaluator and name != ANSWER]
+    packages = dict.fromkeys(package for module in judging for package in module.imported_packages)
     own_modules = {Path(name).stem for name in modules}
-    judging_modules = [
-        module for name, module in modules.items() if module is not task.evaluator and name != ANSWER
-    ]
-    imports = dict.fromkeys(
-        name for module in judging_modules for name in module.imported_packages if name not in own_modules
-    )
-    world_sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
-    gpus = max((size for size in world_sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
-    tests = [Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)]
-    benchmarks = [
-        Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case)
-        for n, case in enumerate(manifest.benchmarks)
-    ]
+    sizes = [case.get("world_size") for case in (*manifest.tests, *manifest.benchmarks)]
+    gpus = max((size for size in sizes if isinstance(size, int)), default=2) if manifest.multi_gpu else 1
+    cases = [Case(name=f"tests.{n}", use=("check",), arguments=case) for n, case in enumerate(manifest.tests)]
+    for n, case in enumerate(manifest.benchmarks):
+        cases.append(Case(name=f"benchmarks.{n}", use=("check", "time"), arguments=case))
+    rule = AcceptanceRule(checker=manifest.config.main)
+    if not task.has_own_contract:
+        rule = _acceptance_rule(task.reference)
     rechecks = "recheck" in task.evaluator_names  # Makes new inputs and checks the output for each timed call.
     return ForeignTask(
         format=NAME,
@@ -165,11 +162,9 @@ def load(path: Path, why: str) -> ForeignTask:
         entry=_required_entry(task),
         languages=("python", "triton", "cuda") if is_python else ("cuda",),
         reference="reference.ref_kernel",
-        cases=(*tests, *benchmarks),
+        cases=tuple(cases),
         dtypes=(),
-        judging=AcceptanceRule(checker=manifest.config.main)
-        if task.has_own_contract
-        else _acceptance_rule(task.reference),
+        judging=rule,
         timing=Timing(
             method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
             cold_cache=any("clear_l2" in name for name in task.evaluator_names) if task.evaluator else None,
@@ -177,9 +172,9 @@ def load(path: Path, why: str) -> ForeignTask:
             checked=rechecks,
             score=SCORE_TEXTS[manifest.ranking_by],
         ),
-        imports=tuple(imports),
+        imports=tuple(package for package in packages if package not in own_modules),
         made_for=manifest.gpus,
-        devices=("cuda",) if not is_python or python_text.uses_cuda(judging_modules) else ("cpu", "cuda"),
+        devices=("cuda",) if not is_python or python_text.uses_cuda(judging) else ("cpu", "cuda"),
         gpus=gpus,
         own_contract=task.has_own_contract,
     )
@@ -267,7 +262,7 @@ def _read_tolerance(call: ast.Call) -> dict[str, float | None]:
 
 
 REFERENCE_VARIANT = "theirs"
-TOLERANCE_BY_TYPE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
+TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """Element type to tolerance, if the task has its own checker instead of a tolerance."""
 LEAST_SEEDS = 10_000
 """Smallest range of seeds, so that an answer cannot know a fresh one in advance."""
@@ -303,35 +298,32 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
-    kind_by_name: dict[str, str] = {}
+    kinds: dict[str, str] = {}  # Parameter to its kind.
     for case in task.cases:
         for name, value in case.arguments.items():
             kind = next(kind for types, kind in PARAMETER_KINDS if isinstance(value, types))
-            kind_by_name[name] = kind if kind_by_name.get(name, kind) == kind else "number"
-    kind_by_name.pop("seed", None)
+            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
+    kinds.pop("seed", None)
     workloads_by_set = {  # `benchmarks` are timed, `tests` only checked.
         "benchmarks": [_workload_entry(task, case) for case in task.cases if "time" in case.use],
         TESTS: [_workload_entry(task, case) for case in task.cases if "time" not in case.use],
     }
-    reference_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
+    own_variant = variant_fields(task, "entry.py", "expected", "the task's own reference", "example")
     checker = {"python": "entry.py:check", "given": ["inputs", "outputs"]}
     fields = {
         "function": "kernel",
         "signature": {  # No inputs: the generator defines the tensors.
-            "sizes": [name for name, kind in kind_by_name.items() if kind == "size"],
-            "parameters": {name: {"kind": kind} for name, kind in kind_by_name.items() if kind != "size"},
+            "sizes": [name for name, kind in kinds.items() if kind == "size"],
+            "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
         },
         "generator": {"python": "entry.py:inputs", "passes": "one"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected"},
         **({"checker": checker} if task.judging.checker else {}),
-        "tolerance": {
-            dtype: tolerance_fields(task.judging, default) for dtype, default in TOLERANCE_BY_TYPE.items()
-        },
+        "tolerance": {name: tolerance_fields(task.judging, default) for name, default in TOLERANCES.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: entry for name, entry in workloads_by_set.items() if entry},
-        "variants": answer_variants(task, answers, KERNEL, "{}_answer.py")
-        or {REFERENCE_VARIANT: reference_variant},
+        "variants": answer_variants(task, answers, KERNEL, "{}_answer.py") or {REFERENCE_VARIANT: own_variant},
     }
     stated_seeds = [case.arguments.get("seed") for case in task.cases]
     # The end of the range of seeds; it contains the task's own seeds.

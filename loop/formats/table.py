@@ -117,24 +117,22 @@ BLOCKING_KINDS = ("contract", "several GPUs", "dependency", "download", "file")
 
 
 def write_as_target(
-    path: Path, answers: Sequence[str] = (), format_name: str | None = None
+    path: Path, answers: Sequence[str] = (), wanted: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:
     """Write a task as a target; returns the target's folder and the names of its answers.
 
-    `answers`: paths of answer files; `form`: the format's name, None: recognise it. Raises LoopError for a
-    task that cannot be read or run here, and for an answer without the required entry.
+    `answers`: paths of answer files; `wanted`: the format's name, None: recognise it. Raises LoopError
+    for a task that cannot be read or run here, and for an answer without the required entry.
     """
-    task = load_task(path.absolute(), format_name)
-    answer_files = [Path(answer).absolute() for answer in answers]
-    names = _answer_names(answer_files)
-    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *answer_files))))[:16]
+    task = load_task(path.absolute(), wanted)
+    files = [Path(answer).absolute() for answer in answers]
+    names = _answer_names(files)
+    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, wanted, *files))))[:16]
     refuse_unrunnable(task)
-    target = find_format(task.format).target(task, dict(zip(names, answer_files, strict=True)))
-    paths = dict(zip(names, map(str, answer_files), strict=True))
-    _write_changed(
-        folder / origin.ORIGIN_FILE,
-        origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths).to_json_text(),
-    )
+    target = find_format(task.format).target(task, dict(zip(names, files, strict=True)))
+    paths = dict(zip(names, map(str, files), strict=True))
+    task_origin = origin.TaskOrigin(task=str(task.path), format=wanted, answers=paths)
+    _write_changed(folder / origin.ORIGIN_FILE, task_origin.to_json_text())
     _link_files(folder, target.links)
     for name, text in target.texts.items():
         _write_changed(folder / name, text)

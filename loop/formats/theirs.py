@@ -100,25 +100,28 @@ NO_GPU = "it times by CUDA, and there is no GPU here"
 
 def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
     """Run the evaluator in a temporary folder. Raises UsageError for a checkout that is missing."""
-    if request.evaluator is not None and not request.evaluator.is_dir():
-        raise UsageError(f"{request.evaluator}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
+    checkout = request.evaluator
+    if checkout is not None and not checkout.is_dir():
+        raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
     if evaluator.needs_cuda(request.task) and not request.has_gpu:
         return Verdict(status="not available", why=NO_GPU)
-    if evaluator.package and request.evaluator is None:
+    if evaluator.package and checkout is None:
         return Verdict(status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
         steps = evaluator.steps(request, folder)
-        copied_files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        package = request.evaluator / evaluator.package if request.evaluator and evaluator.package else None
-        watched_files = [*(sorted(package.rglob("*.py")) if package else ()), *request.task.files, *copied_files]
-        hash_before = {path: content_hash(path.read_bytes()) for path in watched_files if path.is_file()}
+        watched = [*request.task.files, *sorted(folder.rglob("*"))]
+        if checkout and evaluator.package:
+            watched = [*sorted((checkout / evaluator.package).rglob("*.py")), *watched]
+        before = {path: content_hash(path.read_bytes()) for path in watched if path.is_file()}
         verdict = yield from _run_steps(request, evaluator, steps)
-        hash_after = {path: content_hash(path.read_bytes()) if path.is_file() else "gone" for path in hash_before}
+        changed = []  # By the answer: then the verdict is not trusted.
+        for path, digest in before.items():
+            if not path.is_file() or content_hash(path.read_bytes()) != digest:
+                changed.append(str(path))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = verdict.model_copy(update={"content": content_hash("".join(hash_before.values()))})
-    changed = [str(path) for path, content in hash_after.items() if hash_before[path] != content]
+    verdict = verdict.model_copy(update={"content": content_hash("".join(before.values()))})
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})
@@ -130,7 +133,7 @@ def _run_steps(
 ) -> Generator[Tick, None, Verdict]:
     """Run the steps in order until one fails, and read the verdict from their results."""
     results: list[tuple[EvaluatorStep, Completed, str]] = []
-    used_s, verdict = 0.0, Verdict(status="failed")
+    used_s = 0.0
     for step in steps:
         completed = yield from run(
             step.command,
@@ -140,7 +143,8 @@ def _run_steps(
             note="their evaluator",
         )
         used_s += completed.seconds
-        results.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
+        result = step.result.read_text(errors="replace") if step.result.is_file() else ""
+        results.append((step, completed, result))
         if not completed.succeeded:
             break
     step, completed, result = results[-1]
@@ -154,10 +158,9 @@ def _run_steps(
     elif missing := missing_package(completed.errors):
         verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
     else:
-        last_lines = "\n".join((completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:])
-        verdict = Verdict(
-            status="failed", why=f"its evaluator gave no result: {completed.ending}", result=last_lines
-        )
+        why = f"its evaluator gave no result: {completed.ending}"
+        lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
+        verdict = Verdict(status="failed", why=why, result="\n".join(lines))
     return verdict.model_copy(update={"command": step.command, "seconds": used_s})
 
 

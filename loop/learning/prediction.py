@@ -81,13 +81,14 @@ class Duration:
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
     """Predict the next run. `estimate_s`: author's estimate; `runs`: seconds and weight of each."""
-    log_and_weight = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
-    weight = math.fsum(weight for _, weight in log_and_weight)
-    prior_log = math.log(estimate_s)
-    median_log = weighted_median(log_and_weight) if weight > 0 else prior_log
-    deviation = (
-        1.4826 * weighted_median([(abs(log - median_log), w) for log, w in log_and_weight]) if weight > 0 else 0.0
-    )
+    logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in runs]
+    weight = math.fsum(weight for _, weight in logs)
+    prior_log = median_log = math.log(estimate_s)
+    deviation = 0.0
+    if weight > 0:
+        median_log = weighted_median(logs)
+        # 1.4826 makes the median deviation an estimate of a normal standard deviation.
+        deviation = 1.4826 * weighted_median([(abs(log - median_log), weight) for log, weight in logs])
     total_weight, freedom = PRIOR_RUNS + weight, SPREAD_RUNS + weight
     variance = (SPREAD_RUNS * PRIOR_SPREAD**2 + weight * deviation**2) / freedom
     centre = (PRIOR_RUNS * prior_log + weight * median_log) / total_weight
@@ -110,8 +111,12 @@ def environment_weight(here: Environment, there: Environment) -> float:
 
     An unknown fact counts as equal, except that no GPU differs from any GPU.
     """
-    facts = ((name, getattr(here, name), getattr(there, name)) for name in FACTOR_BY_FACT)
-    return math.prod(FACTOR_BY_FACT[name] for name, a, b in facts if a != b and (name == "gpu" or (a and b)))
+    weight = 1.0
+    for name, factor in FACTOR_BY_FACT.items():
+        value, other = getattr(here, name), getattr(there, name)
+        if value != other and (name == "gpu" or (value and other)):
+            weight *= factor
+    return weight
 
 
 @dataclass(frozen=True)
@@ -171,23 +176,21 @@ def _work_key(row: SessionRow) -> tuple[object, ...]:
 def _weighted_runs(
     name: str, rows: Sequence[SessionRow], session: SessionRow
 ) -> Iterator[tuple[SessionRow, PatternRun, float]]:
-    """Complete runs of a pattern, latest first, each with its weight for the session `now`."""
-    complete_runs = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
-    may_compile = any(run.built for _, run in complete_runs)
-    has_warm_cache = any(  # A session here has filled the build cache for this work.
-        row.ground == session.ground
-        and {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
-        and environment_weight(row.environment, session.environment) == 1
-        and any(run.is_success for run in row.runs)
-        for row in rows
-    )
-    count_by_kind: Counter[object] = Counter()
-    for row, run in reversed(complete_runs):
-        kind = (_work_key(row), row.environment, run.built)
-        weight = environment_weight(row.environment, session.environment) * AGE_FACTOR ** count_by_kind[kind]
+    """Complete runs of a pattern, latest first, each with its session and its weight for `session`."""
+    runs = [(row, run) for row in rows for run in row.runs if run.pattern == name and run.whole]
+    may_compile = any(run.built for _, run in runs)
+    has_warm_cache = False  # Whether a session here has filled the build cache for this work.
+    for row in rows:
+        is_same = row.ground == session.ground and environment_weight(row.environment, session.environment) == 1
+        has_variants = {*row.variants, *row.emulated} >= {*session.variants, *session.emulated}
+        has_warm_cache |= is_same and has_variants and any(run.is_success for run in row.runs)
+    later_runs: Counter[object] = Counter()  # Of the same work in the same environment.
+    for row, run in reversed(runs):
+        work = (_work_key(row), row.environment, run.built)
+        weight = environment_weight(row.environment, session.environment) * AGE_FACTOR ** later_runs[work]
         weight *= 1.0 if _work_key(row) == _work_key(session) else OTHER_WORK_FACTOR
         weight *= OTHER_CACHE_FACTOR if may_compile and run.built == has_warm_cache else 1.0
-        count_by_kind[kind] += 1
+        later_runs[work] += 1
         yield row, run, weight
 
 
@@ -253,47 +256,46 @@ def gather_statistics(
 def compute_statistics(
     patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
 ) -> dict[str, PatternStatistics]:
-    """Statistics of patterns. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
-    weights = [environment_weight(row.environment, rows[-1].environment) for row in rows]
+    """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
+    runs: dict[str, list[Run]] = {name: [] for name in patterns}
+    for row in rows:
+        weight = environment_weight(row.environment, rows[-1].environment)
+        for run in row.runs:
+            if run.is_success is not None and run.pattern in runs:
+                runs[run.pattern].append((run, weight, row.id))
     statistics = {}
     for name, pattern in patterns.items():
-        runs = [
-            (run, weight, row.id)
-            for row, weight in zip(rows, weights, strict=True)
-            for run in row.runs
-            if run.is_success is not None and run.pattern == name
-        ]
         savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
-        statistics[name] = _pattern_statistics(pattern, runs, savings)
+        statistics[name] = _pattern_statistics(pattern, runs[name], savings)
     return statistics
 
 
 def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
     """Statistics of one pattern; its time combines runs with the author's estimate."""
-    answered_weight = sum(weight for run, weight, _ in runs if run.is_success)
-    broken_weight = sum(weight for run, weight, _ in runs if not run.is_success)
-    seconds_and_weight = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
-    duration = predict_duration(60 * pattern.estimate.minutes, seconds_and_weight)
-    passed = sum(run.status == "passed" for run, _, _ in runs)
-    answered = sum(bool(run.is_success) for run, _, _ in runs)
-    low, mean, high = share = answer_share(answered_weight, broken_weight)
+    answered = sum(weight for run, weight, _ in runs if run.is_success)
+    total = answered + sum(weight for run, weight, _ in runs if not run.is_success)
+    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
+    duration = predict_duration(60 * pattern.estimate.minutes, times)
+    passed_runs = sum(run.status == "passed" for run, _, _ in runs)
+    answered_runs = sum(bool(run.is_success) for run, _, _ in runs)
+    low, mean, high = share = answer_share(answered, total - answered)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
-    if answered_weight + broken_weight >= ENOUGH_RUNS and high < RETIRED_SHARE:
+    if total >= ENOUGH_RUNS and high < RETIRED_SHARE:
         status = "retired"
-    elif answered_weight + broken_weight >= FEW_RUNS and mean < LEAST_SHARE:
+    elif total >= FEW_RUNS and mean < LEAST_SHARE:
         status = "doubtful"
-    elif answered_weight >= ENOUGH_RUNS and low >= LEAST_SHARE:
+    elif answered >= ENOUGH_RUNS and low >= LEAST_SHARE:
         status = "validated"
     interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-    why = f"{answered_weight:.3g} of {answered_weight + broken_weight:.3g} runs by weight answered: {interval}"
+    why = f"{answered:.3g} of {total:.3g} runs by weight answered: {interval}"
     last_start = runs[-1][0].started if runs else None
     return PatternStatistics(
         name=pattern.name,
         status=status if runs else "proposed",
         why=why if runs else "it was never run",
-        passed=passed,
-        found=answered - passed,
-        broken=len(runs) - answered,
+        passed=passed_runs,
+        found=answered_runs - passed_runs,
+        broken=len(runs) - answered_runs,
         success=share if runs else None,
         seconds=duration.seconds,
         interval_s=duration.interval,
@@ -305,12 +307,9 @@ def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence
     )
 
 
-def answer_share(answered_weight: float, broken_weight: float) -> tuple[float, float, float]:
-    """Share of answers, by Jeffreys' prior Beta(1/2, 1/2): 5 % quantile, mean, 95 % quantile.
-
-    `good`, `bad`: counts, or sums of weights.
-    """
-    a, b = 0.5 + answered_weight, 0.5 + broken_weight
+def answer_share(answered: float, unanswered: float) -> tuple[float, float, float]:
+    """Share of runs with an answer: 5 % quantile, mean, 95 % quantile, by Jeffreys' prior Beta(1/2, 1/2)."""
+    a, b = 0.5 + answered, 0.5 + unanswered
     return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
 
 
@@ -358,7 +357,8 @@ def describe_accuracy(rows: Sequence[SessionRow]) -> str:
     return " ".join(sentences)
 
 
-Row = tuple[str, str, str, str, str]
+Say = Callable[[float], str]
+"""Writes a number with its unit."""
 
 
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
@@ -366,17 +366,16 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
     predicted = record.head.predicted
     if predicted is None or not finished:
         return None
+    rows: list[tuple[str, ...]] = []
 
-    def row(
-        what: str, middle: float, low: float, high: float, actual: float, words: Callable[[float], str]
-    ) -> Row:
+    def add_row(name: str, middle: float, interval: tuple[float, float], actual: float, text: Say) -> None:
+        low, high = interval
         result = "below" if actual < low else "above" if actual > high else "yes"
-        return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
+        rows.append((name, text(middle), f"{text(low)} to {text(high)}", text(actual), result))
 
-    rows = [
-        row("The session", predicted.seconds, predicted.low_s, predicted.high_s, record.seconds, say.seconds),
-        row("Its cost", predicted.usd, predicted.low_usd, predicted.high_usd, record.bill.usd, say.usd),
-    ]
+    interval_s = (predicted.low_s, predicted.high_s)
+    add_row("The session", predicted.seconds, interval_s, record.seconds, say.seconds)
+    add_row("Its cost", predicted.usd, (predicted.low_usd, predicted.high_usd), record.bill.usd, say.usd)
     steps = latest_attempts(finished)
     for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
         planned = record.head.plan.find_pattern(name)
@@ -384,7 +383,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         is_complete = len(run_steps) == len(planned.pattern.steps)  # Every step ran.
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
-            rows.append(row(name, planned.seconds, planned.low_s, planned.high_s, seconds, say.seconds))
+            add_row(name, planned.seconds, (planned.low_s, planned.high_s), seconds, say.seconds)
     return drop_empty_columns(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
@@ -396,9 +395,8 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     plan_forecast = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, session)
     ai_rate = card.find_rate(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai_rate.usd_per_hour if ai_rate else 0.0)
-    least_usd = sum(
-        rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged_rates(card, head.device, head.gpu)
-    )
+    charged = charged_rates(card, head.device, head.gpu)
+    least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged)
     patterns = []
     for planned in plan.patterns:
         duration = reachable_forecast.patterns[planned.pattern.name]
@@ -408,9 +406,8 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
         steps = dict(reachable_forecast.steps[planned.pattern.name])
         patterns.append(planned.model_copy(update={**times, "step_s": steps}))
     timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
-    return head.model_copy(
-        update={"plan": timed_plan, "predicted": plan_forecast.with_cost(usd_per_hour, least_usd)}
-    )
+    predicted = plan_forecast.with_cost(usd_per_hour, least_usd)
+    return head.model_copy(update={"plan": timed_plan, "predicted": predicted})
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
@@ -482,12 +479,11 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     rows = []
     for place, planned in enumerate(head.plan.patterns, start=1):
         steps = ", ".join(step.id for step in planned.pattern.steps)
-        has_interval = planned.low_s is not None and planned.high_s is not None
-        interval_text = (
-            f"{short_duration(planned.low_s or 0)}-{short_duration(planned.high_s or 0)}" if has_interval else "-"
-        )
+        interval = "-"
+        if planned.low_s is not None and planned.high_s is not None:
+            interval = f"{short_duration(planned.low_s)}-{short_duration(planned.high_s)}"
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
-        times = short_duration(planned.seconds), interval_text, planned.evidence
+        times = short_duration(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")

@@ -43,16 +43,15 @@ class ConfirmTerms(Model):
 
 def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmOutput]:
     """Time the kept changes against the start: new seed, fresh processes, held-out workloads."""
-    changes = SessionChanges(context.finished)
-    start_builds, current_builds = changes.start_builds, changes.incumbents
-    changed = [name for name, build_id in current_builds.items() if start_builds.get(name, build_id) != build_id]
+    changes, cache = SessionChanges(context.finished), context.bench.cache
+    start_ids, current_ids = changes.start_builds, changes.incumbents
+    changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept"))
     confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old, new = (
-            build.find_build_by_id(name, ids[name], context.bench.cache) for ids in (start_builds, current_builds)
-        )
+        old = build.find_build_by_id(name, start_ids[name], cache)
+        new = build.find_build_by_id(name, current_ids[name], cache)
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
@@ -60,11 +59,10 @@ def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmO
         confirmed += [figure] if figure else []
         failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
+    speedups = [f"{figure.variant} {figure.speedup_text}" for figure in confirmed]
     output = ConfirmOutput(
         ok=not failures,
-        message="; ".join(
-            failures or [f"{figure.variant} {figure.speedup_text}" for figure in confirmed] or missing
-        ),
+        message="; ".join(failures or speedups or missing),
         confirmed=tuple(confirmed),
         seed=fresh_seed(context),
         not_exercised=tuple(missing),
@@ -77,17 +75,11 @@ def fresh_seed(context: Context) -> int:
     return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
 
 
-def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
-    """Workloads of sets that no brief, check or judgement of a candidate used.
-
-    `timed`: the workloads by which candidates were judged.
-    """
+def held_out(context: Context, timed: Sequence[Workload]) -> list[Workload]:
+    """Workloads of sets that no brief, check or judgement (`timed`) of a candidate used."""
     used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
-    others: dict[str, Workload] = {}
-    for workload in kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context)):
-        if workload.name not in used:
-            others[workload.name] = workload
-    return tuple(others.values())
+    others = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
+    return list({workload.name: workload for workload in others if workload.name not in used}.values())
 
 
 def _confirm_variant(
@@ -97,29 +89,30 @@ def _confirm_variant(
     bench, name, seed = context.bench, new.variant, fresh_seed(context)
     sides = [bench.make_side(name, old).copy_as("start"), bench.make_side(name, new).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
-    held_out_workloads = held_out(context, timed)
-    accepted = [workload for workload in (*timed, *held_out_workloads) if is_supported(sides[1], workload)]
-    (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
+    unseen = held_out(context, timed)
+    supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
+    (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
     if checks.first_failure:
         return None, checks.first_failure.message, Timings()
     terms = Terms(arguments.rounds, ROUNDS_SHARE * context.budget_s, seed, least_rounds=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(bench, stack)
-        fitting = fit_workloads(bench, accepted, sides, with_windows=True)
+        fitting = fit_workloads(bench, supported, sides, with_windows=True)
         timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
-    logs_by_workload = {
-        w.name: samples.log_ratios(timings.segments_of(w.name), "start", "now")
-        for w in (*timed, *held_out_workloads)
-    }
-    valid_logs = {name: ratios for name, ratios in logs_by_workload.items() if len(ratios) >= MIN_ROUNDS}
-    timed_logs = [valid_logs[workload.name] for workload in timed if workload.name in valid_logs]
-    if not timed_logs:  # No workload has enough valid rounds.
+    logs, intervals = {}, {}  # By workload, of those with enough valid rounds.
+    for workload in (*timed, *unseen):
+        ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
+        if len(ratios) >= MIN_ROUNDS:
+            ratio, low, high = ratio_interval(ratios)
+            logs[workload.name], intervals[workload.name] = ratios, (low, ratio, high)
+    timed_logs = [logs[workload.name] for workload in timed if workload.name in logs]
+    if not timed_logs:
         return None, "", timings
-
-    def ranges(workloads: Sequence[Workload]) -> dict[str, tuple[float, float, float]]:
-        of_each = {w.name: ratio_interval(valid_logs[w.name]) for w in workloads if w.name in valid_logs}
-        return {name: (low, ratio, high) for name, (ratio, low, high) in of_each.items()}
-
+    # Mean over workloads of each round.
     ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*timed_logs, strict=False)])
-    fields = {"workloads": ranges(timed), "held_out": ranges(held_out_workloads)}
+    timed_names, unseen_names = ({workload.name for workload in group} for group in (timed, unseen))
+    fields = {
+        "workloads": {name: interval for name, interval in intervals.items() if name in timed_names},
+        "held_out": {name: interval for name, interval in intervals.items() if name in unseen_names},
+    }
     return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings

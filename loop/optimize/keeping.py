@@ -51,28 +51,26 @@ def decide_on_change(
 
 
 def sum_gains(finished: Iterable[Finished]) -> Gains:
-    """The kept changes, and the microseconds a call that they save.
+    """The kept changes, and the microseconds a call that they save (None if not timed).
 
     One change saves the incumbent's time less its own: the mean over workloads timed on both.
     Changes build on each other, so their savings add up.
     """
     records = latest_attempts(finished)
-    changes = [as_target_step(record) for record in records if record.action == "change.compare"]
-    comparison_by_run = dict(outputs_by_run(changes, CompareOutput))
-    change_by_run = {
-        run: output.tried
-        for run, output in outputs_by_run(records, DecisionOutput)
-        if output.kept and output.tried
-    }
-    saved_us = []
-    for run, change in change_by_run.items():
-        saved_by_workload = [
-            measurement.reference_us - measurement.candidate_us
-            for measurement in (comparison_by_run[run].measurements if run in comparison_by_run else ())
-            if (measurement.variant, measurement.against) == (change.variant, "known_good")
-        ]
-        saved_us += [fmean(saved_by_workload)] if saved_by_workload else []
-    return Gains(accepted=len(change_by_run), accepted_us=sum(saved_us) if saved_us else None)
+    compared = [as_target_step(record) for record in records if record.action == "change.compare"]
+    comparisons = dict(outputs_by_run(compared, CompareOutput))
+    accepted, saved_us = 0, []
+    for run, decision in outputs_by_run(records, DecisionOutput):
+        change = decision.tried
+        if not decision.kept or change is None:
+            continue
+        accepted += 1
+        differences = []
+        for timing in comparisons[run].measurements if run in comparisons else ():
+            if (timing.variant, timing.against) == (change.variant, "known_good"):
+                differences.append(timing.reference_us - timing.candidate_us)
+        saved_us += [fmean(differences)] if differences else []
+    return Gains(accepted=accepted, accepted_us=sum(saved_us) if saved_us else None)
 
 
 NONE_YET = ", of which preparing took all: no candidate was proposed"
@@ -108,10 +106,10 @@ class CampaignSpent:
 
     def why_ended(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
-        time_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
-        bounds = (
+        minutes_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
+        limits = (
             (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
-            (campaign.minutes, self.seconds / 60, time_text),
+            (campaign.minutes, self.seconds / 60, minutes_text),
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
             (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
@@ -120,6 +118,5 @@ class CampaignSpent:
         )
         if self.done:
             return "the proposer has nothing more to propose"
-        return next(
-            (text.format(bound) for bound, amount, text in bounds if bound is not None and amount >= bound), None
-        )
+        reached = (text.format(limit) for limit, spent, text in limits if limit is not None and spent >= limit)
+        return next(reached, None)

@@ -202,32 +202,26 @@ def candidate_context(context: Context) -> Iterator[Context]:
 
     Its variants are those that the edit changes; their known-good build is the incumbent.
     """
-    change = change_at_hand(context)
-    target, plan = read_file(change.tree.target / MANIFEST, Target).value, context.task.plan
-    tuning_name = change.brief.brief.tuning if change.brief.brief else None
-    if tuning_name is not None:
-        target = with_tuning_set(target, tuning_name)
-        checks = (*plan.workloads, *plan.checks)
-        plan = plan.model_copy(update={"workloads": (tuning_set_name(tuning_name),), "checks": checks})
-    incumbents, build_judgement = SessionChanges(context.finished).incumbents, change.judgement_by("change.build")
-    known_good = {
-        name: KnownGood(session=INCUMBENT, build_id=build_id, commit=None) for name, build_id in incumbents.items()
-    }
-    # Before its build, the change may affect any variant.
-    variants = (
-        build_judgement.touched
-        if build_judgement
-        else tuple(buildable_variants(context.bench, context.task.variants))
-    )
-    task = replace(context.task, plan=plan, folder=change.tree.target, variants=variants, emulated=())
-    with context.bench.copy_for_folder(change.tree.target, target) as bench:
-        yield replace(
-            context,
-            bench=bench,
-            task=task,
-            finished=tuple(as_target_step(record) for record in change.records),
-            past=replace(context.past, known_good=known_good),
-        )
+    change, bench, plan = change_at_hand(context), context.bench, context.task.plan
+    folder = change.tree.target
+    target = read_file(folder / MANIFEST, Target).value
+    tuning = change.brief.brief.tuning if change.brief.brief else None
+    if tuning is not None:
+        target = with_tuning_set(target, tuning)
+        sets = {"workloads": (tuning_set_name(tuning),), "checks": (*plan.workloads, *plan.checks)}
+        plan = plan.model_copy(update=sets)
+    known_good = {}
+    for name, build_id in SessionChanges(context.finished).incumbents.items():
+        known_good[name] = KnownGood(session=INCUMBENT, build_id=build_id, commit=None)
+    variants = tuple(buildable_variants(bench, context.task.variants))  # Before its build: any of them.
+    build_judgement = change.judgement_by("change.build")
+    if build_judgement:
+        variants = build_judgement.touched
+    task = replace(context.task, plan=plan, folder=folder, variants=variants, emulated=())
+    finished = tuple(as_target_step(record) for record in change.records)
+    past = replace(context.past, known_good=known_good)
+    with bench.copy_for_folder(folder, target) as edited_bench:
+        yield replace(context, bench=edited_bench, task=task, finished=finished, past=past)
 
 
 def tuning_set_name(name: str) -> str:
