@@ -4,7 +4,6 @@ that it starts in tens of milliseconds."""
 
 import contextlib
 import ctypes
-import importlib
 import math
 import mmap
 import os
@@ -100,12 +99,11 @@ class WorkerProgram:
         library: type[Compiled] = Compiled
         loaded: Loaded
         if isinstance(terms, FunctionTerms):
-            from loop.calls import torch_side
+            from loop.calls import torch_call, torch_side  # Imported so that they are sealed.
 
             torch_side.use_threads(request.threads)
-            torch_call = importlib.import_module("loop.calls.torch_call")  # Imported so that it is sealed.
             if request.device == "cuda":
-                torch_call.need_device()
+                torch_call.require_device()
         elif isinstance(terms, LibraryTerms) and terms.device == "cuda":
             from loop.calls.cuda.stage import DeviceLibrary
 

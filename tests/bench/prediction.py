@@ -57,7 +57,7 @@ def bench(count: int) -> list[str]:
         rows = index.rows(top / "sessions")
     share = counted([known.low_s <= seconds <= known.high_s for known, seconds in predictions_with_outcome(rows)])
     print(f"inside the 80 % interval: {share}")
-    heads = ("| Busy programs | Load a core | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|--:|---|")
+    heads = ("| Busy programs | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|---|")
     return [
         "# Predicted and actual time under changing load",
         "",
@@ -83,10 +83,10 @@ def line(busy: int, row: SessionRow) -> str:
     """One session: what ran besides, what was predicted, what it took."""
     known = row.predicted
     if known is None:
-        return f"| {busy} | - | - | - | {row.seconds:.0f} s | - |"
+        return f"| {busy} | - | - | {row.seconds:.0f} s | - |"
     held = "yes" if known.low_s <= row.seconds <= known.high_s else "no"
     between = f"{known.low_s:.0f} to {known.high_s:.0f} s"
-    return f"| {busy} | {row.load or 0:.1f} | {known.seconds:.0f} s | {between} | {row.seconds:.0f} s | {held} |"
+    return f"| {busy} | {known.seconds:.0f} s | {between} | {row.seconds:.0f} s | {held} |"
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def side(bench: Bench, name: str) -> Side:
 def test_honest_variants_are_right(bench: Bench, name: str) -> None:
     """On every shape; strided inputs are handled or declined."""
     (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench))]))
-    assert [(None, True)] == [(found.first_failure, found.right)]
+    assert [(None, True)] == [(found.first_failure, found.is_right)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name:
     assert ["right", "right", "crashed", "crashed"] == [check.status for check in found.checks]
     assert all(said in check.message for check in found.checks[2:])
     assert all("N64" in check.message for check in found.checks[2:])
-    assert right.right
+    assert right.is_right
 
 
 def test_a_slowdown_is_seen_and_none_is_invented(bench: Bench) -> None:

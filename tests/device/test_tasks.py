@@ -42,8 +42,8 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
         one.variant: one
         for one in run_to_end(verify(bench, [Job(bench.make_side(v), workloads) for v in (right, *wrong)]))
     }
-    assert found[right].right, found[right].checks[0].message
-    assert not [one for one in wrong if found[one].right]
+    assert found[right].is_right, found[right].checks[0].message
+    assert not [one for one in wrong if found[one].is_right]
     sides = [bench.make_side("baseline"), bench.make_side(right)]
     timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
     assert timings.checked_outputs
@@ -72,5 +72,5 @@ def test_the_right_answer_is_worked_out_on_the_gpu_or_else_on_the_cpu(
     (found,) = run_to_end(
         verify(bench, [Job(bench.make_side(right), expand_sets(bench.target, ["some"], "float32", 5))])
     )
-    assert found.right, found.checks[0].message
+    assert found.is_right, found.checks[0].message
     assert set(places.read_text().split()) == {"cuda" if knows == "any device" else "cpu"}

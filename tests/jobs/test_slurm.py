@@ -97,7 +97,7 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: 
     while {"running"} != {job.state for job in jobs[:2]}:
         next(working)
         assert time.monotonic() < end
-    names = {job.id: slot.name for job, slot in runner._running.values() if isinstance(slot, slurm.SlurmSlot)}
+    names = {job.id: slot.slurm_id for job, slot in runner._running.values() if isinstance(slot, slurm.SlurmSlot)}
     subprocess.run(["scancel", "--signal=KILL", "--full", names[jobs[0].id]], check=True)
     subprocess.run(["scontrol", "requeue", names[jobs[1].id]], check=True)
     runner.cancel(jobs[2])
