@@ -12,7 +12,6 @@ from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
 from loop.profile import actions as profile
 from loop.profile import launch_limits, promises, resource_actions
-from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
 from loop.steps.context import Action
@@ -40,7 +39,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(launch_limits.parallelism),
-    "kernel.resources": Action(resources.resources, resource_actions.section),
+    "kernel.resources": Action(resource_actions.resources, resource_actions.section),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
     "debug.components": Action(probing.components),

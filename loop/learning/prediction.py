@@ -26,7 +26,7 @@ from loop.model.money import RateCard, Saving
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
-from loop.profile.bottleneck import outcome_text, outcomes
+from loop.profile.bottleneck import list_outcomes, outcome_text
 from loop.report import format as say
 from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.setting import Setting
@@ -345,7 +345,7 @@ def describe_accuracy(rows: Sequence[SessionRow]) -> str:
             f"Of {sessions}, {inside} took a time inside the 80 % interval; half of the predictions "
             f"were off by less than {100 * math.expm1(error):.0f} %."
         )
-    gains = outcomes(rows)
+    gains = list_outcomes(rows)
     if gains:
         inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
         promised_text = f"Of {say.count(len(gains), 'gain')} that advice promised"

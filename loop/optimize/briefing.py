@@ -25,7 +25,7 @@ from loop.optimize.campaign import ANSWER, compiler_refusal
 from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop
 from loop.profile import bottleneck
-from loop.profile.actions import leaf_words, value
+from loop.profile.actions import fact_text, leaf_words
 from loop.report import format as say
 from loop.report.markdown import columns, drop_empty_columns
 from loop.report.templates import markdown_environment
@@ -55,7 +55,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
             fact = profile.facts.get(name)
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
-                rows.append((name, "unknown" if fact is None else value(fact), meaning, source))
+                rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
         facts = drop_empty_columns(columns("Fact", ">Value", "What it is", "Source"), rows)
 
     def last_cells(change: TriedChange) -> tuple[str, str, str]:

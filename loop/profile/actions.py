@@ -17,7 +17,7 @@ from loop.model.workloads import evaluate_work, working_set_bytes
 from loop.profile import bottleneck
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes
-from loop.profile.launch_limits import filling_of, gpu_at_hand
+from loop.profile.launch_limits import find_occupancy, gpu_at_hand
 from loop.profile.model import ProfileOutput
 from loop.profile.profile import SHARES, facts, profile_call
 from loop.profile.profile import source as source_of
@@ -54,21 +54,21 @@ def facts_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each known fact, a column for each variant; None without rows."""
     heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
-        (name, *(value(profile.facts.get(name)) for profile in profiles), meaning)
+        (name, *(fact_text(profile.facts.get(name)) for profile in profiles), meaning)
         for name, meaning in FACTS.items()
         if name not in SAID_ABOVE and any(profile.facts.get(name) is not None for profile in profiles)
     )
     return drop_empty_columns(heads, rows)
 
 
-def value(fact: Fact) -> str:
+def fact_text(fact: Fact) -> str:
     """A fact as text; `unknown` for None."""
     if fact is None:
         return "unknown"
     return str(fact) if isinstance(fact, str | int) else say.significant(fact)
 
 
-def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
+def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """Sources of facts, and reasons for unknown facts. Facts with the same note share a line."""
     lines = []
     for profile in profiles:
@@ -79,31 +79,33 @@ def notes(profiles: Sequence[Profile]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def parallelism_table(fillings: Sequence[Occupancy]) -> Table | None:
+def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
     """A row for each variant: the workload on which it fills its device least."""
     heads = columns(
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
     rows = []
-    for name in dict.fromkeys(filling.variant for filling in fillings):
-        own = [filling for filling in fillings if filling.variant == name]
-        filling = min(own, key=lambda filling: (filling.share, filling.used))
-        undeclared = f" ({' and '.join(filling.unknown)} not declared)" if filling.unknown else ""
+    for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
+        of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
+        least = min(of_variant, key=lambda occupancy: (occupancy.share, occupancy.used))
+        limit = least.limited_by
+        if least.unknown and least.resident > 1:
+            limit += f" ({' and '.join(least.unknown)} not declared)"
         row = (
             name,
-            filling.on if filling.at_hand else f"{filling.on} (not at hand)",
-            filling.workload,
-            str(filling.items),
-            f"{filling.units} x {filling.resident}",
-            f"{100 * filling.share:.0f} %",
-            say.significant(filling.waves),
-            filling.limited_by + (undeclared if filling.resident > 1 else ""),
+            least.on if least.at_hand else f"{least.on} (not at hand)",
+            least.workload,
+            str(least.items),
+            f"{least.units} x {least.resident}",
+            f"{100 * least.share:.0f} %",
+            say.significant(least.waves),
+            limit,
         )
         rows.append(row)
-    return drop_empty_columns(heads, tuple(rows))
+    return drop_empty_columns(heads, rows)
 
 
-def kernels(profiles: Sequence[Profile]) -> Table | None:
+def kernels_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each kernel of each profiled call, the longest kernels first."""
     heads = columns(
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
@@ -133,7 +135,7 @@ def percent(share: float | None) -> str:
     return f"{say.significant(100 * share, 2) if 0 < share < 0.01 else f'{100 * share:.0f}'} %"
 
 
-def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
+def total_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """A sentence for each profiled call: launches, kernels, total time."""
     lines = []
     for profile in profiles:
@@ -180,59 +182,59 @@ def profile(context: Context, arguments: ProfileTerms) -> RunningAction[ProfileO
             dtype, build = measured.workload.dtype, state.builds.get(measured.variant)
             if dtype not in roofs:
                 roofs[dtype] = yield from _roof(context, chosen, dtype)
-            notes = yield from _look(context, measured, build, len(chosen), roofs[dtype])
+            notes = yield from _collect_facts(context, measured, build, len(chosen), roofs[dtype])
             profiles.append(bottleneck.profile(measured, notes, arguments.tree, arguments.severity))
     return Result(_output(profiles))
 
 
-def _look(
+def _collect_facts(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: PeakRates
 ) -> Generator[Tick, None, Notes]:
     """Collect all facts about one variant on one workload; `variants` share the time limit."""
     notes, bench = Notes(), context.bench
-    notes.tell({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
-    _look_at_roof(context, measured, roof, notes)
-    filling = filling_of(context, measured.variant, measured.workload)
+    notes.add({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
+    _add_roof_facts(context, measured, roof, notes)
+    filling = find_occupancy(context, measured.variant, measured.workload)
     if filling is None:
-        notes.tell({"units": bench.threads if bench.device == "cpu" else None})
-        notes.silent("the manifest declares no launch", "work_items", "slots", "units")
+        notes.add({"units": bench.threads if bench.device == "cpu" else None})
+        notes.explain_unknown("the manifest declares no launch", "work_items", "slots", "units")
     else:
         places = {"units": filling.units, "slots": filling.units * filling.resident}
         source = "told by the host code" if filling.kernel else "declared in the manifest"
-        notes.tell({"work_items": filling.items, **places}, f"the launch {source}, on {filling.on}")
+        notes.add({"work_items": filling.items, **places}, f"the launch {source}, on {filling.on}")
     variant = bench.compiled_variants([measured.variant]).get(measured.variant)
     if variant is None or build is None:
-        notes.silent("nothing of it is compiled by loop", "vectorised", "vector_share")
+        notes.explain_unknown("nothing of it is compiled by loop", "vectorised", "vector_share")
     else:
         limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
         report, why = yield from outside.compiler_report(bench, variant, limit_s)
-        notes.tell(report, "the compiler's report")
-        notes.silent(why or "no x86 listing", "vectorised", "vector_share")
+        notes.add(report, "the compiler's report")
+        notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
         notes.watched, why = yield from profile_call(context, side, measured.workload, variants)
         if notes.watched is not None:
-            notes.tell(facts(notes.watched), source_of(notes.watched))
-        notes.silent(why or "ncu gave no such counter", *ON_GPU)
+            notes.add(facts(notes.watched), source_of(notes.watched))
+        notes.explain_unknown(why or "ncu gave no such counter", *ON_GPU)
     else:
-        notes.silent("there is no GPU", *ON_GPU)
+        notes.explain_unknown("there is no GPU", *ON_GPU)
     return notes
 
 
-def _look_at_roof(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
+def _add_roof_facts(context: Context, measured: Measurement, roof: PeakRates, notes: Notes) -> None:
     """Note operations, bytes, and the shares of the device's roofs that the call reaches."""
     target, workload, seconds = context.bench.target, measured.workload, measured.candidate_us * 1e-6
     flops, moved = (evaluate_work(text, workload) for text in (target.flops, target.bytes))
     facts = roof.facts(flops, moved, seconds)
-    notes.tell(facts)
+    notes.add(facts)
     notes.sources |= {name: roof.source for name in ON_ROOF if facts[name] is not None}
     why = roof.source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
     if exceeded := roof.exceeded(flops, moved, seconds):
         why = f"it came to {exceeded} ({roof.source}): that roof is wrong, or the manifest counts too much"
-    notes.silent(why, *ON_ROOF)
+    notes.explain_unknown(why, *ON_ROOF)
     for name in ("flops", "bytes"):
-        notes.silent(f"the manifest declares no `{name}`", name)
-    notes.silent("it needs `flops` and `bytes`", "intensity")
+        notes.explain_unknown(f"the manifest declares no `{name}`", name)
+    notes.explain_unknown("it needs `flops` and `bytes`", "intensity")
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, PeakRates]:
@@ -253,11 +255,11 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
     """Result of `kernel.profile` from the profile of each variant."""
-    whys: dict[str, None] = {}
+    missing: dict[str, None] = {}  # Reasons why counters are unknown: a set that keeps the order.
     parts, learned = [], []
     for profile in profiles:
-        counters = ON_GPU if profile.facts.get("device") == "cuda" else ()
-        whys |= dict.fromkeys(profile.unknown[name] for name in counters if name in profile.unknown)
+        if profile.facts.get("device") == "cuda":
+            missing |= {profile.unknown[name]: None for name in ON_GPU if name in profile.unknown}
         leaf, severity = profile.bottleneck or "undecided", profile.severity or "stop"
         parts.append(f"{profile.variant} {severity}, {leaf} on {profile.workload}")
         if profile.severity and profile.bottleneck:
@@ -266,7 +268,7 @@ def _output(profiles: Sequence[Profile]) -> ProfileOutput:
     return ProfileOutput(
         ok=True,
         message="; ".join(parts),
-        not_exercised=tuple(f"hardware counters: {why}" for why in whys),
+        not_exercised=tuple(f"hardware counters: {reason}" for reason in missing),
         learned=tuple(learned),
         profiles=tuple(profiles),
     )

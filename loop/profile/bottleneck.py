@@ -17,27 +17,30 @@ AHEAD = 1.5
 """Ratio to the baseline from which a call needs no further work."""
 
 
-def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
+def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     """Results of the advice that all sessions gave. `rows`: sessions, oldest first.
 
-    If a session judged a change, its result counts for the advice in its brief and closes earlier
-    promises. Other advice is compared with the next session of the same target and environment that
-    timed another build of the variant on the same workload.
+    If a session judged a change, its result counts for the advice in its brief and closes earlier promises. Other
+    advice is compared with the next session of the same target and environment that timed another build of the
+    variant on the same workload.
     """
     outcomes: list[GainOutcome] = []
-    open_: dict[tuple[object, ...], Promised] = {}
+    pending: dict[tuple[object, ...], Promised] = {}
+    """Target, device, threads, environment and variant to the promise that waits for a result."""
     for row in rows:
         outcomes += (gain.model_copy(update={"session": row.id}) for gain in row.gains)
         place = (row.target, row.device, row.threads, row.environment)
         judged = {*(gain.variant for gain in row.gains), *(candidate.variant for candidate in row.kept)}
         for variant in judged:
-            open_.pop((*place, variant), None)
+            pending.pop((*place, variant), None)
         for variant, build in row.builds.items():
-            promised, speeds = open_.get((*place, variant)), row.speeds.get(variant, {})
+            promised, speeds = pending.get((*place, variant)), row.speeds.get(variant, {})
             if promised is not None and promised.build != build and promised.workload in speeds:
-                del open_[(*place, variant)]
+                del pending[(*place, variant)]
                 outcomes.append(promised.outcome_in(speeds[promised.workload], row.id))
-        open_ |= {(*place, promise.variant): promise for promise in row.promises if promise.variant not in judged}
+        pending |= {
+            (*place, promise.variant): promise for promise in row.promises if promise.variant not in judged
+        }
     return tuple(outcomes)
 
 
@@ -76,20 +79,24 @@ def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None)
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
     """For each variant, largest saving first, the measurement with the most time to save. Inconclusive workloads
     count only if a variant has no other: their lowest ratio is noise."""
-    words = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
-    timed = {variant for variant, _ in words} & {*names}
+    verdicts = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
+    timed = {variant for variant, _ in verdicts} & {*names}
 
-    def urgency(each: Measurement) -> tuple[bool, float, float]:
-        unclear = words.get((each.variant, each.workload.name), "inconclusive") == "inconclusive"
-        return unclear, -time_share_won(each.ratio, each.workload.weight), each.ratio
+    def saving(measurement: Measurement) -> tuple[float, float]:
+        """Sort key: the largest saving first, then the lowest ratio."""
+        return -time_share_won(measurement.ratio, measurement.workload.weight), measurement.ratio
 
-    chosen: dict[str, Measurement] = {}
-    # Order of variants: largest saving first, conclusive or not.
-    for measurement in sorted(output.measurements, key=lambda each: urgency(each)[1:]):
+    def urgency(measurement: Measurement) -> tuple[bool, float, float]:
+        """Sort key: conclusive measurements first, then by saving."""
+        verdict = verdicts.get((measurement.variant, measurement.workload.name), "inconclusive")
+        return verdict == "inconclusive", *saving(measurement)
+
+    worst: dict[str, Measurement] = {}
+    for measurement in sorted(output.measurements, key=saving):  # Order of variants: conclusive or not.
         if measurement.against == "baseline" and measurement.variant in timed:
-            before = chosen.setdefault(measurement.variant, measurement)
-            chosen[measurement.variant] = min(before, measurement, key=urgency)
-    return chosen
+            earlier = worst.setdefault(measurement.variant, measurement)
+            worst[measurement.variant] = min(earlier, measurement, key=urgency)
+    return worst
 
 
 @dataclass
@@ -104,13 +111,13 @@ class Notes:
     watched: DeviceProfile | None = None
     """One call as a GPU profiler recorded it; None without a profile."""
 
-    def tell(self, facts: Mapping[str, Fact], source: str = "") -> None:
+    def add(self, facts: Mapping[str, Fact], source: str = "") -> None:
         """Add facts. `source`: where the facts come from; empty if that is obvious."""
         self.facts |= facts
         if source:
             self.sources |= {name: source for name, value in facts.items() if value is not None}
 
-    def silent(self, why: str, *names: str) -> None:
+    def explain_unknown(self, why: str, *names: str) -> None:
         """Note why these facts are unknown; facts that are known stay."""
         self.unknown |= {name: why for name in names if self.facts.get(name) is None}
 

@@ -24,7 +24,7 @@ from loop.model.resources import (
 )
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand_sets, is_supported
-from loop.profile.launch_limits import Placed, blocks_held
+from loop.profile.launch_limits import PlacedLaunch, launch_residency
 from loop.steps.context import Context
 from loop.workers.bench import Bench
 from loop.workers.messages import ListLaunches
@@ -66,14 +66,15 @@ class KernelFindings:
     def unreported(self) -> list[str]:
         """Names of launched kernels that the compiler's report on their variant lacks."""
         compiled = {variant for library in self.libraries for variant in library.variants}
-        lacking: dict[str, None] = {}
+        names: dict[str, None] = {}  # A set that keeps the order.
         for variant in compiled & self.launches.keys():
-            launches = [launch for call in self.launches[variant] for launch in call.launches]
-            symbols = [launch.kernel for launch in launches if self.kernel(variant, launch.kernel) is None]
-            lacking |= {self.names.get(symbol, symbol): None for symbol in symbols}
-        return list(lacking)
+            for call in self.launches[variant]:
+                for launch in call.launches:
+                    if self.kernel(variant, launch.kernel) is None:
+                        names[self.names.get(launch.kernel, launch.kernel)] = None
+        return list(names)
 
-    def placed(self, device: DeviceFacts) -> Iterator[Placed]:
+    def placed(self, device: DeviceFacts) -> Iterator[PlacedLaunch]:
         """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():
             for call in calls:
@@ -81,7 +82,7 @@ class KernelFindings:
                     kernel = self.kernel(variant, launch.kernel)
                     shared = (kernel.shared_bytes if kernel else launch.shared_static) + launch.shared
                     registers = kernel.registers if kernel else None
-                    blocks, limited_by = blocks_held(launch, registers, shared, device)
+                    blocks, limited_by = launch_residency(launch, registers, shared, device)
                     name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
                     placement = Placement(
                         variant=variant,
@@ -187,30 +188,28 @@ def _read(
     return None
 
 
-def ask_host_code(
+def list_launches(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, built: bool
 ) -> Generator[Tick, None, None]:
     """Ask host code in a dry run which kernels it launches, using the GPU's build values. `built`: True: only
     variants that are already built for the emulator."""
     target, bench = context.bench.target, context.bench
-    variants = {
-        name: target.emulated_variant(name, "" if built else findings.architecture)
-        for name, variant in chosen.items()
-        if variant.emulation is not None and variant.architecture in (None, findings.architecture)
-    }
-    for name in [*variants] if built else []:
-        if (
-            build.find_build(name, variants[name], context.task.folder, cache=bench.cache, include=bench.include)
-            is None
-        ):
+    places = {"cache": bench.cache, "include": bench.include}
+    variants: dict[str, CAbiVariant] = {}
+    for name, variant in chosen.items():
+        if variant.emulation is None or variant.architecture not in (None, findings.architecture):
+            continue
+        emulated = target.emulated_variant(name, "" if built else findings.architecture)
+        if built and build.find_build(name, emulated, context.task.folder, **places) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
-            del variants[name]
-    emulated = yield from _build(context, variants, "launches", findings)
-    questions = (
-        ask_launches(bench, library, _workloads(context, chosen[library.variant])) for library in emulated
+        else:
+            variants[name] = emulated
+    builds = yield from _build(context, variants, "launches", findings)
+    dry_runs = (
+        ask_for_launches(bench, library, _workloads(context, chosen[library.variant])) for library in builds
     )
-    answers = yield from run_side_by_side(questions, cores())
-    for library, calls in zip(emulated, answers, strict=True):
+    answers = yield from run_side_by_side(dry_runs, cores())
+    for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
     findings.names = yield from demangle_symbols(sorted(symbols))
@@ -219,26 +218,29 @@ def ask_host_code(
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then each other shape of the target, in every type of the variant."""
 
-    def shape(workload: Workload) -> object:
+    def shape(workload: Workload) -> str:
         """Everything a launch may depend on: type, sizes and attributes, but not tensor values."""
-        return workload.dtype, sorted((workload.sizes | workload.attributes).items())
+        return str((workload.dtype, sorted((workload.sizes | workload.attributes).items())))
 
-    target, timed = context.bench.target, timed_workloads(context, variant)
-    every = [workload for dtype in variant.dtypes for workload in expand_sets(target, target.workloads, dtype)]
-    shapes = {str(shape(workload)): workload for workload in every if is_supported(variant, workload)}
-    known = {str(shape(workload)) for workload in timed}
-    return [*timed, *(workload for name, workload in shapes.items() if name not in known)]
+    target, workloads = context.bench.target, timed_workloads(context, variant)
+    timed_shapes = {shape(workload) for workload in workloads}
+    others: dict[str, Workload] = {}
+    for dtype in variant.dtypes:
+        for workload in expand_sets(target, target.workloads, dtype):
+            if is_supported(variant, workload) and shape(workload) not in timed_shapes:
+                others[shape(workload)] = workload
+    return [*workloads, *others.values()]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    every = expand_sets(target, context.task.plan.workloads, dtype)
-    return [workload for workload in every if is_supported(variant, workload)]
+    workloads = expand_sets(target, context.task.plan.workloads, dtype)
+    return [workload for workload in workloads if is_supported(variant, workload)]
 
 
-def ask_launches(
+def ask_for_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
     """The launches of each workload, as the host code reports them in a dry run. `build`: the variant built for

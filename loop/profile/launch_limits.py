@@ -34,61 +34,64 @@ GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 """Most threads of a block along x, y, z, from the same table."""
 
-Held = tuple[int, str]
+Residency = tuple[int, str]
 """Resident blocks per multiprocessor, and the resource that limits them."""
-Placed = tuple[KernelLaunch, Placement]
+PlacedLaunch = tuple[KernelLaunch, Placement]
 """One launch of a call, and its occupancy on the GPU."""
 
 
-def resident(
+def count_resident_blocks(
     device: DeviceFacts, threads: int, registers: int | None = None, shared_bytes: int | None = None
-) -> Held:
-    """Resident blocks per multiprocessor, and their limit; a resource of None does not limit."""
+) -> Residency:
+    """Blocks that a multiprocessor holds at a time, and what limits them. A resource of None does not limit.
+    `threads`, `shared_bytes`: of a block; `registers`: of a thread."""
     warps = math.ceil(threads / WARP)
     limits = {"blocks a multiprocessor": device.blocks_per_sm, "threads": 0}
     if 1 <= threads <= THREADS_PER_BLOCK:
         limits["threads"] = device.threads_per_sm // (warps * WARP)
         if registers is not None:
-            a_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
-            warps_held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-            limits["registers"] = warps_held // warps
+            registers_per_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
+            resident_warps = device.registers_per_sm // registers_per_warp // WARP_UNIT * WARP_UNIT
+            limits["registers"] = resident_warps // warps
     if shared_bytes is not None:
-        bytes_held = _round_up(shared_bytes + SHARED_RESERVED, SHARED_UNIT)
+        allocated_bytes = _round_up(shared_bytes + SHARED_RESERVED, SHARED_UNIT)
         fits = shared_bytes <= device.shared_per_block
-        limits["shared memory"] = device.shared_per_sm // bytes_held if fits else 0
+        limits["shared memory"] = device.shared_per_sm // allocated_bytes if fits else 0
     limited_by = min(limits, key=lambda name: limits[name])
     return limits[limited_by], limited_by
 
 
 def _round_up(value: int, unit: int) -> int:
+    """The next multiple of `unit`."""
     return -(-value // unit) * unit
 
 
-def blocks_held(launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts) -> Held:
+def launch_residency(
+    launch: KernelLaunch, registers: int | None, shared_bytes: int, device: DeviceFacts
+) -> Residency:
     """Resident blocks of a launch on one multiprocessor; 0 with a reason: it cannot be launched."""
-    for what, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
+    for name, sizes, limits in (("grid", launch.grid, GRID_LIMITS), ("block", launch.block, BLOCK_LIMITS)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if not 1 <= size <= limit:
-                return 0, f"{what}.{axis} is {size:,}, not 1 to {limit:,}"
-    return resident(device, launch.threads, registers, shared_bytes)
+                return 0, f"{name}.{axis} is {size:,}, not 1 to {limit:,}"
+    return count_resident_blocks(device, launch.threads, registers, shared_bytes)
 
 
-def fill_of_launch(
-    variant: str, workload: str, on: str, items: int, units: int, held: Held, **facts: object
+def make_occupancy(
+    variant: str, workload: str, on: str, items: int, units: int, residency: Residency, **fields: object
 ) -> Occupancy | None:
-    """How `items` blocks fill `units` processors of `held` blocks each; None for no items. `variant`, `workload`
-    and `on` label the result. `facts`: further fields of `Occupancy`."""
+    """How `items` blocks fill `units` multiprocessors (or threads of a processor); None for no items. `variant`,
+    `workload`, `on`: labels of the result. `fields`: further fields of `Occupancy`."""
     if items <= 0:
         return None
-    blocks, limited_by = held
-    slots = units * blocks
-    waves = items / slots if slots else 0.0
-    known = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
+    blocks, limited_by = residency
+    waves = items / (units * blocks) if units * blocks else 0.0
+    labels = {"variant": variant, "workload": workload, "on": on, "items": items, "units": units}
     figures = {"share": min(1.0, waves), "waves": waves, "used": waves / math.ceil(waves) if waves else 0.0}
-    return Occupancy.model_validate({**known, "resident": blocks, "limited_by": limited_by, **figures, **facts})
+    return Occupancy.model_validate({**labels, "resident": blocks, "limited_by": limited_by, **figures, **fields})
 
 
-def declared_filling(
+def declared_occupancy(
     name: str, launch: Launch, workload: Workload, device: DeviceFacts | int, *, at_hand: bool
 ) -> Occupancy | None:
     """How the manifest's launch fills a GPU or `device` processor threads; None: no work. Raises ExpressionError
@@ -96,16 +99,15 @@ def declared_filling(
     values = workload.formula_values
     if isinstance(device, int):
         items = rounded_up(launch.blocks, {**values, "cores": device, "lanes": vector_lanes()})
-        on, held = say.count(device, "thread"), (1, "one piece a thread")
-        return fill_of_launch(name, workload.name, on, items, device, held, at_hand=at_hand)
-    takes = {"registers": launch.registers, "shared memory": launch.shared_bytes}
-    unknown = tuple(what for what, formula in takes.items() if formula is None)
-    known = [None if formula is None else rounded_up(formula, values) for formula in takes.values()]
-    held = resident(device, rounded_up(launch.threads, values), *known)
-    items = rounded_up(launch.blocks, values)
-    return fill_of_launch(
-        name, workload.name, device.name, items, device.sms, held, at_hand=at_hand, unknown=unknown
-    )
+        on, residency = say.count(device, "thread"), (1, "one piece a thread")
+        return make_occupancy(name, workload.name, on, items, device, residency, at_hand=at_hand)
+    formulas = (launch.registers, launch.shared_bytes)
+    registers, shared_bytes = (None if text is None else rounded_up(text, values) for text in formulas)
+    unknown = ["registers"] if registers is None else []
+    unknown += ["shared memory"] if shared_bytes is None else []
+    residency = count_resident_blocks(device, rounded_up(launch.threads, values), registers, shared_bytes)
+    items, fields = rounded_up(launch.blocks, values), {"at_hand": at_hand, "unknown": tuple(unknown)}
+    return make_occupancy(name, workload.name, device.name, items, device.sms, residency, **fields)
 
 
 def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
@@ -115,21 +117,23 @@ def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
     return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
-def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
+def largest_occupancies(placed: Sequence[PlacedLaunch], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
     """For each variant and workload: how its largest launch (by threads) fills the GPU."""
-    calls: dict[tuple[str, str], list[Placed]] = {}
+    launches_by_call: dict[tuple[str, str], list[PlacedLaunch]] = {}
     for launch, placement in placed:
-        calls.setdefault((placement.variant, placement.workload), []).append((launch, placement))
-    every = []
-    for (variant, workload), launches in calls.items():
-        launch, largest = max(launches, key=lambda each: each[0].blocks * each[0].threads)
-        held = largest.resident, largest.limited_by
-        facts = {"kernel": largest.kernel, "unknown": ("registers",) if largest.registers is None else ()}
-        filling = fill_of_launch(
-            variant, workload, device.name, launch.blocks, device.sms, held, at_hand=at_hand, **facts
+        call = placement.variant, placement.workload
+        launches_by_call.setdefault(call, []).append((launch, placement))
+    occupancies: list[Occupancy] = []
+    for (variant, workload), launches in launches_by_call.items():
+        launch, largest = max(launches, key=lambda pair: pair[0].blocks * pair[0].threads)
+        residency = largest.resident, largest.limited_by
+        fields = {"kernel": largest.kernel, "unknown": ("registers",) if largest.registers is None else ()}
+        occupancy = make_occupancy(
+            variant, workload, device.name, launch.blocks, device.sms, residency, at_hand=at_hand, **fields
         )
-        every += [filling] if filling else []
-    return every
+        if occupancy:
+            occupancies.append(occupancy)
+    return occupancies
 
 
 class ParallelismTerms(Model):
@@ -143,37 +147,40 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> RunningAction[
     """Compute how each reported or declared launch fills its device; works without a GPU."""
     yield from ()
     target, default = context.bench.target, arguments.device
-    known = {filling.variant for filling in _reported_occupancies(context)}
+    with_reports = {occupancy.variant for occupancy in _reported_occupancies(context)}
     missing: list[str] = []
-    every: list[Occupancy] = []
+    occupancies: list[Occupancy] = []
     for name, variant in target.variants.items():
-        if getattr(variant, "launch", None) is None and name not in known:
-            is_asked = name in context.task.variants
-            missing += [f"parallelism of {name}: the manifest declares no launch"] if is_asked else []
+        if getattr(variant, "launch", None) is None and name not in with_reports:
+            if name in context.task.variants:
+                missing.append(f"parallelism of {name}: the manifest declares no launch")
         elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:
             missing.append(f"parallelism of {name}: the manifest has no device {default}")
         device: Device = context.bench.device if variant.device == "any" else variant.device
         dtype = target.dtypes.get(device, variant.dtypes[0])
         for workload in expand_sets(target, context.task.plan.workloads, dtype):
-            filling = filling_of(context, name, workload, default) if is_supported(variant, workload) else None
-            every += [filling] if filling else []
-    return Result(_output(every, missing))
+            occupancy = (
+                find_occupancy(context, name, workload, default) if is_supported(variant, workload) else None
+            )
+            occupancies += [occupancy] if occupancy else []
+    return Result(_output(occupancies, missing))
 
 
-def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
+def find_occupancy(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
     """How a variant's launch fills its device; None without a launch, a known device, or work. A launch that
-    `kernel.resources` reported earlier takes precedence over the manifest."""
+    `kernel.resources` reported earlier takes precedence over the manifest. `default`: GPU if none is at hand."""
     bench, variant = context.bench, context.bench.target.variants[name]
     launch, device = getattr(variant, "launch", None), _gpu_of(context, variant, default)
-    for filling in _reported_occupancies(context) if device is not None else ():
-        if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name if device else ""):
-            return filling
+    if device is not None:
+        for occupancy in _reported_occupancies(context):
+            if (occupancy.variant, occupancy.workload, occupancy.on) == (name, workload.name, device.name):
+                return occupancy
     if launch is None or (device is None and variant.device == "cuda"):
         return None
     if device is None:
-        return declared_filling(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
-    is_here = bench.device == "cuda" and device == gpu_at_hand(context)
-    return declared_filling(name, launch, workload, device, at_hand=is_here)
+        return declared_occupancy(name, launch, workload, bench.threads, at_hand=bench.device == "cpu")
+    at_hand = bench.device == "cuda" and device == gpu_at_hand(context)
+    return declared_occupancy(name, launch, workload, device, at_hand=at_hand)
 
 
 def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
@@ -197,36 +204,37 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     return facts_of_present_gpu(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
-def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
+def _output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
     """Result of `kernel.parallelism`; not ok if some launch does not fit its GPU."""
     parts, learned = [], []
-    for name in dict.fromkeys(filling.variant for filling in fillings):
-        own = [filling for filling in fillings if filling.variant == name]
-        least, starved = (
-            min(own, key=lambda filling: filling.share),
-            sum(filling.has_empty_slots for filling in own),
-        )
+    for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
+        of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
+        least = min(of_variant, key=lambda occupancy: occupancy.share)
+        starved = sum(occupancy.has_empty_slots for occupancy in of_variant)
         where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
         if not starved:
-            parts.append(f"{where}: filled on all of {len(own)} workloads")
+            parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
             continue
         least_on = f"least on {least.workload} ({least.share:.0%})"
-        parts.append(f"{where}: not filled on {starved} of {len(own)} workloads, {least_on}")
+        parts.append(f"{where}: not filled on {starved} of {len(of_variant)} workloads, {least_on}")
         learned.append(
             f"{name} has {say.count(least.items, 'piece')} of work for {least.units * least.resident} places of "
             f"{least.on} on {least.workload}: split the work further before anything smaller is optimised."
         )
-    message = "; ".join(parts) or "no variant declares its launch"
-    impossible = next((filling for filling in fillings if filling.resident == 0), None)
+    message, hint = "; ".join(parts) or "no variant declares its launch", None
+    impossible = next((occupancy for occupancy in occupancies if occupancy.resident == 0), None)
+    if impossible:
+        message = cannot_launch(impossible)
+        hint = "fewer threads, registers or less shared memory a block"
     return ParallelismOutput(
         ok=not impossible,
-        message=cannot_launch(impossible) if impossible else message,
-        hint="fewer threads, registers or less shared memory a block" if impossible else None,
+        message=message,
+        hint=hint,
         not_exercised=tuple(missing),
         learned=tuple(learned),
-        fillings=tuple(fillings),
-        starved=tuple(dict.fromkeys(filling.variant for filling in fillings if filling.has_empty_slots)),
-        least_share=min((filling.share for filling in fillings), default=None),
+        fillings=tuple(occupancies),
+        starved=tuple(dict.fromkeys(o.variant for o in occupancies if o.has_empty_slots)),
+        least_share=min((occupancy.share for occupancy in occupancies), default=None),
     )
 
 

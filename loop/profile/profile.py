@@ -67,11 +67,11 @@ def vector_share(listing: str) -> float | None:
     return kinds.count("p") / len(kinds) if kinds else None
 
 
-Watched = tuple[tuple[KernelRun, ...], str]
+KernelRuns = tuple[tuple[KernelRun, ...], str]
 """Kernel launches of one call in order, and why there are none, with a remedy."""
 
 
-def profiled_call(
+def make_profiled_call(
     bench: Bench, worker: Worker, side: Side, workload: Workload, how: ObserveMode, limit_s: float
 ) -> Generator[Tick, None, tuple[Kernel, ...]]:
     """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`. The judge must have
@@ -82,12 +82,12 @@ def profiled_call(
     return (yield from worker.ask(request, limit_s=limit_s, note=note))
 
 
-def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, Watched]:
+def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
     try:
         yield from bench.prepare_answer(workload, with_windows=True)
         with bench.start_worker(side) as worker:
-            kernels = yield from profiled_call(bench, worker, side, workload, "trace", limit_s)
+            kernels = yield from make_profiled_call(bench, worker, side, workload, "trace", limit_s)
     except (Refusal, WorkerLost, LoopError) as error:
         return (), f"torch's profiler: {error}"
     runs = [
@@ -148,9 +148,9 @@ ALLOW = (
 INSTALL = "it comes with the CUDA toolkit (nsight-compute): put its folder on the PATH"
 
 
-def count_on_device(
+def read_counters(
     bench: Bench, side: Side, workload: Workload, limit_s: float
-) -> Generator[Tick, None, Watched]:
+) -> Generator[Tick, None, KernelRuns]:
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL}"
@@ -163,17 +163,17 @@ def count_on_device(
         try:
             yield from bench.prepare_answer(workload, with_windows=True)
             with bench.start_worker(side, tool=under) as worker:
-                yield from profiled_call(bench, worker, side, workload, "mark", limit_s)
+                yield from make_profiled_call(bench, worker, side, workload, "mark", limit_s)
                 code = yield from worker.wait_for_end(limit_s, f"waiting for {NCU}")
                 failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:
             failed = str(error)
         text = log.read_text(errors="replace") if log.is_file() else ""
     runs = read_log(text)
-    return (runs, "") if runs and not failed else ((), why_nothing(text, failed))
+    return (runs, "") if runs and not failed else ((), explain_failure(text, failed))
 
 
-def why_nothing(log: str, failed: str) -> str:
+def explain_failure(log: str, failed: str) -> str:
     """Why ncu gave no result, by its own message if it has one, and the remedy."""
     if NO_PERMISSION in log or NO_PERMISSION in failed:
         return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
@@ -234,7 +234,7 @@ def profile_call(
     if side.kind == "command":
         return None, "a program of its own is not profiled"
     limit_s = max(LEAST_S, context.kill_after_s / (2 * max(variants, 1)))
-    runs, why_not_counted = yield from count_on_device(context.bench, side, workload, limit_s)
+    runs, why_not_counted = yield from read_counters(context.bench, side, workload, limit_s)
     if runs:
         return device_profile(runs, "ncu"), ""
     runs, why = yield from trace(context.bench, side, workload, limit_s)
@@ -248,18 +248,22 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
     """Combine the launches of a call by kernel; shares are means weighted by time."""
     kernels = []
     for name in dict.fromkeys(launch.kernel for launch in runs):
-        own = [launch for launch in runs if launch.kernel == name]
-        weights = [launch.us or 0.0 for launch in own]
-        reasons = dict.fromkeys(reason for launch in own for reason in launch.stalls)
-        waits = {reason: _mean([launch.stalls.get(reason) for launch in own], weights) for reason in reasons}
-        most = sorted(((reason, share) for reason, share in waits.items() if share), key=lambda item: -item[1])
+        launches = [launch for launch in runs if launch.kernel == name]
+        weights = [launch.us or 0.0 for launch in launches]
+        shares = {share: _mean([getattr(launch, share) for launch in launches], weights) for share in SHARES}
+        stall_shares: dict[str, float] = {}
+        for reason in dict.fromkeys(reason for launch in launches for reason in launch.stalls):
+            stall_share = _mean([launch.stalls.get(reason) for launch in launches], weights)
+            if stall_share:
+                stall_shares[reason] = stall_share
+        longest_stalls = sorted(stall_shares.items(), key=lambda item: -item[1])[:MOST_STALLS]
         kernel = KernelRun(
             kernel=name,
-            launches=len(own),
-            us=sum_if_all_known([launch.us for launch in own]),
-            registers=max((launch.registers for launch in own if launch.registers is not None), default=None),
-            stalls=dict(most[:MOST_STALLS]),
-            **{share: _mean([getattr(launch, share) for launch in own], weights) for share in SHARES},
+            launches=len(launches),
+            us=sum_if_all_known([launch.us for launch in launches]),
+            registers=max((run.registers for run in launches if run.registers is not None), default=None),
+            stalls=dict(longest_stalls),
+            **shares,
         )
         kernels.append(kernel)
     return DeviceProfile(

@@ -21,7 +21,7 @@ INDENTED = re.compile(r"^\s")
 """Matches quoted source lines, which compilers indent."""
 
 
-def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiVariant], list[str]]:
+def _variants_with_promises(context: Context, what: str, field: str) -> tuple[dict[str, CAbiVariant], list[str]]:
     """Variants with promises in `field` of the manifest, and messages for skipped ones. A variant uses its own
     recipe, or the emulator's if its compiler is missing."""
     target, missing = context.bench.target, list[str]()
@@ -43,9 +43,9 @@ def _buildable(context: Context, what: str, field: str) -> tuple[dict[str, CAbiV
 
 def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Compile every source that must be refused, and check the compiler's message."""
-    variants, missing = _buildable(context, "what must not compile", "must_not_compile")
+    variants, missing = _variants_with_promises(context, "what must not compile", "must_not_compile")
     tries = [
-        _try(context, name, variant.build, source)
+        _compile_source(context, name, variant.build, source)
         for name, variant in variants.items()
         for source in variant.must_not_compile
     ]
@@ -65,7 +65,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> RunningAction[
     return Result(PromisesOutput(**facts, not_exercised=tuple(missing), checks=tuple(checks)))
 
 
-def _try(
+def _compile_source(
     context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
 ) -> Generator[Tick, None, RefusedSource]:
     """Compile one source that must not compile, by a variant's recipe."""
@@ -91,7 +91,7 @@ def _try(
 
 def instances(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Look up every promised template instance in its variant's built library."""
-    variants, skipped = _buildable(context, "instances", "instances")
+    variants, skipped = _variants_with_promises(context, "instances", "instances")
     built, failures = yield from compile_all(context, variants, to_run=False)
     count, missing = 0, list[MissingInstance]()
     for build in built:

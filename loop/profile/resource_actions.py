@@ -11,13 +11,19 @@ from loop.model.resources import CompiledLibrary, KernelResources, Placement
 from loop.model.target import CAbiVariant, ResourceBudget
 from loop.profile.inspection import (
     KernelFindings,
-    ask_host_code,
     compiled_variants,
     cuda_variants,
+    list_launches,
     read_compilers,
     timed_workloads,
 )
-from loop.profile.launch_limits import Placed, cannot_launch, declared_filling, fillings, gpu_at_hand
+from loop.profile.launch_limits import (
+    PlacedLaunch,
+    cannot_launch,
+    declared_occupancy,
+    gpu_at_hand,
+    largest_occupancies,
+)
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table, columns
@@ -48,32 +54,32 @@ class ResourceTerms(Lasting):
 
 def resources(context: Context, arguments: ResourceTerms) -> RunningAction[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report and the launches, and check the budgets."""
-    architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
+    architecture, variants = arguments.device or context.bench.architecture, cuda_variants(context)
     findings = KernelFindings(architecture, context.bench.gpu_of_architecture(architecture))
-    if findings.device is None and chosen:
+    if findings.device is None and variants:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    built = yield from compiled_variants(context, chosen, findings)
-    builds = [f"{build.variant} {build.build_id}" for build in built]
-    ground = dependency_hash(
-        context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds
-    )
-    earlier = None if findings.problems else reuse_result(context, ResourcesOutput, ground, arguments)
-    if earlier is not None:
-        return Result(earlier)
-    yield from read_compilers(chosen, built, findings)
-    yield from ask_host_code(context, chosen, findings, built=arguments.built)
-    output = _judged(context, chosen, findings, tell=arguments.spills == "tell")
+    builds = yield from compiled_variants(context, variants, findings)
+    inputs = (architecture, str(arguments.built), arguments.spills)
+    build_ids = [f"{build.variant} {build.build_id}" for build in builds]
+    ground = dependency_hash(context, "kernel.resources", *inputs, *build_ids)
+    if not findings.problems:
+        earlier = reuse_result(context, ResourcesOutput, ground, arguments)
+        if earlier is not None:
+            return Result(earlier)
+    yield from read_compilers(variants, builds, findings)
+    yield from list_launches(context, variants, findings, built=arguments.built)
+    output = _judge(context, variants, findings, tell=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": ground}))
 
 
-def _judged(
+def _judge(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
 ) -> ResourcesOutput:
     """Check reports and launches against GPU limits and budgets. `tell`: spills do not fail."""
     device, architecture = findings.device, findings.architecture
     placed = tuple(findings.placed(device)) if device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
-    shapes, filled = shapes_of(placed, timed), tuple(_fillings(context, chosen, findings, placed))
+    shapes, filled = merge_launches(placed, timed), tuple(_fillings(context, chosen, findings, placed))
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
@@ -81,12 +87,14 @@ def _judged(
         for every, own in zip((spilled, broken, unchecked), lines, strict=True):
             every += own
     if unchecked:
-        what = f"budget of {_few(unchecked)}: no workload launches it"
+        what = f"budget of {_first_and_count(unchecked)}: no workload launches it"
         findings.missing.append(f"{what}, so its blocks are not known")
     if others := findings.unreported():
-        findings.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
+        findings.missing.append(
+            f"registers of {_first_and_count(others)}: launched, and not in the compiler's report"
+        )
     on = device.name if device else architecture
-    refused = [_refused(shape, on) for shape in shapes if shape.resident == 0]
+    refused = [_refusal_text(shape, on) for shape in shapes if shape.resident == 0]
     refused += [cannot_launch(each) for each in filled if each.resident == 0 and not each.kernel]
     impossible = tuple(dict.fromkeys(refused))
     tolerable = [*(() if tell else spilled), *broken]
@@ -117,7 +125,7 @@ def _judged(
     )
 
 
-def shapes_of(placed: Sequence[Placed], timed: set[str]) -> tuple[Placement, ...]:
+def merge_launches(placed: Sequence[PlacedLaunch], timed: set[str]) -> tuple[Placement, ...]:
     """Distinct launches, each once. `timed`: names of the workloads that are timed."""
     shapes: dict[str, list[Placement]] = {}
     for _, placement in placed:
@@ -169,7 +177,7 @@ def check_budgets(
     return spilled, broken, unchecked
 
 
-def _refused(shape: Placement, on: str) -> str:
+def _refusal_text(shape: Placement, on: str) -> str:
     """Message for a launch that the GPU refuses, with the resources it asks for."""
     needs = ""
     if shape.limited_by in ("threads", "registers", "shared memory"):
@@ -178,13 +186,13 @@ def _refused(shape: Placement, on: str) -> str:
     return f"{shape.kernel} cannot be launched on {on} for {shape.workload}: {shape.limited_by}{needs}"
 
 
-def _few(names: Sequence[str]) -> str:
+def _first_and_count(names: Sequence[str]) -> str:
     """Names as `a`, or `a and 3 more`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _fillings(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[Placed]
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[PlacedLaunch]
 ) -> Iterator[Occupancy]:
     """How timed calls fill the GPU, by reported launches, else by the manifest's."""
     device = findings.device
@@ -196,12 +204,12 @@ def _fillings(
         names = {workload.name for workload in timed}
         if name in findings.launches:
             own = [pair for pair in placed if pair[1].variant == name and pair[1].workload in names]
-            yield from fillings(own, device, at_hand=at_hand)
+            yield from largest_occupancies(own, device, at_hand=at_hand)
         elif variant.launch is not None:
             only = "static arithmetic only, on the launch that the manifest declares"
             findings.missing.append(f"launches of {name}: {only}")
             every = [
-                declared_filling(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
+                declared_occupancy(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
             ]
             yield from (filling for filling in every if filling is not None)
         elif variant.emulation is None:

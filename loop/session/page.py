@@ -16,7 +16,7 @@ from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_outp
 from loop.model.record import Finished, latest_attempts
 from loop.money import section as spending
 from loop.optimize import section as changing
-from loop.profile.actions import facts_table, kernels, leaf_words, notes, parallelism_table, totals
+from loop.profile.actions import facts_table, kernels_table, leaf_words, note_lines, parallelism_table, total_lines
 from loop.profile.model import ParallelismOutput
 from loop.proving.actions import against_known_good, trust_sentences
 from loop.report import findings, sections
@@ -176,14 +176,14 @@ def bottleneck(view: View) -> Iterator[Section]:
         yield Section(note=f"{worst}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
     if not profiles:
         yield Section(note="Nothing was profiled.")
-    yield Section(table=facts_table(profiles), after=notes(profiles))
-    if watched := kernels(profiles):
+    yield Section(table=facts_table(profiles), after=note_lines(profiles))
+    if watched := kernels_table(profiles):
         note = (
             "One call of each on the device, profiled alone, with warm caches, at the clocks that there were; its "
             "times stand beside the measurements above, not in their place. Shares are of the peak, a warp's "
             "waits of its time:"
         )
-        yield Section(note=note, table=watched, after=totals(profiles))
+        yield Section(note=note, table=watched, after=total_lines(profiles))
     if parallelism := parallelism_table(fillings):
         note = "Pieces of work that may run at the same time, against the places for them:"
         yield Section(note=note, table=parallelism)

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.index import Environment, SessionRow
 from loop.model.profile import FACTS, Fact, Promise, Promised, SeverityRule, TreeRule
-from loop.profile.bottleneck import Notes, first_match, outcomes, profile
+from loop.profile.bottleneck import Notes, first_match, list_outcomes, profile
 from loop.profile.roof import PeakRates
 from tests.makers import NOON, make_measurement
 
@@ -136,6 +136,8 @@ def test_a_leaf_states_an_interval(
 
 def test_advice_is_held_against_the_next_build() -> None:
     """Two sessions of one build, then another: one outcome, of the last advice."""
-    (found,) = outcomes([session(1, "a", 0.5), session(2, "a", 0.4), session(3, "b", 0.6), session(4, "b", 0.6)])
+    (found,) = list_outcomes(
+        [session(1, "a", 0.5), session(2, "a", 0.4), session(3, "b", 0.6), session(4, "b", 0.6)]
+    )
     assert ("later session", "s3") == (found.basis, found.session)
     assert pytest.approx(1.5) == found.actual

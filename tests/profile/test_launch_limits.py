@@ -7,7 +7,7 @@ import pytest
 from loop.model.profile import DeviceFacts
 from loop.model.resources import KernelLaunch, Placement, WorkloadLaunches
 from loop.profile.inspection import KernelFindings
-from loop.profile.launch_limits import blocks_held, resident
+from loop.profile.launch_limits import count_resident_blocks, launch_residency
 from tests.makers import make_kernel, make_launch, make_library, make_workload
 
 KERNEL = make_kernel("k(float*)", symbol="_Zk", registers=160, shared_bytes=1024)
@@ -48,7 +48,7 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
 def test_a_launch_that_no_gpu_takes_has_no_place(fields: dict[str, Any], limited_by: str) -> None:
     """Grid and block have limits of their own; 160 registers a thread are too many for 1024 threads."""
     shared = 1024 + fields.get("shared", 0)
-    assert (0, limited_by) == blocks_held(make_launch(**fields), 160, shared, L4)
+    assert (0, limited_by) == launch_residency(make_launch(**fields), 160, shared, L4)
 
 
 L4 = DeviceFacts(
@@ -90,4 +90,4 @@ L4 = DeviceFacts(
 )
 def test_resident_blocks_follow_the_limits(block: tuple[int, ...], blocks: int, limited_by: str) -> None:
     """Registers by warps of 256 and fours of warps; shared memory with the KB that the system takes."""
-    assert (blocks, limited_by) == resident(L4, *block)
+    assert (blocks, limited_by) == count_resident_blocks(L4, *block)

@@ -8,7 +8,7 @@ import pytest
 from loop.base.processes import run_to_end
 from loop.model.resources import WorkloadLaunches
 from loop.model.workloads import expand_sets
-from loop.profile.inspection import ask_launches
+from loop.profile.inspection import ask_for_launches
 from loop.workers.bench import Bench
 from tests.targets import build_one, open_bench
 from tests.tiny_cuda import cuda, write_cuda_target
@@ -29,7 +29,7 @@ def told(bench: Bench, name: str, *sets: str, dtype: str = "float32") -> tuple[W
     """What a variant launches on the workloads of these sets."""
     made = build_one(bench.folder, bench.emulated_variants([name])[name], bench.cache, name)
     workloads = expand_sets(bench.target, sets or ("some",), dtype)  # type: ignore[arg-type]
-    found: tuple[WorkloadLaunches, ...] = run_to_end(ask_launches(bench, made, workloads))
+    found: tuple[WorkloadLaunches, ...] = run_to_end(ask_for_launches(bench, made, workloads))
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.model.workloads import expand_sets
-from loop.profile.profile import Watched, count_on_device, read_log
+from loop.profile.profile import KernelRuns, read_counters, read_log
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
 from tests.recorded import COUNTERS, STALLS, log_of
@@ -35,11 +35,11 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTool:
     return FakeTool("ncu", tmp_path / "tools", monkeypatch)
 
 
-def counted(bench: Bench, name: str = "right", place: int = 1) -> Watched:
+def counted(bench: Bench, name: str = "right", place: int = 1) -> KernelRuns:
     """What ncu counts of a variant on five rows, or on two."""
     (side,) = make_sides(bench, name)
-    found: Watched = run_to_end(
-        count_on_device(bench, side, expand_sets(bench.target, ["some"], "float32")[place], 30.0)
+    found: KernelRuns = run_to_end(
+        read_counters(bench, side, expand_sets(bench.target, ["some"], "float32")[place], 30.0)
     )
     return found
 
