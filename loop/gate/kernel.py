@@ -36,7 +36,7 @@ from loop.report import format as say
 from loop.repository import changed_lines as files_changed
 from loop.repository import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.spread import Part, spread_action
+from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.workers.bench import Bench, Fitting, Side, fit_workloads
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
@@ -285,8 +285,8 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
     names = [side.name for side in sides]
     if context.task.campaign.executor and names:
         parts = _split_into_jobs(context, sides, choice.every, arguments)
-        answers, job_runs = yield from spread_action(context, "kernel.verify_share", parts)
-        shares = [ShareOutput.model_validate(answer, strict=False) for answer in answers]
+        jobs = yield from run_jobs(context, "kernel.verify_share", parts)
+        shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
     else:
         whole = ShareTerms.model_validate(dict(arguments))
         shares = [(yield from _verify_share(context, sides, choice, whole))]

@@ -96,8 +96,7 @@ def compared_by_job(
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from _run_jobs(context, [part])
-    output = CompareOutput.model_validate(output_of_job(job), strict=False)
-    return Result(output, samples_of(job)), (job.run_record,)
+    return Result(output_of_job(job, CompareOutput), samples_of(job)), (job.run_record,)
 
 
 def order_by_gain(
@@ -166,7 +165,7 @@ def _copy_target(target: Path, place: Path) -> None:
 def _mean_speedup(job: JobFolder) -> float:
     """Mean speedup by a candidate; 0 if it may not be kept."""
     try:
-        output = CompareOutput.model_validate(output_of_job(job), strict=False)
+        output = output_of_job(job, CompareOutput)
     except (WorkFailed, ValidationError):
         return 0.0
     ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]

@@ -59,7 +59,7 @@ class Session:
     def workshop(self) -> Workshop:
         """Where changes of the target are made: a git worktree, and a folder for briefs and patches."""
         tree, notes = worktree_path(self.head, self.folder), self.folder.path / CHANGES
-        return Workshop(tree, notes, self.head.resume_command, self.request.decline)
+        return Workshop(tree, notes, resume=self.head.resume_command, is_declined=self.request.decline)
 
 
 def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
@@ -110,25 +110,19 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
-            raise UsageError(
-                f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
-                hint=f"--target {head.target_folder}",
-            )
+            message = f"{folder.id} is a session of target {head.target}, not of {setting.target.name}"
+            raise UsageError(message, hint=f"--target {head.target_folder}")
         ask_for_session_trust(folder.path, head, setting, screen)
         session = Session(request, setting, head, folder, screen)
         ground = sources_hash_to_resume(session)
-        fresh = ground != head.ground
-        if fresh:
+        is_changed = ground != head.ground
+        if is_changed:
             screen.say("the target's files have changed since: every step is done again")
-        present_values = {
-            "revision": read_revision(setting.project.target),
-            "ground": ground,
-            "harness": targets.uncompiled_hash(setting.project),
-            "attended": head.attended or request.attended,
-        }
-        head = head.model_copy(update=present_values)
+        hashes = {"ground": ground, "harness": targets.uncompiled_hash(setting.project)}
+        revision, attended = read_revision(setting.project.target), head.attended or request.attended
+        head = head.model_copy(update={"revision": revision, "attended": attended, **hashes})
         folder.write_head(head)
-        return run_to_end(replace(session, head=head), fresh=fresh)
+        return run_to_end(replace(session, head=head), fresh=is_changed)
 
 
 def sources_hash_to_resume(session: Session) -> str:

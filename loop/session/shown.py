@@ -24,31 +24,31 @@ RepeatOptions = Sequence[str]
 
 
 def show_findings(finished: Sequence[Finished], words: RepeatOptions, screen: Screen) -> None:
-    """Print tables and lines of the steps' results to stdout."""
-    for kind, show in PRINTERS.items():
+    """Print tables and lines of the steps' results to stdout. `words`: options of the command to repeat."""
+    for kind, print_table in PRINTERS.items():
         for output in outputs_of(finished, kind):
-            for line in show(output, words, screen):
+            for line in print_table(output, words, screen):
                 screen.data(line)
 
 
 def _explanation_lines(output: DebugOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Why each wrong variant is wrong."""
-    for explanation in (explanation for explanation in output.explanations if explanation.lines):
-        yield f"Why {explanation.variant} is wrong:"
-        yield from (f"  {label}: {text}" for label, text in explanation.lines)
+    """Yield why each wrong variant is wrong."""
+    for explanation in output.explanations:
+        if explanation.lines:
+            yield f"Why {explanation.variant} is wrong:"
+            yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
 def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """How many checks each variant passed, and its failures."""
+    """Print how many checks each variant passed; yield its failures, and the command that repeats them."""
     rows = []
     for checks in output.variants:
-        checks_on_normal_values = [
-            check for check in checks.checks if check.workload.values == "normal"
-        ] or checks.checks
-        largest = max((check.max_error or 0.0 for check in checks_on_normal_values), default=0.0)
+        # Errors on larger values are larger: leave them out, unless there are no others.
+        normal = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
+        largest_error = max((check.max_error or 0.0 for check in normal), default=0.0)
         name = checks.variant + (" (emulated)" if checks.emulated else "")
         right = f"{checks.count('right')} of {len(checks.checks)}"
-        rows.append((name, right, f"{largest:.1e}", checks.tally_of_others))
+        rows.append((name, right, f"{largest_error:.1e}", checks.tally_of_others))
     columns = 4 if any(row[-1] for row in rows) else 3
     heads = ("variant", "right", "largest error", "not right")
     screen.table(heads[:columns], [row[:columns] for row in rows])
@@ -68,7 +68,7 @@ def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> 
 
 
 def _sanitizer_lines(output: SanitizeOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Status of each sanitizer for each variant."""
+    """Print each sanitizer's status for each variant; yield the findings, and what was not run."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
     if names := dict.fromkeys(run.variant for run in output.runs):
@@ -97,7 +97,7 @@ def _timing_lines(output: MeasureOutput, words: RepeatOptions, screen: Screen) -
 
 
 def _mutation_lines(output: GateOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Which injected bugs and cheats the gate rejected (killed)."""
+    """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed)."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
@@ -113,7 +113,7 @@ def _mutation_lines(output: GateOutput, words: RepeatOptions, screen: Screen) ->
 
 
 def _resource_lines(output: ResourcesOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Registers, spills, shared memory and occupancy of each kernel."""
+    """Print registers, spills, shared memory and occupancy of each kernel; yield a summary."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)

@@ -112,7 +112,7 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
                 continue
         except ExpressionError as error:
             steps = sorted({name.partition(".")[0] for name in part.names} - {"session", "plan"})
-            never_run = [name for name in steps if not values.get(name, {})]
+            never_run = [name for name in steps if values.get(name, {}) == {}]
             return f"step {never_run[0]} did not run" if never_run else error.message
         if step.skipped_because:
             return step.skipped_because
@@ -455,5 +455,5 @@ class StepTimer:
 
     def end(self) -> tuple[float, float]:
         """(seconds of the step, seconds of its longest silence)."""
-        self.tick(0.0)
+        self.tick(0.0)  # The step's end is a message, too: it ends the last silence.
         return self._last_message - self._begin, self._longest_silence_s

@@ -6,7 +6,6 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -18,8 +17,8 @@ from loop.jobs import executor, folder
 from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
 from loop.model.base import Model
-from loop.model.jobs import JobRun
 from loop.model.measurement import Segment
+from loop.model.output import OutputType
 from loop.steps.context import Context
 
 START_S = 60.0
@@ -53,15 +52,6 @@ class Part:
     """The target's folder inside the copied folder."""
 
 
-def spread_action(
-    context: Context, action: str, parts: Sequence[Part]
-) -> Generator[Tick, None, tuple[list[dict[str, Any]], tuple[JobRun, ...]]]:
-    """Run an action in parts. Returns the output of each part, in order, and how each job ran.
-    Raises WorkFailed if a part has no result after all its tries."""
-    jobs = yield from run_jobs(context, action, parts)
-    return [output_of_job(job) for job in jobs], tuple(job.run_record for job in jobs)
-
-
 def run_jobs(
     context: Context, action: str, parts: Sequence[Part], group: str = ""
 ) -> Generator[Tick, None, list[JobFolder]]:
@@ -87,16 +77,8 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     root = part.folder or bench.folder
     paths = part.folder.rglob("*") if part.folder else targets.source_files(project)
     files = [path for path in sorted(paths) if path.is_file()]
-    arguments = part.arguments.model_dump_json(exclude_defaults=True)
-    words = [
-        "run",
-        "step",
-        action,
-        "--json",
-        f"--with={arguments}",
-        f"--device={bench.device}",
-        f"--target={part.target}",
-    ]
+    words = ["run", "step", action, "--json", f"--with={part.arguments.model_dump_json(exclude_defaults=True)}"]
+    words += [f"--device={bench.device}", f"--target={part.target}"]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}"] if bench.device == "cpu" else []
     words += [f"--seed={task.seed}"]
@@ -104,33 +86,33 @@ def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
     hashes = folder.content_hashes(root, files)
+    compilers = {variant.build.compiler for variant in bench.compiled_variants(part.variants).values()}
+    # Outside a session no other command may reuse the job: its identity is of this process alone.
+    owner = task.session or f"{os.getpid()} {time.time()}"
     job = Job(
-        id=folder.compute_job_id(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
+        id=folder.compute_job_id(words, hashes, within=owner),
         words=tuple(words),
         title=part.title,
         files=hashes,
         needs_gpu=bench.device == "cuda",
         alone=part.measures_time and bench.device == "cpu",
         times=part.measures_time,
-        programs=tuple(
-            sorted({variant.build.compiler for variant in bench.compiled_variants(part.variants).values()})
-        ),
+        programs=tuple(sorted(compilers)),
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )
     return folder.create_job(job, root, files)
 
 
-def output_of_job(job: JobFolder) -> dict[str, Any]:
-    """The output of a job's step. Raises WorkFailed if there is none."""
+def output_of_job(job: JobFolder, kind: type[OutputType]) -> OutputType:
+    """The output of a job's step, as class `kind`. Raises WorkFailed if there is none."""
     answer = job.read_answer()
     if "error" in answer:
         raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
     step = answer["steps"][0]
     if not step["output"]:
         raise WorkFailed(f"job {job.id} ({job.task.title}): {step['message']}", hint=step["hint"])
-    output: dict[str, Any] = step["output"]
-    return output
+    return kind.model_validate(step["output"], strict=False)
 
 
 def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
