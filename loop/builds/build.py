@@ -90,10 +90,8 @@ def compiler_failure(completed: Completed, verb: str) -> BuildFailed:
     hints = [hint for words, hint in HINT_BY_MESSAGE.items() if words in completed.errors]
     hint = next(iter(hints), "mend the line named above, then run the same command again")
     if completed.timed_out:
-        message, hint = (
-            f"the compiler was {completed.ending}",
-            "raise `limit_s` of the step, or simplify the source",
-        )
+        message = f"the compiler was {completed.ending}"
+        hint = "raise `limit_s` of the step, or simplify the source"
     elif completed.code < 0 or completed.code == 127:
         message = f"{completed.command[0]}: {completed.ending}"
     return BuildFailed(message[:MAX_ERROR_TEXT], hint, completed.errors)
@@ -124,14 +122,13 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Files of `folder` that these modules use, as relative paths; no installed packages.
+    """Files of `folder` that these modules (names or files) use, as relative paths; no installed packages.
 
     Follows imports, and strings that name a file, from file to file.
     """
     module_names = list(modules)
-    search_folders = list(
-        dict.fromkeys(["", *(os.path.dirname(name) for name in module_names if name.endswith(".py"))])
-    )
+    script_folders = [os.path.dirname(name) for name in module_names if name.endswith(".py")]
+    search_folders = list(dict.fromkeys(["", *script_folders]))
     pending = [file for name in module_names for file in _module_files(name, search_folders, folder)]
     files: set[str] = set()
     while pending:
@@ -357,15 +354,16 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     if not completed.succeeded:
         raise compiler_failure(completed, "read")
     files_read = sorted(set(known_builds.parse_make_rules(completed.output)))
-    contents: list[tuple[str, str]] = []
+    hashes: list[tuple[str, str]] = []
     own_files = set[str]()
     for file in files_read:
         path = folder / file
         name = os.path.relpath(path, folder)
         if not name.startswith(".."):
             own_files.add(name)
-        contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
-    words = [text for pair in sorted(contents) for text in pair]
+        # Of other files only the name counts, so that the place of a toolchain does not.
+        hashes.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
+    words = [text for pair in sorted(hashes) for text in pair]
     digest = content_hash("\0".join([*words, *_recipe_words(variant, folder), version]))[:32]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
     return ScannedSources(digest, headers, len(variant.sources), tuple(sorted(own_files)), tuple(files_read))
@@ -381,11 +379,8 @@ def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
 
 def compiler_environment() -> dict[str, str]:
     """Variables of `loop`'s environment that can change a compiler's output."""
-    return {
-        name: value
-        for name, value in {**child_environment(), **ENGLISH_MESSAGES}.items()
-        if name in COMPILER_VARIABLES
-    }
+    variables = {**child_environment(), **ENGLISH_MESSAGES}
+    return {name: value for name, value in variables.items() if name in COMPILER_VARIABLES}
 
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
@@ -425,11 +420,12 @@ def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | N
     """Cached build with this id, even if its sources changed; None if damaged or loads differ."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
-    folders = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
-    place, record = next(((p, r) for p in folders if (r := known_builds.read_intact_record(p))), (cache, None))
-    if record is None or not known_builds.are_unchanged(known_builds.parse_states(record["loads"]), Path("/")):
-        return None
-    return _build(variant_name, place, record, (), 1, cached=True)
+    for folder in (cache / build_id, *sorted(cache.glob(f"{build_id}-*"))):
+        if record := known_builds.read_intact_record(folder):
+            loads = known_builds.parse_states(record["loads"])
+            is_loadable = known_builds.are_unchanged(loads, Path("/"))
+            return _build(variant_name, folder, record, (), 1, cached=True) if is_loadable else None
+    return None
 
 
 def _build(
@@ -463,37 +459,28 @@ def hash_without_flags(
     name: str,
     variant: CAbiVariant,
     folder: Path,
-    ignored_flags: Iterable[str],
+    ignored: Iterable[str],
     *,
     cache: Path,
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of everything a build read except the flags in `ignored_flags`, so their values do not change it.
-
-    Raises BuildFailed as `build` does.
-    """
+    """Hash of all that a build read, except these `ignored` flags. Raises BuildFailed as `build` does."""
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
     known = _find_known_build(variant, folder, cache, include)
     if known is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
-    flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored_flags))
+    flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored))
     recipe = variant.build.model_copy(update={"flags": flags})
     return _build_id(variant.model_copy(update={"build": recipe}), folder, include, known)
 
 
 def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
     """Hash of contents, names, recipe and environment. The folder's own path does not count."""
-    parts = [
-        *_recipe_words(variant, folder),
-        *names_and_contents(known.files_read, include),
-        *names_and_contents(known.libraries_loaded, include),
-    ]
-    parts += [
-        f"{name}={value}"
-        for name, value in sorted(compiler_environment().items())
-        if name not in LOCATING_VARIABLES
-    ]
+    parts = [*_recipe_words(variant, folder), *names_and_contents(known.files_read, include)]
+    parts += names_and_contents(known.libraries_loaded, include)
+    variables = sorted(compiler_environment().items())
+    parts += [f"{name}={value}" for name, value in variables if name not in LOCATING_VARIABLES]
     return content_hash(parts)[:32]
 
 
@@ -521,32 +508,31 @@ def build(
         known_builds.store_known_build(recipe_key(variant, folder, include), known, cache)
         ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
         return ready.model_copy(update={"note": note or ready.note})
-    raise BuildFailed(
-        f"{changed_file} changes while it is compiled", "stop what writes it, then run this again", ""
-    )
+    message = f"{changed_file} changes while it is compiled"
+    raise BuildFailed(message, "stop what writes it, then run this again", "")
 
 
 def _compile_once(
     variant: CAbiVariant, folder: Path, sources: ScannedSources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once. The library gets a placeholder for the build id, which is not known yet.
+    """Compile once; return the record of what was read, the library's folder, and its `build.json`.
 
-    The placeholder depends on contents alone, so two clones link identical bytes. Raises Changed.
+    The library gets a placeholder for the build id, which is not known yet. It depends on contents alone,
+    so two clones link identical bytes. Raises FileChanged if a source changed meanwhile.
     """
     placeholder, compiler = sources.identity, variant.build.compiler
     content_before = {file: known_builds.file_state(str(folder / file))[0] for file in sources.files_read}
-    with known_builds.new_folder(cache) as folder_made:
-        scratch = folder_made / "scratch"
+    with known_builds.new_folder(cache) as output:
+        scratch = output / "scratch"
         scratch.mkdir()
-        shared_flags = (
-            ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
-        )
-        command = [*_compiler_command(variant, include), *shared_flags, f'-DLOOP_BUILD_ID="{placeholder}"']
-        command += [*variant.sources, *linked_libraries(variant.build), "-o", str(folder_made / LIBRARY)]
+        pass_on = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
+        command = [*_compiler_command(variant, include), "-shared", *pass_on, "-fPIC"]
+        command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources, *linked_libraries(variant.build)]
+        command += ["-o", str(output / LIBRARY)]
+        env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
         started, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
-        while True:
+        while True:  # Again without the options that an old assembler or linker refuses.
             words = [*command, *(word for flags in list_options.values() for word in flags)]
-            env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
             completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
             refused = [option for option in list_options if option in completed.errors]
             if completed.succeeded or not refused:
@@ -555,19 +541,20 @@ def _compile_once(
                 del list_options[option]
         if not completed.succeeded:
             raise compiler_failure(completed, "compile")
-        if not (folder_made / LIBRARY).is_file():
-            why = f"{compiler} ended well and wrote no library"
-            raise BuildFailed(why, "see what it does with `-o`", completed.errors)
+        if not (output / LIBRARY).is_file():
+            message = f"{compiler} ended well and wrote no library"
+            raise BuildFailed(message, "see what it does with `-o`", completed.errors)
         seconds = time.monotonic() - started
-        known = yield from _record_build(variant, folder, include, sources, folder_made)
+        known = yield from _record_build(variant, folder, include, sources, output)
         for file, content in content_before.items():
-            if known.files_read[known_builds.name_in_states(file, folder, folder_made) or ""][0] != content:
+            name = known_builds.name_in_states(file, folder, output) or ""
+            if known.files_read[name][0] != content:
                 raise FileChanged(file)
-        (folder_made / LOG).write_text(completed.errors)
+        (output / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
-        known, record = known_builds.finish_build(folder_made, known, placeholder, command, seconds, version)
-        return known, known_builds.store_library(folder_made, known, cache), record
+        known, record = known_builds.finish_build(output, known, placeholder, command, seconds, version)
+        return known, known_builds.store_library(output, known, cache), record
 
 
 def _record_build(
@@ -579,8 +566,8 @@ def _record_build(
     paths += known_builds.files_in_flags(variant, folder)
     paths += known_builds.compiler_paths(variant.build.compiler)
     paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
-    facts, loads = file_states(paths, folder, place), file_states(libraries, Path.cwd(), place)
-    known = KnownBuild("", "", facts, loads, sources.framework_headers)
+    files_read, loaded = file_states(paths, folder, place), file_states(libraries, Path.cwd(), place)
+    known = KnownBuild("", "", files_read, loaded, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
 

@@ -1,7 +1,7 @@
-"""The build cache, and the facts about files that a build read.
+"""The build cache, and the state of each file that a build read.
 
-A question is the hash of a recipe in an environment. `<build id>/` holds a library with its record.
-`questions/<question>/<build id>.json` holds its facts. A library is used while all of them hold.
+`<build id>/` holds a library with its record. `questions/<recipe>/<build id>.json` holds the states of its
+files, by the hash of its recipe in its environment. A library is used while no file has changed.
 """
 
 import functools
@@ -42,9 +42,9 @@ ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
 StatFields = list[int] | None
 """Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
 FileState = tuple[str, StatFields]
-"""State of one path: content (`nothing`, `other`, or a hash of the bytes) and signature."""
+"""State of one path: content (`nothing`, `other`, or a hash of the bytes) and result of stat(2)."""
 FileStates = Mapping[str, FileState]
-"""Facts by path, relative to the variant's folder where possible."""
+"""States by path, relative to the variant's folder where possible."""
 
 
 class FileChanged(Exception):
@@ -52,7 +52,7 @@ class FileChanged(Exception):
 
 
 def stat_fields(path: str) -> StatFields:
-    """Signature of a path; None if it does not exist."""
+    """Result of stat(2) for a path, which changes with the file; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -61,14 +61,14 @@ def stat_fields(path: str) -> StatFields:
 
 
 def file_state(path: str) -> FileState:
-    """Fact about a path now."""
+    """Content and stat fields of a path now."""
     fields = stat_fields(path)
     return MISSING if fields is None else hash_content(path, tuple(fields)), fields
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, cached by signature `stat_values`; `other` for no regular file."""
+    """Hash of a file's bytes, cached while its `stat_values` are the same; `other` for no regular file."""
     try:
         return content_hash(Path(path).read_bytes()) if stat.S_ISREG(stat_values[0]) else NOT_A_FILE
     except OSError:
@@ -76,20 +76,22 @@ def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
 
 
 def file_states(paths: Iterable[str], folder: Path, output: Path) -> dict[str, FileState]:
-    """Facts about files that the tools listed for a build. Files below `output` do not count."""
+    """States of the files that the tools listed for a build. Files below `output` do not count."""
     names = dict.fromkeys(name for path in paths if (name := name_in_states(path, folder, output)))
     return {name: file_state(os.path.join(folder, name)) for name in names}
 
 
 def name_in_states(path: str, folder: Path, output: Path) -> str | None:
-    """Name of a path in facts: relative inside `folder`. None for files of `output` and devices."""
+    """The key of a path in FileStates: relative inside `folder`. None for files of `output` and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
-    is_output = any(is_below(path, str(own)) for own in (output, output.resolve()))
+    is_output = any(is_below(path, str(parent)) for parent in (output, output.resolve()))
     if is_output or path.startswith(("/dev/", "/proc/")):
         return None
-    parents = (str(own) for own in (folder, folder.resolve()) if is_below(path, str(own)))
-    return next((os.path.relpath(path, own) for own in parents), path)
+    for parent in (folder, folder.resolve()):
+        if is_below(path, str(parent)):
+            return os.path.relpath(path, parent)
+    return path
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -97,9 +99,9 @@ def is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def are_unchanged(facts: FileStates, base: Path) -> bool:
-    """True if all files are unchanged. `base`: folder for relative paths."""
-    for name, (content, fields_before) in facts.items():
+def are_unchanged(states: FileStates, base: Path) -> bool:
+    """True if all files still have these states. `base`: folder for relative paths."""
+    for name, (content, fields_before) in states.items():
         path = os.path.join(base, name)
         if stat_fields(path) != fields_before and file_state(path)[0] != content:
             return False
@@ -107,19 +109,20 @@ def are_unchanged(facts: FileStates, base: Path) -> bool:
 
 
 def parse_states(stored: Mapping[str, list[Any]]) -> dict[str, FileState]:
-    """Facts from JSON, relative paths first, because these change most often."""
+    """States from JSON, in the order of checking: relative paths first, because these change most often."""
     names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
     return {name: (stored[name][0], stored[name][1]) for name in names}
 
 
-def names_and_contents(facts: FileStates, include: Path) -> list[str]:
-    """Names and contents of existing files, for a hash that is independent of their folder."""
-    rows = (
-        (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
-        for name, (content, _) in facts.items()
-        if content not in (MISSING, NOT_A_FILE)
-    )
-    return [text for row in sorted(rows) for text in row]
+def names_and_contents(states: FileStates, include: Path) -> list[str]:
+    """Names and contents of existing files, for a hash. The place of loop's headers (`include`) does not count."""
+    pairs = []
+    for name, (content, _) in states.items():
+        if content not in (MISSING, NOT_A_FILE):
+            pairs.append(
+                (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
+            )
+    return [text for pair in sorted(pairs) for text in pair]
 
 
 def parse_make_rules(rule: str) -> list[str]:
@@ -138,29 +141,26 @@ def files_in_flags(variant: CAbiVariant, folder: Path) -> list[str]:
 
 
 def shadowing_paths(variant: CAbiVariant, files: Iterable[str], include: Path, loads: Iterable[str]) -> set[str]:
-    """Paths where a new file would shadow a file that the build read, by all search paths."""
+    """Paths where a new file would shadow a file that the build read: each name in each search folder.
+
+    `files`: headers and sources that were read. `loads`: libraries that the loader takes.
+    """
     flags, files_read = variant.build.flags, list(files)
-    search_folders = [os.path.dirname(source) for source in variant.sources]
-    search_folders += [
-        *_flag_values(flags, HEADER_FLAGS),
-        str(include),
-        *_folders_in("CPATH", "CPLUS_INCLUDE_PATH"),
-    ]
-    names = {
-        os.path.relpath(file, place)
-        for file in files_read
-        for place in search_folders
-        if is_below(file, place or ".")
-    }
-    names |= {file for file in files_read if not file.startswith(("/", "../"))}
-    candidates = {os.path.join(place, name) for place in search_folders for name in names}
+    header_folders = [os.path.dirname(source) for source in variant.sources]
+    header_folders += [*_flag_values(flags, HEADER_FLAGS), str(include)]
+    header_folders += _folders_in("CPATH", "CPLUS_INCLUDE_PATH")
+    names = {file for file in files_read if not file.startswith(("/", "../"))}
+    for folder in header_folders:
+        names |= {os.path.relpath(file, folder) for file in files_read if is_below(file, folder or ".")}
+    paths = {os.path.join(folder, name) for folder in header_folders for name in names}
     library_names = [flag[2:] for flag in flags if flag.startswith("-l")]
-    for place in (*_flag_values(flags, LIBRARY_FLAGS), *_folders_in("LIBRARY_PATH")):
-        candidates |= {os.path.join(place, f"lib{name}.{kind}") for name in library_names for kind in ("so", "a")}
-    run_paths = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag) if "/" in word]
-    for place in (*run_paths, *_folders_in("LD_LIBRARY_PATH")):
-        candidates |= {os.path.join(place, os.path.basename(name)) for name in loads}
-    return candidates
+    for folder in (*_flag_values(flags, LIBRARY_FLAGS), *_folders_in("LIBRARY_PATH")):
+        paths |= {os.path.join(folder, f"lib{name}.{kind}") for name in library_names for kind in ("so", "a")}
+    words = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag)]
+    run_folders = [word for word in words if "/" in word]
+    for folder in (*run_folders, *_folders_in("LD_LIBRARY_PATH")):
+        paths |= {os.path.join(folder, os.path.basename(name)) for name in loads}
+    return paths
 
 
 def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
@@ -195,18 +195,17 @@ def loaded_libraries(library: Path) -> Generator[Tick, None, list[str]]:
     """Paths of the libraries that the loader would load with this one; empty without `ldd`."""
     if shutil.which("ldd") is None:
         return []
-    completed = yield from run(
-        ["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH_MESSAGES, note="looking what it loads"
-    )
+    command, note = ["ldd", str(library)], "looking what it loads"
+    completed = yield from run(command, limit_s=LIMIT_S, env=ENGLISH_MESSAGES, note=note)
     return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
 def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
     """Flags that make assembler and linker list their files in `folder`, by option."""
-    linked = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={folder / LINKER_LIST}"]}
-    if Path(variant.build.compiler).name == "nvcc":  # Its three assemblers would overwrite one file.
-        return linked
-    return {ASSEMBLER_LIST: ["-Xassembler", ASSEMBLER_LIST, "-Xassembler", str(folder / ASSEMBLER_LIST)], **linked}
+    flags = {LINKER_LIST: ["-Xlinker", f"{LINKER_LIST}={folder / LINKER_LIST}"]}
+    if Path(variant.build.compiler).name != "nvcc":  # Its three assemblers would overwrite one file.
+        flags[ASSEMBLER_LIST] = ["-Xassembler", ASSEMBLER_LIST, "-Xassembler", str(folder / ASSEMBLER_LIST)]
+    return flags
 
 
 def read_dependency_lists(folder: Path) -> list[str]:
@@ -218,7 +217,7 @@ def read_dependency_lists(folder: Path) -> list[str]:
 LIBRARY, RECORD, LOG, RECIPES_FOLDER = "kernel.so", "build.json", "log.txt", "questions"
 FORMAT = 2
 MAX_BUILDS = 256
-"""Most builds kept for a question; the oldest are removed."""
+"""Most builds kept for a recipe; the oldest are removed."""
 FIELDS = ("format", "build_id", "sha256", "seconds", "compiler", "command", "loads")
 """Fields of `build.json`."""
 Record = dict[str, Any]
@@ -232,7 +231,7 @@ class KnownBuild:
     library: str
     """SHA-256 of the library."""
     files_read: FileStates
-    """Files that the tools read, and rival paths; relative to the variant's folder."""
+    """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
     libraries_loaded: FileStates
     """Libraries that the loader would load; relative to the working folder."""
     framework_headers: tuple[str, ...]
@@ -241,12 +240,15 @@ class KnownBuild:
     def read(cls, path: Path) -> "KnownBuild":
         """Read a file of `store_known_build`. Raises OSError, LoopError or a parsing error."""
         fields = json.loads(sums.without_checksum(path, sums.read_regular(path)))
-        facts, loads = (parse_states(fields[name]) for name in ("facts", "loads"))
-        return cls(path.stem, fields["library"], facts, loads, tuple(fields["framework_headers"]))
+        files_read, loaded = parse_states(fields["facts"]), parse_states(fields["loads"])
+        return cls(path.stem, fields["library"], files_read, loaded, tuple(fields["framework_headers"]))
 
 
 def find_known_build(recipe: str, folder: Path, cache: Path) -> KnownBuild | None:
-    """Record of the build of the current files in `folder`; its library may be missing."""
+    """Record of the build of the current files in `folder`; None without one. Its library may be missing.
+
+    `recipe`: the hash that `recipe_key` computes.
+    """
     for path in _newest_first(cache / RECIPES_FOLDER / recipe):
         if why := explain_foreign_access(path):
             remark_once(f"{path} is not used: {why}")
@@ -264,7 +266,7 @@ def find_known_build(recipe: str, folder: Path, cache: Path) -> KnownBuild | Non
 
 
 def _newest_first(place: Path) -> list[Path]:
-    """Stored builds of a question, newest first."""
+    """Files of the stored builds of one recipe, newest first."""
     try:
         return sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     except OSError:
@@ -272,7 +274,7 @@ def _newest_first(place: Path) -> list[Path]:
 
 
 def store_known_build(recipe: str, known: KnownBuild, cache: Path) -> None:
-    """Store the record of a build. Raises LoopError if the cache cannot be written."""
+    """Store the record of a build by its `recipe_key`. Raises LoopError if the cache cannot be written."""
     place = cache / RECIPES_FOLDER / recipe
     fields: dict[str, Any] = {"library": known.library, "framework_headers": known.framework_headers}
     fields |= {"facts": known.files_read, "loads": known.libraries_loaded}

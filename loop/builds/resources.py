@@ -53,7 +53,7 @@ def read_defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] |
 
 
 def read_output_of(command: Sequence[str], note: str) -> Generator[Tick, None, str | None]:
-    """Complete output of a command, of any length; None if it fails."""
+    """Complete output of a command, of any length; None if it fails. It goes through a file: `run` cuts output."""
     with tempfile.TemporaryDirectory(prefix="loop-reading-") as folder:
         file = Path(folder) / "output"
         to_file = ["sh", "-c", 'exec "$@" > "$0"', str(file), *command]

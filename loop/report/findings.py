@@ -18,6 +18,10 @@ SIMILAR_ERRORS_FACTOR = 4.0
 """If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
 MANY_FAILURES = 8
 """Most failing workloads of a variant that are described one by one."""
+CHECK_COLUMNS = columns(
+    *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
+    *("Type", "Build"),
+)
 COMPARISON_NOTE = (
     "Every output was held against the float64 reference, element by element; the control is the library through "
     "the same checks, on the workloads that are timed."
@@ -36,20 +40,14 @@ def correctness_sections(
     outputs = outputs_of(finished, VerifyOutput)
     checked_variants = [checks for output in outputs for checks in output.variants]
     checked_variants += [output.control for output in outputs if output.control is not None]
-    heads = columns(
-        *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
-        *("Type", "Build"),
-    )
-    table = drop_empty_columns(heads, (row for checks in checked_variants for row in _check_rows(checks)))
+    table = drop_empty_columns(CHECK_COLUMNS, (row for checks in checked_variants for row in _check_rows(checks)))
     all_checks = [check for checks in checked_variants for check in checks.checks]
-    unjudged = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
-    unjudged_note = ""  # A sentence on checks without an output to judge.
-    if unjudged:
-        tally = VariantChecks(variant="", build_id=None, checks=unjudged).tally
-        unjudged_note = f"{len(unjudged)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
-    yield Section(
-        "Correctness", note=f"{COMPARISON_NOTE} {unjudged_note}" if table else empty_note, table=table, wrap=2
-    )
+    without_output = tuple(check for check in all_checks if check.status not in ("right", "wrong", "tampered"))
+    note = f"{COMPARISON_NOTE} " if table else empty_note
+    if table and without_output:
+        tally = VariantChecks(variant="", build_id=None, checks=without_output).tally
+        note += f"{len(without_output)} of {say.count(len(all_checks), 'check')} gave no output: {tally}."
+    yield Section("Correctness", note=note, table=table, wrap=2)
     if failures := tuple(failure for checks in checked_variants for failure in _failure_lines(checks)):
         yield Section(note="Where it is wrong:", lines=failures)
 
@@ -58,18 +56,17 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     """One row per dtype, because errors of different dtypes are not comparable."""
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
     name += " (emulated)" if checks.emulated else ""
+    build = (checks.build_id or "-")[:12]
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
         of_type = tuple(check for check in checks.checks if check.workload.dtype == dtype)
         checks_of_type = checks.model_copy(update={"checks": of_type})
         with_error = [check for check in of_type if check.max_error is not None]
         worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
+        plain_errors = [check.plain_max_error for check in of_type if check.plain_max_error is not None]
         errors = (worst.max_error, worst.allowed_error) if worst else (None, None)
-        plain = max(
-            (check.plain_max_error for check in of_type if check.plain_max_error is not None), default=None
-        )
+        error_cells = map(say.error, (*errors, max(plain_errors, default=None)))
         right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
-        build = (checks.build_id or "-")[:12]
-        yield name, right, checks_of_type.tally_of_others or "-", *map(say.error, (*errors, plain)), dtype, build
+        yield name, right, checks_of_type.tally_of_others or "-", *error_cells, dtype, build
 
 
 def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
@@ -103,15 +100,15 @@ def _error_map_lines(check: Check) -> Iterator[str]:
         errors = [math.inf if part.largest is None else part.largest for part in parts if part.count]
         errors_text = f"alike everywhere, up to {_number_or_nan(max(errors, default=None), 2)}"
         if len(errors) < len(parts) or max(errors) > SIMILAR_ERRORS_FACTOR * min(errors):
-            spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
-            largest = (_number_or_nan(part.largest, 2) if part.count else "right" for part in parts)
-            errors_text = ", ".join(map(" ".join, zip(spans, largest, strict=True)))
+            texts = []
+            for part in parts:
+                span = f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
+                texts.append(f"{span} {_number_or_nan(part.largest, 2) if part.count else 'right'}")
+            errors_text = ", ".join(texts)
         yield f"largest error along {name}: {errors_text}"
     if check.first is not None and len(check.first.around) > 1:
-        pairs = ", ".join(
-            f"{_number_or_nan(got)} for {_number_or_nan(expected)}" for expected, got in check.first.around
-        )
-        yield f"around the first: {pairs}"
+        pairs = [f"{_number_or_nan(got)} for {_number_or_nan(expected)}" for expected, got in check.first.around]
+        yield f"around the first: {', '.join(pairs)}"
 
 
 def _number_or_nan(value: float | None, digits: int = 4) -> str:
@@ -124,10 +121,11 @@ def speed_sections(
 ) -> Iterator[Section]:
     """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
-    by_variant: dict[str, dict[str, Measurement]] = {}  # Prefer the timing behind the verdict.
-    for timing in (
-        m for output in outputs_of(latest_target_attempts(finished), MeasureOutput) for m in output.measurements
-    ):
+    outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
+    by_variant: dict[
+        str, dict[str, Measurement]
+    ] = {}  # Per workload the timing behind the verdict, else the first.
+    for timing in (timing for output in outputs for timing in output.measurements):
         name = timing.workload.name
         verdict = verdict_of.get((timing.variant, name)) if timing.against == "baseline" else None
         if verdict is not None:
@@ -145,14 +143,11 @@ def speed_sections(
         rounds_text = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
         workloads_text = f"over {say.count(len(pairs), 'workload')}, {rounds_text} rounds each"
         variant_verdicts = [verdict for _, verdict in pairs]
-        vague_count = sum(verdict.vague for verdict in variant_verdicts)
-        summary = (
-            f"no mean {workloads_text}: too wide an interval on {vague_count}"
-            if vague_count
-            else f"{mean_text(variant_verdicts)} {workloads_text}"
-        )
+        summary = f"{mean_text(variant_verdicts)} {workloads_text}"
         if all(verdict.verdict == "inconclusive" for verdict in variant_verdicts):
             summary = f"inconclusive {workloads_text}"
+        elif vague_count := sum(verdict.vague for verdict in variant_verdicts):
+            summary = f"no mean {workloads_text}: too wide an interval on {vague_count}"
         table = drop_empty_columns(heads, (_speed_row(timing, verdict, roof) for timing, verdict in pairs))
         yield Section(title, note=f"`{variant}`: {summary}.", table=table)
         title = ""
@@ -163,14 +158,9 @@ def speed_sections(
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
     """Speed verdicts against the baseline, without variants that are incorrect on any workload."""
     all_verdicts = list(verdicts)
-    incorrect_variants = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
-    return [
-        verdict
-        for verdict in all_verdicts
-        if isinstance(verdict, SpeedVerdict)
-        and verdict.against == "baseline"
-        and verdict.variant not in incorrect_variants
-    ]
+    speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
+    incorrect = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}
+    return [speed for speed in speeds if speed.against == "baseline" and speed.variant not in incorrect]
 
 
 def mean_text(verdicts: Sequence[SpeedVerdict]) -> str:

@@ -87,11 +87,14 @@ def plain_words(text: str) -> str:
 
 
 def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
-    """The HTML content of a report. `figures`: drawn in place of images with the same path."""
+    """The HTML content of a report. `figures`: drawn in place of images with the same path.
+
+    markdown-it gives a heading, and a paragraph, as three tokens: open, content and close.
+    """
     page, by_path = PageBody(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
-    position = depth = tables = 0
+    position = depth = tables = 0  # Index of the token; open folds; tables so far.
 
     def add_html(html: str) -> None:
         body_tokens.append(Token("html_block", "", 0, content=html))
@@ -126,13 +129,11 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
             summary = tag["summary"] if tag else None
             if summary is None:
                 add_html(token.content + "\n" * (token.content == "</details>"))
-            else:  # The summary of an outermost fold is a heading.
-                heading = (
-                    f'<h2 id="{page.anchor(plain_words(summary))}">{render_inline(summary)}</h2>'
-                    if depth == 1
-                    else ""
-                )
-                add_html(f"<summary>{heading or render_inline(summary)}</summary>\n")
+            else:
+                html = render_inline(summary)
+                if depth == 1:  # The summary of an outermost fold is a heading.
+                    html = f'<h2 id="{page.anchor(plain_words(summary))}">{html}</h2>'
+                add_html(f"<summary>{html}</summary>\n")
             continue
         elif token.type == "table_open":
             tables += 1

@@ -129,40 +129,42 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def markdown(self, most: int | None = None, letters: int | None = None) -> str:
-        """The table in Markdown, escaped and aligned. `most`: rows; `letters`: characters of a cell."""
-        heads = self.columns
-        rows = [[column.title for column in heads], *self.rows[:most]]
-        cells = [
-            [escape_literal(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows
-        ]
-        lengths = [[len(row[place]) for row in cells] for place in range(len(heads))]
-        widths = [max(3, *(wide for wide in wides if wide <= MAX_PADDED), 0) for wides in lengths]
-        lines = []
-        for row in cells:
-            triples = zip(row, widths, heads, strict=True)
-            padded = (cell.rjust(wide) if head.right else cell.ljust(wide) for cell, wide, head in triples)
-            lines.append(f"| {' | '.join(padded)} |")
-        pairs = zip(heads, widths, strict=True)
-        rules = ["-" * (wide + 1) + ":" if head.right else ":" + "-" * (wide + 1) for head, wide in pairs]
-        hidden = len(self.rows) + 1 - len(cells)
-        more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
-        return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
+    def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
+        """The table in Markdown, escaped and aligned. `max_characters`: of a cell. None: no limit."""
+        aligned: list[list[str]] = []
+        for number, column in enumerate(self.columns):
+            texts = [column.title, *(row[number] for row in self.rows[:max_rows])]
+            if max_characters is not None:
+                texts = [shortened(text, max_characters) for text in texts]
+            cells = [escape_literal(text) for text in texts]
+            width = max([3, *(len(cell) for cell in cells if len(cell) <= MAX_PADDED)])
+            pad, rule = (
+                (str.rjust, "-" * (width + 1) + ":") if column.right else (str.ljust, ":" + "-" * (width + 1))
+            )
+            head, *body = [f" {pad(cell, width)} " for cell in cells]
+            aligned.append([head, rule, *body])
+        lines = [f"|{'|'.join(cells)}|" for cells in zip(*aligned, strict=True)]
+        hidden_count = len(self.rows) + 2 - len(lines)
+        more = (
+            ["", f"And {hidden_count} more rows, which are in the records of the session."] if hidden_count else []
+        )
+        return "\n".join([*lines, *more])
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
         """Split the table into pieces at most `max_width` characters wide. Each repeats the first column."""
         rows = [tuple(column.title for column in self.columns), *self.rows]
         widths = [COLUMN_GAP + max(len(row[column]) for row in rows) for column in range(len(self.columns))]
-        used_width, groups = max_width, list[list[int]]()
-        for column in range(1, len(widths)):
-            if used_width + widths[column] > max_width:
-                used_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
+        first_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
+        used_width, groups = max_width, list[list[int]]()  # Numbers of the columns of each piece.
+        for number in range(1, len(widths)):
+            if used_width + widths[number] > max_width:
+                used_width = first_width
                 groups.append([0])
-            groups[-1].append(column)
-            used_width += widths[column]
+            groups[-1].append(number)
+            used_width += widths[number]
         for group in groups:
-            cells = tuple(tuple(row[n] for n in group) for row in self.rows)
-            yield Table(tuple(self.columns[n] for n in group), cells)
+            cells = tuple(tuple(row[number] for number in group) for row in self.rows)
+            yield Table(tuple(self.columns[number] for number in group), cells)
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
@@ -173,13 +175,11 @@ def columns(*titles: str) -> tuple[Column, ...]:
 def drop_empty_columns(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
     """A table without columns of dashes, zeros or blanks; the first column stays. None without rows."""
     all_rows = tuple(rows)
-    kept_columns = [
-        place
-        for place in range(len(heads))
-        if place == 0 or any(row[place] not in EMPTY_CELLS for row in all_rows)
-    ]
-    picked = (tuple(row[place] for place in kept_columns) for row in all_rows)
-    return Table(tuple(heads[place] for place in kept_columns), tuple(picked)) if all_rows else None
+    if not all_rows:
+        return None
+    kept = [0]
+    kept += [n for n in range(1, len(heads)) if any(row[n] not in EMPTY_CELLS for row in all_rows)]
+    return Table(tuple(heads[n] for n in kept), tuple(tuple(row[n] for n in kept) for row in all_rows))
 
 
 def image(title: str, description: str, path: str) -> str:

@@ -96,25 +96,23 @@ def render_within_limit(render: Callable[[SizeLimit], str]) -> str:
 
 
 def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:
-    """Sections as Markdown, at most `room.rows` of them."""
-    filled_sections = tuple(filter(None, sections))
-    texts = [part for section in filled_sections[: limit.rows] for part in section.markdown(limit)]
-    if len(filled_sections) > limit.rows:
-        texts.append(
-            f"And {len(filled_sections) - limit.rows} more parts, which are in the records of the session."
-        )
+    """Sections as Markdown, at most `limit.rows` of them; empty ones do not count."""
+    filled = tuple(filter(None, sections))
+    texts = [part for section in filled[: limit.rows] for part in section.markdown(limit)]
+    if len(filled) > limit.rows:
+        texts.append(f"And {len(filled) - limit.rows} more parts, which are in the records of the session.")
     return "\n\n".join(texts)
 
 
 def _bullet_list(lines: Sequence[Line], limit: SizeLimit) -> str:
-    """A list in Markdown, at most `room.rows` long."""
+    """A list in Markdown, at most `limit.rows` long."""
     shown = list(lines[: limit.rows])
     if len(shown) < len(lines):
         shown.append(f"And {len(lines) - len(shown)} more, which are in the records of the session.")
-    return "\n".join(
-        f"{indent}- {escape_paragraph(shortened(text, limit.characters))}"
-        for indent, text in _indented_sentences(shown)
-    )
+    bullets = []
+    for indent, text in _indented_sentences(shown):
+        bullets.append(f"{indent}- {escape_paragraph(shortened(text, limit.characters))}")
+    return "\n".join(bullets)
 
 
 def _indented_sentences(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
@@ -129,25 +127,28 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
     """Print sections on a terminal, folded at its width. A table that is too wide is split."""
     columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
-        heads = [text for text in (section.title, section.note) if text]
-        screen.data(
-            "\n" * bool(number) + "\n".join(fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in heads)
-        )
-        for lines in (section.lines, section.after):
-            if lines is section.after and section.table is not None:
-                # Remove terminal escapes from its cells.
-                rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
-                table = Table(section.table.columns, rows)
-                for number_of_piece, piece in enumerate(
-                    table.split_to_width(columns) if section.wrap == 0 else [table]
-                ):
-                    if number_of_piece:
-                        screen.data("")
-                    screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
-            for indent, text in _indented_sentences(lines):
-                screen.data(fold(f"  {indent}{shortened(text, MAX_TERMINAL_TEXT)}", columns))
+        heads = [
+            fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in (section.title, section.note) if text
+        ]
+        screen.data("\n" * bool(number) + "\n".join(heads))
+        _print_lines(section.lines, screen, columns)
+        if section.table is not None:
+            # Remove terminal escapes from its cells.
+            rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
+            table = Table(section.table.columns, rows)
+            for piece_number, piece in enumerate(table.split_to_width(columns) if section.wrap == 0 else [table]):
+                if piece_number:
+                    screen.data("")
+                screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
+        _print_lines(section.after, screen, columns)
         for text in section.code:
             screen.data(f"  {text}")
+
+
+def _print_lines(lines: Iterable[Line], screen: Screen, columns: int) -> None:
+    """Print a section's sentences, indented, and folded at this width."""
+    for indent, text in _indented_sentences(lines):
+        screen.data(fold(f"  {indent}{shortened(text, MAX_TERMINAL_TEXT)}", columns))
 
 
 def section_fields(section: Section) -> dict[str, Any]:

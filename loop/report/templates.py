@@ -35,7 +35,7 @@ def markdown_environment(templates: Path, limit: SizeLimit = SIZE_LIMITS[0]) -> 
         "line": lambda text: markdown.escape_paragraph(shortened(text, limit.characters)),
         "code": lambda text: markdown.inline_code(shortened(text, limit.characters)),
         "block": markdown.fenced_block,
-        "table": partial(Table.markdown, most=limit.rows, letters=limit.characters),
+        "table": partial(Table.markdown, max_rows=limit.rows, max_characters=limit.characters),
         "sections": partial(sections_as_markdown, limit=limit),
         "figure": lambda figure: markdown.image(figure.title, figure.description, figure.path),
     }

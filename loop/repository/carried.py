@@ -53,11 +53,9 @@ def git_config_to_send(root: Path) -> str:
         section, _, rest = name.partition(".")
         subsection, _, key = rest.rpartition(".")
         if SENT_SETTINGS.fullmatch(name):
-            lines += [
-                f"[{section} {_quoted(subsection)}]" if subsection else f"[{section}]",
-                f"\t{key} = {_quoted(value)}",
-            ]
-    return "".join(f"{line}\n" for line in lines)
+            head = f"{section} {_quoted(subsection)}" if subsection else section
+            lines.append(f"[{head}]\n\t{key} = {_quoted(value)}\n")
+    return "".join(lines)
 
 
 def _quoted(text: str) -> str:
@@ -85,24 +83,16 @@ def fetch_session_branches(root: Path, bundle: Path) -> tuple[str, ...]:
     The user's branches stay unchanged. Raises WorkFailed for a damaged bundle or a diverged branch.
     """
     old_commits = _session_branches(root)
-    arguments = (
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--",
-        str(bundle),
-        f"{SESSION_BRANCHES}:{SESSION_BRANCHES}",
-    )
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
+    arguments = ("fetch", *options, "--", str(bundle), f"{SESSION_BRANCHES}:{SESSION_BRANCHES}")
     git(root, *arguments, variables={**OFFLINE, **VERIFY_OBJECTS})
     return tuple(name for name, commit in _session_branches(root).items() if old_commits.get(name) != commit)
 
 
 def _session_branches(root: Path) -> dict[str, str]:
-    lines = git(
-        root, "for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2]
-    ).splitlines()
-    return dict(line.rsplit(" ", 1) for line in lines)
+    """Name of each session branch to its commit's hash."""
+    listed = git(root, "for-each-ref", "--format=%(refname:short) %(objectname)", SESSION_BRANCHES[:-2])
+    return dict(line.rsplit(" ", 1) for line in listed.splitlines())
 
 
 def _files_below(folder: Path, root: Path) -> Iterator[str]:

@@ -52,13 +52,13 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
         path_in_repository = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
         rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
-        files = [row.split("\t", 1) for row in rows if row.startswith("100")]  # No links: they may point anywhere.
-        contents = _read_blobs(top, [facts.split()[2] for facts, _ in files])
-        for (facts, name), content in zip(files, contents, strict=True):
-            path = into / name
+        files = [row for row in rows if row.startswith("100")]  # No links: they may point anywhere.
+        contents = _read_blobs(top, [row.split()[2] for row in files])
+        for row, content in zip(files, contents, strict=True):  # A row: mode, kind, hash, TAB, name.
+            path = into / row.partition("\t")[2]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-            path.chmod(int(facts.split()[0], 8) & 0o777)
+            path.chmod(int(row.split()[0], 8) & 0o777)
     except (LoopError, OSError, ValueError) as error:
         raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
@@ -66,12 +66,13 @@ def export_commit(folder: Path, commit: str, into: Path) -> Path:
 
 def _read_blobs(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
     """Contents of git blobs (by hash), in order."""
-    text, end = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs)), 0
+    output = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs))
+    header = 0  # Where the next blob's header begins: hash, kind, size. A line end follows the content.
     for _ in blobs:
-        begin = text.index(b"\n", end) + 1  # Skip the header: hash, kind, size.
-        end = begin + int(text[end:begin].split()[2])
-        yield text[begin:end]
-        end += 1
+        begin = output.index(b"\n", header) + 1
+        end = begin + int(output[header:begin].split()[2])
+        yield output[begin:end]
+        header = end + 1
 
 
 def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
@@ -104,8 +105,11 @@ def is_revertible(folder: Path, commit: str) -> bool:
 
 def parse_numstat(numstat: str) -> dict[str, int]:
     """Parse `git diff --numstat -z`: file to lines added plus removed; 0 for binary files."""
-    rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
-    return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
+    lines_by_file = {}
+    for row in filter(None, numstat.split("\0")):
+        added, removed, name = row.split("\t", 2)
+        lines_by_file[name] = int(added) + int(removed) if added.isdigit() else 0
+    return lines_by_file
 
 
 def holds_uncommitted(folder: Path, branch: str) -> bool:
@@ -156,9 +160,8 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
             hint = f"both come from {base}: is that one good?"
         except LoopError:
             hint = "they have no common history"
-        raise UsageError(
-            f"{good_short} is no ancestor of {bad_short}", UNSHALLOW_HINT if is_shallow(folder) else hint
-        )
+        hint = UNSHALLOW_HINT if is_shallow(folder) else hint
+        raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
     descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
     commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
     return [commit for commit in commits if commit.commit in descendants]
@@ -182,12 +185,14 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 def object_hashes(folder: Path, commit: str) -> dict[str, str]:
     """Path to object hash of every file, link and submodule of a commit."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    pairs = (row.split("\t", 1) for row in rows if row)
-    return {path: facts.split()[2] for facts, path in pairs}
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row}
 
 
 def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
-    """For each commit but the first: path to new object hash of what changed; empty hash: deleted."""
+    """For each commit but the first: path of what changed since the one before to its new object hash.
+
+    An empty hash: the file was deleted.
+    """
     pairs = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
     words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", stdin=pairs).split("\0")
     changes_by_commit: dict[str, dict[str, str]] = {commit: {} for commit in commits}
@@ -211,8 +216,8 @@ def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 def patch_between(folder: Path, older: str, newer: str) -> str:
     """The patch text between two commits, only for files below `folder`."""
-    words = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
-    return decode_for_people(read_bytes(folder, *words))
+    options = ("--no-ext-diff", "--no-textconv", "--no-color")
+    return decode_for_people(read_bytes(folder, "diff", *options, older, newer, "--", "."))
 
 
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:

@@ -36,16 +36,16 @@ def fill_submodules(checkout: Path, root: Path) -> None:
     if not commit_by_path:
         return
     with contextlib.suppress(LoopError):  # `.gitmodules` may be missing.
-        path_settings = git(
-            root, "config", "--file", ".gitmodules", "--null", "--get-regexp", r"^submodule\..*\.path$"
-        )
+        query = ("--null", "--get-regexp", r"^submodule\..*\.path$")
+        path_settings = git(root, "config", "--file", ".gitmodules", *query)
     pairs = (row.split("\n", 1) for row in path_settings.split("\0") if "\n" in row)
     name_by_path = {path: key.removeprefix("submodule.").removesuffix(".path") for key, path in pairs}
     git_folder = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     for path, commit in commit_by_path.items():
+        submodule, in_checkout = root / path, checkout / path
         git_copy = git_folder / "modules" / name_by_path.get(path, path)
-        marked = ((checkout / path, ".git"), (git_copy, "HEAD"))
-        submodule, sources = root / path, [source for source, mark in marked if (source / mark).exists()]
+        sources = [in_checkout] if (in_checkout / ".git").exists() else []
+        sources += [git_copy] if (git_copy / "HEAD").exists() else []
         if not sources:
             continue
         source = next((source for source in sources if _check_out_submodule(source, submodule, commit)), None)
@@ -74,8 +74,7 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
 def submodule_commits(root: Path, commit: str) -> dict[str, str]:
     """Path of each submodule to the submodule commit that a commit of the repository records."""
     rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    links = [row.split("\t", 1) for row in rows if row.startswith(SUBMODULE_MODE)]
-    return {place: facts.split()[2] for facts, place in links}
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(SUBMODULE_MODE)}
 
 
 PATCH_OPTIONS = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
@@ -121,6 +120,7 @@ class Worktree:
         write_atomic(path, self.patch(base))  # git's --output may write half a patch without an error.
 
     def _register_new_files(self) -> None:
+        """Make `git diff` show files that are not tracked yet, without adding their content."""
         git(self.root, "add", "--all", "--intent-to-add", *EDIT_PATHS)
 
     def commit(self, message: str, session: str = "") -> str:
@@ -157,6 +157,7 @@ class Worktree:
         return self._split_paths(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
 
     def _split_paths(self, listed: str) -> set[str]:
+        """Paths from the target's folder for a list that git printed, separated by NUL."""
         names = filter(None, listed.split("\0"))
         return {os.path.relpath(self.root / name, self.target) for name in names}
 
@@ -181,13 +182,13 @@ class Worktree:
 
     def describe_empty_submodules(self) -> str:
         """A message that names empty submodules and the command that fills them; empty if there is none."""
-        links = submodule_commits(self.root, "HEAD") if self.repository is not None else {}
-        places = [place for place in links if not (self.root / place / ".git").exists()]
-        if not places:
+        submodules = submodule_commits(self.root, "HEAD") if self.repository is not None else {}
+        empty = [path for path in submodules if not (self.root / path / ".git").exists()]
+        if not empty:
             return ""
-        fill = f"git -C {self.repository} submodule update --init --recursive"
-        which = f"submodules {', '.join(places)} are" if len(places) > 1 else f"submodule {places[0]} is"
-        return f"{which} empty in its worktree: `{fill}`"
+        command = f"git -C {self.repository} submodule update --init --recursive"
+        subject = f"submodules {', '.join(empty)} are" if len(empty) > 1 else f"submodule {empty[0]} is"
+        return f"{subject} empty in its worktree: `{command}`"
 
     def apply(self, patch: Path) -> None:
         """Apply a patch to the current files with a 3-way merge. Raises WorkFailed on a conflict."""
@@ -219,9 +220,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         return tree
     unmerged = git(repository, "diff", "--name-only", "--diff-filter=U").splitlines()
     if unmerged:
-        raise UsageError(
-            f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
-        )
+        raise UsageError(f"{repository / unmerged[0]} is in conflict", "finish the merge, or `git merge --abort`")
     tree = _add_worktree(repository, target, root, "HEAD")
     if _copy_uncommitted(repository, target, tree):
         tree.commit(UNCOMMITTED_MESSAGE)
@@ -271,6 +270,7 @@ def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Wo
 
 
 def _no_worktree_error(root: Path, error: OSError) -> LoopError:
+    """The error for a worktree folder that cannot be made."""
     hint = "set LOOP_STATE to a folder that can be written"
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
