@@ -73,15 +73,14 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
             problems.append(f"{name} has {sources.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
-    return Result(
-        SourcesOutput(
-            ok=not problems,
-            message="; ".join(problems) or "one translation unit a variant, no framework headers",
-            identity=" ".join(identities),
-            units=units,
-            framework_headers=tuple(sorted(headers)),
-        )
+    output = SourcesOutput(
+        ok=not problems,
+        message="; ".join(problems) or "one translation unit a variant, no framework headers",
+        identity=" ".join(identities),
+        units=units,
+        framework_headers=tuple(sorted(headers)),
     )
+    return Result(output)
 
 
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
@@ -97,18 +96,17 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
             summaries.append(f"{library.variant} {origin}")
     summaries += [library.note for library in finished if library.note]
     message = ", ".join(summaries) if finished else "nothing to compile"
-    return Result(
-        BuildOutput(
-            ok=not failures,
-            message=failures[0].message if failures else message,
-            hint=failures[0].hint if failures else None,
-            identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
-            builds=finished,
-            units=max((library.units for library in finished), default=0),
-            framework_headers=tuple(sorted(headers)),
-            seconds=sum(library.seconds for library in finished if not library.cached),
-        )
+    output = BuildOutput(
+        ok=not failures,
+        message=failures[0].message if failures else message,
+        hint=failures[0].hint if failures else None,
+        identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
+        builds=finished,
+        units=max((library.units for library in finished), default=0),
+        framework_headers=tuple(sorted(headers)),
+        seconds=sum(library.seconds for library in finished if not library.cached),
     )
+    return Result(output)
 
 
 def builds(context: Context) -> Generator[Tick, None, BuildResults]:

@@ -182,14 +182,12 @@ def _check_group(
     afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
     call = bench.make_call(group[0], "judge")
     size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-    held_bytes = size * COPIES_HELD * len(checkers)
-    is_crowded = size > LARGE_BYTES and held_bytes > MEMORY_SHARE * bench.free_bytes
-    started_ahead = 1 if is_crowded else SIDE_BY_SIDE - 1
+    is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
     needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
     for checker in checkers:
         if checker in needed:
             following = needed[needed.index(checker) + 1 :]
-            for next_checker in following[:started_ahead]:
+            for next_checker in following[: 1 if is_crowded else SIDE_BY_SIDE - 1]:
                 next_checker.worker.start()
         for workload in group:
             yield from checker.check(workload)
@@ -305,9 +303,8 @@ class SideChecker:
         inputs that cannot be judged become a note, not a finding."""
         layouts = self._choose_layouts(workload)
         if workload.name not in {check.workload.name for check in self.made_checks}:
-            # First values of these sizes: contiguous comes last here, and first with the next
-            # values. So two sets of values follow each other at the same addresses, and a cache
-            # keyed by address fails.
+            # First values of these sizes: contiguous comes last here, and first with the next values. So two
+            # sets of values follow each other at the same addresses, and a cache keyed by address fails.
             layouts = layouts[::-1]
         for layout in layouts:
             if not self.has_to_check(workload):

@@ -64,9 +64,8 @@ def blame_side(side: str, activity: str) -> Iterator[None]:
     try:
         yield
     except (WorkerLost, Refusal) as error:
+        hint = f"`loop kernels verify {side.split()[0]}` runs it alone"  # The side may be `v3 known good`.
         message = f"{side} could not be timed on {activity}: {error}"
-        variant = side.split()[0]  # As in `v3 known good`.
-        hint = f"`loop kernels verify {variant}` runs it alone"
         raise Untimed(side, error.cause, message, hint) from error
 
 
@@ -332,9 +331,8 @@ def measure(
     still to be timed; None: everything, in every round. Extra rounds follow, even beyond the limit, for
     sides whose verified calls were all far slower: they are proof, and no samples. Raises LoopError if a
     side crashes, hangs or refuses."""
-    rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
-    schedule = Schedule(bench, sides, workloads, terms, shares_processes=rounds_per_set > 1)
-    timings = schedule.timings
+    schedule = Schedule(bench, sides, workloads, terms)
+    timings, rounds_per_set = schedule.timings, schedule.rounds_per_set
     all_sides = {w.name: [side.name for side in sides if is_supported(side, w)] for w in workloads}
 
     def pending_sides() -> Mapping[str, Sequence[str]]:
@@ -366,9 +364,8 @@ def measure(
 
 
 def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[range]]:
-    """All rounds as ranges that share processes, grouped into batches that start together. At least two
-    sets of processes exist. A batch has at most `most_sets`; the first has fewer, to see how long they
-    take."""
+    """All rounds as ranges that share processes, two at least, grouped into batches that start together. A
+    batch has at most `most_sets` ranges; the first has fewer, to see how long they take."""
     count = max(math.ceil(rounds / rounds_per_set), min(2, rounds))
     bounds = [rounds * index // count for index in range(count + 1)]
     sets = [range(first, end) for first, end in itertools.pairwise(bounds)]
@@ -378,30 +375,21 @@ def batches(rounds: int, most_sets: int, rounds_per_set: int = 1) -> list[list[r
 
 
 class Schedule:
-    """Decides which rounds there is time for, and times them. `shares_processes`: whether several rounds
-    share a set of processes."""
+    """Decides which rounds there is time for, and times them."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        sides: Sequence[Side],
-        workloads: Sequence[Workload],
-        terms: Terms,
-        *,
-        shares_processes: bool,
-    ) -> None:
+    def __init__(self, bench: Bench, sides: Sequence[Side], workloads: Sequence[Workload], terms: Terms) -> None:
         self.bench, self.sides, self.workloads, self.terms = bench, sides, workloads, terms
-        self.shares_processes, self.timings = shares_processes, Timings()
-        self.shuffle, self.start_time = random.Random(terms.seed), time.monotonic()
+        self.timings, self.shuffle, self.start_time = Timings(), random.Random(terms.seed), time.monotonic()
+        self.rounds_per_set = ROUNDS_PER_SET_GPU if bench.device == "cuda" else ROUNDS_PER_SET_CPU
+        """Most rounds that share a set of processes."""
         self.least_rounds, self.last_round_s = terms.least_rounds, 0.0
         """Rounds timed even if time is over; seconds of the last round, or of two that shared processes."""
 
     def _is_round_required(self) -> bool:
         """Whether another round is timed even if time is over."""
+        lacks_rounds = self.rounds_per_set > 1 and self.timings.rounds < MIN_VALUES
         is_within_grace = self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
-        if self.shares_processes and self.timings.rounds < MIN_VALUES and is_within_grace:
-            return True
-        return self.timings.rounds < self.least_rounds
+        return (lacks_rounds and is_within_grace) or self.timings.rounds < self.least_rounds
 
     @property
     def _elapsed_s(self) -> float:
@@ -412,9 +400,8 @@ class Schedule:
         set of more rounds leaves some out if time is short."""
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(round_numbers)) for round_numbers in batch[:count])
-            if self._is_round_required() or (
-                self._elapsed_s * (1 + rounds / self.timings.rounds) <= self.terms.limit_s
-            ):
+            limit_s = self.terms.limit_s
+            if self._is_round_required() or self._elapsed_s * (1 + rounds / self.timings.rounds) <= limit_s:
                 return batch[:count]
         return ()
 
@@ -430,8 +417,7 @@ class Schedule:
             sets: list[ProcessSet] = []
             for round_numbers in batch:
                 # Random: the process that starts first gets other GPU memory than the rest.
-                order = self.shuffle.sample(chosen, len(chosen))
-                by_name = {side.name: side for side in order}
+                by_name = {side.name: side for side in self.shuffle.sample(chosen, len(chosen))}
                 own_stack = stack.enter_context(ExitStack())
                 sets.append(ProcessSet(self.bench, by_name, round_numbers, own_stack, self.terms, self.shuffle))
             for process_set in sets:
@@ -448,7 +434,7 @@ class Schedule:
     ) -> Generator[Tick, None, None]:
         """Time the rounds of one set; the first set of shared processes leaves time for another."""
         timings, begun = self.timings, time.monotonic()
-        missing = max(self.least_rounds, MIN_VALUES if self.shares_processes else 0) - timings.rounds
+        missing = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
         time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
         process_set.deadline = begun + time_share * max(0.0, self.terms.limit_s - self._elapsed_s)
         process_set.least_rounds = missing if timings.rounds else math.ceil(missing / 2)

@@ -1,17 +1,15 @@
 """From a measurement, or the log ratios of blocks, to the word of a verdict. Pure.
 
-Against the baseline, a few rounds give an interval, and the interval gives the word
-(`by_interval`). Two of our own binaries are timed block by block until the evidence suffices
-(`by_evidence`). A timing that cannot be trusted has no speed (`invalid_verdict`, for `doubts`).
+Against the baseline, a few rounds give an interval, and the interval gives the word (`by_interval`). Two of our
+own binaries are timed block by block until the evidence suffices (`by_evidence`). A timing that cannot be
+trusted has no speed (`invalid_verdict`, for `doubts`).
 
-**The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time):
-above 0 the candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test
-whose prior on sigma is 1 / sigma (right-Haar). Without an effect it ever reaches E with probability
-1 / E at most.
+**The sequential rule.** A value is the log ratio of a block, log(reference time / candidate time): above 0 the
+candidate is faster. The evidence is an e-value, the Bayes factor of a one-sided t test whose prior on sigma is
+1 / sigma (right-Haar). Without an effect it ever reaches E with probability 1 / E at most.
 
-Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t
-Student's statistic, and let the effect mean/sigma be normal with variance g. Then, with w = n g /
-(1 + n g):
+Of n values x_i, less the margin, let r = n mean(x)^2 / sum(x^2) = t^2 / (t^2 + v), v = n - 1, t Student's
+statistic, and let the effect mean/sigma be normal with variance g. Then, with w = n g / (1 + n g):
 
     two-sided   B = (1 + n g)^(-1/2) [(1 + t^2 / v) / (1 + t^2 / (v (1 + n g)))]^(n/2)
                   = (1 + n g)^(-1/2) (1 - w r)^(-n/2)
@@ -20,19 +18,19 @@ Student's statistic, and let the effect mean/sigma be normal with variance g. Th
 
 In r nothing divides by a spread that may be zero. e stays below 2 (1 + n g)^((n-1)/2) for any t.
 
-**Outliers.** A value further than three robust deviations from the median of all blocks is clipped
-to that distance (`stats.winsorised`), so one bad block in five moves the mean little. If more than
-three blocks in ten lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so
-the bound on e nearly holds. For heavy tails, one block in five disturbed, and autocorrelation it is
-simulated, not proven, with a look after every block (`tests/bench/VERDICT.md`). Disturbances must
-hit both sides alike, so the side that starts is random.
+**Outliers.** A value further than three robust deviations from the median of all blocks is clipped to that
+distance (`stats.winsorise`), so one bad block in five moves the mean little. If more than three blocks in ten
+lie beyond, nothing is clipped. The clip touches 3 in 1,000 normal values, so the bound on e nearly holds. For
+heavy tails, one block in five disturbed, and autocorrelation it is simulated, not proven, with a look after
+every block (`tests/bench/VERDICT.md`). Disturbances must hit both sides alike, so the side that starts is
+random.
 
-**Shared processes.** Blocks of the same processes share an offset that more blocks do not average
-out. Then `margin_for_offset` widens the margin by three standard deviations of this offset.
+**Shared processes.** Blocks of the same processes share an offset that more blocks do not average out. Then
+`margin_for_offset` widens the margin by three standard deviations of this offset.
 
-Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B);
-Gronau, Ly and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and
-Grünwald 2021, "Optional stopping with Bayes factors" (right-Haar priors: stop whenever you like).
+Sources: Rouder et al. 2009, "Bayesian t tests for accepting and rejecting the null hypothesis" (B); Gronau, Ly
+and Wagenmakers 2020, "Informed Bayesian t-tests" (one side); Hendriksen, de Heide and Grünwald 2021, "Optional
+stopping with Bayes factors" (right-Haar priors: stop whenever you like).
 """
 
 import itertools
