@@ -66,28 +66,12 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
-    verdicts = tuple(
-        NoSpeedVerdict(
-            variant=check.variant,
-            workload=check.workload,
-            against="baseline",
-            verdict="incorrect",
-            reason=check.message,
-        )
-        for check in failed
-    )
-    return Result(
-        PropertiesOutput(
-            ok=not failed,
-            message=message,
-            hint=hint,
-            verdicts=verdicts,
-            not_exercised=tuple(not_exercised),
-            checks=tuple(checks),
-            held=held,
-            rests_on=inputs_digest,
-        )
-    )
+    wrong = [{"variant": check.variant, "workload": check.workload, "reason": check.message} for check in failed]
+    fields = {"against": "baseline", "verdict": "incorrect"}
+    verdicts = tuple(NoSpeedVerdict.model_validate({**fields, **verdict}) for verdict in wrong)
+    output = PropertiesOutput(ok=not failed, message=message, hint=hint, verdicts=verdicts, held=held)
+    update = {"not_exercised": tuple(not_exercised), "checks": tuple(checks), "rests_on": inputs_digest}
+    return Result(output.model_copy(update=update))
 
 
 def workloads_for_properties(

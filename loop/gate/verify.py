@@ -313,7 +313,7 @@ class SideChecker:
                 check = yield from self._make_check(workload, layout)
                 if layout == "broadcast" and check.cause in VALUE_CAUSES:
                     yield from self._raise_if_values_explain(workload)
-                self._add_check(check)
+                self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
             except WorkFailed as error:
                 if layout != "broadcast":
                     raise
@@ -351,10 +351,8 @@ class SideChecker:
     def _raise_if_values_explain(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed if the values, not the broadcast layout, explain a wrong output. Then the values
         also fail in contiguous memory, or the baseline also fails."""
-        call, note = (
-            self.bench.make_call(workload, self.side.name, layout="broadcast"),
-            f"{self.side.name} once more",
-        )
+        call = self.bench.make_call(workload, self.side.name, layout="broadcast")
+        note = f"{self.side.name} once more"
         job = Job(self.bench.make_side(BASELINE), [workload], layouts=False, control=True)
         baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
@@ -372,9 +370,6 @@ class SideChecker:
         if _is_wrong(finding):
             raise WorkFailed("the same values are as wrong in contiguous memory")
 
-    def _add_check(self, check: Check) -> None:
-        self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
-
     def _check_in_fresh_process(self, workload: Workload) -> Generator[Tick, None, None]:
         """Check a workload again as the first call of a fresh process; the process stays in use. A workload
         that failed already is skipped. After a slow first call no further ones follow."""
@@ -382,13 +377,13 @@ class SideChecker:
         self.keys_to_repeat.discard(key)
         if self.first_call_s > SLOW_FIRST_CALL_S:
             self.keys_to_repeat.clear()
-        for check in self.made_checks:
-            if (workload_key(check.workload), check.inputs) == (key, layout) and not check.passed:
-                return
+        failed = [(workload_key(check.workload), check.inputs) for check in self.made_checks if not check.passed]
+        if (key, layout) in failed:
+            return
         self.worker.close()
         check = yield from self._make_check(workload, layout, once=True)
         if not check.passed:
-            self._add_check(check)
+            self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
         if (key, layout) in self._wrong_calls:  # The same values were right in a process in use.
             wrong_calls = self._wrong_calls[key, layout]
             self._wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
@@ -407,8 +402,7 @@ class SideChecker:
         place = _describe_place(workload, layout)
         if beyond := reason_unsupported(self.side, workload, layout):
             message = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {place}"
-            fields |= {"status": "unsupported", "message": message, "beyond": beyond}
-            return Check.model_validate(fields)
+            return Check.model_validate({**fields, "status": "unsupported", "message": message, "beyond": beyond})
         try:
             try:
                 return (yield from self._compute(workload, layout, once=once))
@@ -427,18 +421,15 @@ class SideChecker:
                 status = "unsupported" if layout == "broadcast" else "crashed"
             elif cause == "declined" and layout != "contiguous":
                 status = "unsupported"
-        message = f"{fault.text} on {place}"
-        fields |= {"status": status, "message": message, "cause": cause, "fault": fault}
+        fields |= {"status": status, "message": f"{fault.text} on {place}", "cause": cause, "fault": fault}
         return Check.model_validate(fields)
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         """Make the call in the worker and have the judge compare its outputs with the reference. Raises
         WorkFailed if the reference of broadcast inputs is no number."""
         yield from self.bench.prepare_answer(workload, layout=layout)
-        call, place = (
-            self.bench.make_call(workload, self.side.name, layout=layout),
-            _describe_place(workload, layout),
-        )
+        call = self.bench.make_call(workload, self.side.name, layout=layout)
+        place = _describe_place(workload, layout)
         note = f"{self.side.name} on {place}"
         yield from self.worker.load()
         is_fresh = self.worker.is_new_process
@@ -451,8 +442,8 @@ class SideChecker:
             which = yield from self._find_wrong_calls(request, reply)
             # Without digests no output counts as flaky: which calls are wrong says more.
             _, message = describe_fault(self.side, reply.replace(digests=()), finding, place)
-            wrong_calls = WrongCalls(which, is_fresh, message or check.message)
-            self._wrong_calls[workload_key(workload), layout] = wrong_calls
+            key = (workload_key(workload), layout)
+            self._wrong_calls[key] = WrongCalls(which, is_fresh, message or check.message)
         for path in outputs:  # Else a later variant could copy a right output from there.
             Path(path).unlink(missing_ok=True)
         expected = finding.worst.expected if finding.worst else 0.0
@@ -462,45 +453,38 @@ class SideChecker:
 
     def _find_wrong_calls(self, request: Compare, reply: Computed) -> Generator[Tick, None, WhichCalls]:
         """Compare each output of a check with the reference; which calls gave wrong outputs. An output
-        stands for the calls that gave it: `reply.turns` holds the first and last of them."""
+        stands for the calls that gave it: `reply.call_ranges` holds the first and last of them."""
         wrong, right = list[CallRange](), list[CallRange]()
-        for path, turn in zip(request.output_files, reply.call_ranges, strict=False):
+        for path, calls in zip(request.output_files, reply.call_ranges, strict=False):
             single = Compare(request.call, (path,), earlier_key=request.earlier_key)
             note = f"outputs of {request.call.key}, one by one"
             finding = yield from self.bench.ask_judge(single, JUDGE_LIMIT_S, note)
-            (wrong if _is_wrong(finding) else right).append(turn)
+            (wrong if _is_wrong(finding) else right).append(calls)
         if not wrong or not right:
             return "all" if wrong else "none"
-        if max(turn.last_call for turn in wrong) < min(turn.first_call for turn in right):
+        if max(calls.last_call for calls in wrong) < min(calls.first_call for calls in right):
             return "first"
-        if max(turn.last_call for turn in right) < min(turn.first_call for turn in wrong):
-            return "later"
-        return "mixed"
+        is_later = max(calls.last_call for calls in right) < min(calls.first_call for calls in wrong)
+        return "later" if is_later else "mixed"
 
     def blame_earlier_calls(self) -> Generator[Tick, None, None]:
         """Repeat the first failure in a fresh process, to see if it depends on earlier calls. If so,
         replaces the check's cause and message."""
         check = self.checks.first_failure
-        if check is None:
-            return
-        key = (workload_key(check.workload), check.inputs)
-        wrong_calls = self._wrong_calls.get(key)
-        if wrong_calls is None or (wrong_calls.fresh and wrong_calls.which == "all"):
+        key = (workload_key(check.workload), check.inputs) if check else None
+        wrong_calls = self._wrong_calls.get(key) if key else None
+        if check is None or wrong_calls is None or (wrong_calls.fresh and wrong_calls.which == "all"):
             return
         self._wrong_calls.clear()
         self.worker.close()
         repeat = yield from self._make_check(check.workload, check.inputs)
-        if not repeat.passed and repeat.cause not in VALUE_CAUSES:
-            return
-        wrong_in_repeat = self._wrong_calls.get(key, WrongCalls("none", fresh=True))
-        cause = cause_of_repeat(wrong_calls, wrong_in_repeat)
-        if cause:
-            calls = "wrong in the first call of its process, right afterwards"
+        wrong_in_repeat = self._wrong_calls.get((workload_key(check.workload), check.inputs))
+        cause = cause_of_repeat(wrong_calls, wrong_in_repeat or WrongCalls("none", fresh=True))
+        if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
+            when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
-                calls = (
-                    "right in the first call of its process, wrong in later ones: it keeps values between calls"
-                )
-            update = {"cause": cause, "message": f"{calls}: {wrong_calls.message}"}
+                when = "right in the first call of its process, wrong in later ones: it keeps values between calls"
+            update = {"cause": cause, "message": f"{when}: {wrong_calls.message}"}
             self.made_checks[self.made_checks.index(check)] = check.model_copy(update=update)
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
@@ -562,23 +546,12 @@ def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Compute
     if finding.unjudged_reason and cause in ELEMENT_CAUSES:
         message = f"{finding.unjudged_reason} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    fields = dict(vars(finding))
-    for name in (
-        "plain_excess",
-        "passes_only_as_stated",
-        "answer_distance",
-        "unjudged_reason",
-        "has_only_ties",
-    ):  # The cause and the message say these.
-        del fields[name]
+    # The cause and the message say these.
+    in_message = ("plain_excess", "passes_only_as_stated", "answer_distance", "unjudged_reason", "has_only_ties")
+    fields = {name: value for name, value in vars(finding).items() if name not in in_message}
     status = "wrong" if cause else "right"
-    fields |= {
-        "workload": workload,
-        "inputs": layout,
-        "status": "tampered" if cause == "replaced" else status,
-        "cause": cause,
-        "message": message or f"largest error {finding.max_error:.1e}",
-    }
+    fields |= {"workload": workload, "inputs": layout, "status": "tampered" if cause == "replaced" else status}
+    fields |= {"cause": cause, "message": message or f"largest error {finding.max_error:.1e}"}
     return Check.model_validate(fields, from_attributes=True)
 
 
@@ -587,25 +560,20 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
     wrong += f" in {finding.output}" if finding.output else ""
     if reply.replaced_functions:
-        return (
-            "replaced",
-            f"replaced {', '.join(reply.replaced_functions[:3])}, which it is judged with, on {place}",
-        )
+        names = ", ".join(reply.replaced_functions[:3])
+        return "replaced", f"replaced {names}, which it is judged with, on {place}"
     if reply.changed_inputs:
         return "changed input", f"changed its input {', '.join(reply.changed_inputs)} on {place}"
     if reply.stray_writes:
         return "outside", f"{'; '.join(reply.stray_writes)} on {place}"
     if reply.stray_reads:
         outputs = f"; {wrong}" if finding.wrong else ""
-        return (
-            "outside",
-            f"reads outside {reply.stray_reads}: other bytes there change the output on {place}{outputs}",
-        )
+        effect = f"other bytes there change the output on {place}{outputs}"
+        return "outside", f"reads outside {reply.stray_reads}: {effect}"
     if finding.worst is not None:
         worst, is_nan = finding.worst.text, finding.worst.got is None
-        value_cause: Cause = "elements"
-        if finding.passes_only_as_stated:
-            worst, value_cause = f"{worst}; by the stated tolerance zeros would be right", "loose tolerance"
+        value_cause: Cause = "loose tolerance" if finding.passes_only_as_stated else "elements"
+        worst += "; by the stated tolerance zeros would be right" if finding.passes_only_as_stated else ""
         if finding.has_only_ties:
             worst += "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
         is_all_nan = is_nan and finding.wrong == finding.total
@@ -618,9 +586,8 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.answer_distance > MOST_ROUNDING_ERRORS:
-        distance = f"{finding.answer_distance:,.0f} times what rounding loses apart"
-        same = f"gave for other values the very output that it gave on {place}"
-        return "one output", f"{same}; the right ones are {distance}"
+        distance = f"the right ones are {finding.answer_distance:,.0f} times what rounding loses apart"
+        return "one output", f"gave for other values the very output that it gave on {place}; {distance}"
     if finding.plain_excess:
         return "plain error", f"{finding.plain_excess} on {place}"
     if reply.depends_on_prefill:

@@ -149,7 +149,6 @@ class Pair:
 
     candidate: Side
     variant: str
-    """Name of the candidate's variant."""
     reference: str
     """Name of the other side."""
     against: Against

@@ -54,7 +54,6 @@ class Untimed(WorkFailed):
     def __init__(self, side: str, cause: Cause, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.side, self.cause = side, cause
-        """The side's name, and the cause."""
 
 
 @contextmanager
@@ -96,7 +95,6 @@ class ProcessSet:
     least_rounds: int = 2
     """Rounds that are timed however long they take."""
     round_number: int = field(init=False, default=0)
-    """Number of the current round."""
     workers: dict[str, Worker] = field(init=False)
     calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
     """Side to its call of the current workload."""
@@ -104,7 +102,6 @@ class ProcessSet:
     """Sides whose process has made its first call."""
     evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
     latest_reading: DeviceReading | None = field(init=False, default=None)
-    """Latest reading of the GPU's sensors."""
     probed_calls: set[tuple[str, str]] = field(init=False, default_factory=set)
     """Sides and workloads tested for cached results: once a process."""
 

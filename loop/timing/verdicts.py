@@ -236,7 +236,6 @@ class Decision:
     e_value: float
     """Evidence for the verdict; for `inconclusive`, the higher of those for faster and slower."""
     reason: str
-    """One sentence."""
 
 
 def needed_evidence(workloads: int, candidate_number: int = 0) -> float:
