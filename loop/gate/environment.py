@@ -86,16 +86,12 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
     if bench.device == "cuda":
         device_name = installed.chosen  # The GPU that everything runs on, and which of several.
         fields = {"driver": installed.driver, "toolkit": machine.nvcc, "name": ""}
-        if installed.cuda:
-            fields["cuda"] = f"{installed.cuda[0]}.{installed.cuda[1]}"
+        fields |= {"cuda": f"{installed.cuda[0]}.{installed.cuda[1]}"} if installed.cuda else {}
         if gpu := installed.first:
-            fields |= {"name": gpu.name, "uuid": gpu.uuid}
-            fields |= {"capability": gpu.capability, "facts": gpu.facts}
+            fields |= {"name": gpu.name, "uuid": gpu.uuid, "capability": gpu.capability, "facts": gpu.facts}
     problems = map(explain_misfit, bench.compiled_variants(context.task.variants).values())
     if problem := next(filter(None, problems), None):
-        message, hint = problem
-        fields |= {"ok": False, "message": message, "hint": hint, "device": bench.device}
-        output = DeviceOutput.model_validate(fields)
+        output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **fields)
     else:
         reply = yield from _run_check(context, "device")
         output = DeviceOutput.model_validate({**fields, **reply})

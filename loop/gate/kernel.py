@@ -117,9 +117,8 @@ def builds(context: Context) -> Generator[Tick, None, BuildResults]:
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """Of the named variants, those that need a build. Python variants need one only if the session may
     change their files."""
-    if context.task.has_change_steps:
-        return buildable_variants(context.bench, names)
-    return context.bench.compiled_variants(names)
+    bench, may_change = context.bench, context.task.has_change_steps
+    return buildable_variants(bench, names) if may_change else bench.compiled_variants(names)
 
 
 def compile_all(

@@ -348,9 +348,9 @@ def _output(
     clean = tuple(name for name in calls if clean_names.count(name) == len(TOOLS))
     parts = [f"{name} clean in {len(calls[name])} calls" for name in clean]
     parts += [f"{name} not under all" for name in calls if name not in clean]
-    message, hint = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}", None
-    if warned := sum(run.total for run in clean_runs):
-        message += f"; warnings that fail nothing: {warned}"
+    warned, hint = sum(run.total for run in clean_runs), None
+    message = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}"
+    message += f"; warnings that fail nothing: {warned}" if warned else ""
     if failing_runs:
         first, *others = [f"{run.tool} of {run.variant}" for run in failing_runs]
         message = f"{first} finds something: {failing_runs[0].summary_text}"

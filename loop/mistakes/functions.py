@@ -153,11 +153,9 @@ def erring_class(base: Any, terms: Terms) -> Any:
     def method(self: Any, *positional: Any, **keywords: Any) -> Any:
         if erring is not None:
             return erring(functools.partial(honest, self), *positional, **keywords)
-        # A float64 copy with the first call's weights. `vars` keeps it out of the module's state.
-        if "in_float64" not in vars(self):
+        if "in_float64" not in vars(self):  # With the first call's weights; `vars` hides it from the state.
             vars(self)["in_float64"] = copy.deepcopy(self).double()
-        compute = functools.partial(honest, vars(self)["in_float64"])
-        return in_float64(compute)(*positional, **keywords)
+        return in_float64(functools.partial(honest, vars(self)["in_float64"]))(*positional, **keywords)
 
     return type(base.__name__, (base,), {method_name: method})
 

@@ -24,8 +24,7 @@ class WrongResult:
     def shows(self, sizes: Mapping[str, int]) -> bool:
         """Whether the mistake can show with these sizes of dimensions."""
         pairs = zip(self.alike[0].split(), self.alike[1].split(), strict=True)
-        are_alike = all(sizes[first] == sizes[second] for first, second in pairs)
-        return are_alike and all(sizes[name] > 1 for name in self.sized)
+        return all(sizes[a] == sizes[b] for a, b in pairs) and all(sizes[name] > 1 for name in self.sized)
 
 
 def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResult]:

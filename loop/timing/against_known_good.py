@@ -121,7 +121,8 @@ class Contest:
         side_names: dict[str, list[str]] = {}
         for rival in (*self.controls, *self.rivals):
             for workload in rival.workloads:
-                if self._decide(timings, workload, rival, self.most_blocks) is None:
+                is_open = self.decide_now(timings, workload, rival).verdict == "inconclusive"
+                if is_open and len(self.log_ratios(timings, workload, rival)) < self.most_blocks:
                     side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return side_names
 
@@ -146,20 +147,12 @@ class Contest:
         segments = timings.segments_of(workload.name)
         return samples.log_ratios(segments, *self._reference_and_candidate(rival))
 
-    def _decide(
-        self, timings: Timings, workload: Workload, rival: Rival, most_blocks: int
-    ) -> verdicts.Decision | None:
-        """The decision on a pair; None if it needs more blocks and has fewer than `most_blocks`."""
+    def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
+        """The decision so far; `inconclusive` if the evidence does not suffice."""
         segments, side_names = timings.segments_of(workload.name), self._reference_and_candidate(rival)
         margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
         log_ratios, number = samples.log_ratios(segments, *side_names), self.candidate_number
-        return verdicts.by_evidence(log_ratios, len(self.workloads), margin, number, most_blocks)
-
-    def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
-        """The decision so far; `inconclusive` if the evidence does not suffice."""
-        decision = self._decide(timings, workload, rival, 0)
-        assert decision is not None
-        return decision
+        return verdicts.conclude_now(log_ratios, len(self.workloads), margin, number)
 
     def differing_workloads(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Name of each workload with a clear difference to the rival, to `faster` or `slower`."""

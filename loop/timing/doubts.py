@@ -169,7 +169,10 @@ def first_doubts(
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
     """At most one `invalid` or `incorrect` verdict for each variant and workload: the first doubt."""
     verdicts = yield from collect_doubts(bench, timings, measured, pairs)
-    return tuple({(verdict.variant, verdict.workload): verdict for verdict in reversed(verdicts)}.values())[::-1]
+    first: dict[tuple[str, str], NoSpeedVerdict] = {}
+    for verdict in verdicts:
+        first.setdefault((verdict.variant, verdict.workload), verdict)
+    return tuple(first.values())
 
 
 def collect_doubts(

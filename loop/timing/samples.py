@@ -196,9 +196,7 @@ def counted_samples(segments: Iterable[Segment]) -> list[list[Sample]]:
     """The samples of one side in one round that count, by segment: those that nothing disturbed. A segment
     with fewer than three is left out. If all have fewer, their clean samples count together, filled up to
     three with the least disturbed."""
-    counted: list[list[Sample]] = []
-    all_samples: list[Sample] = []
-    clean_count = 0
+    counted, all_samples, clean_count = list[list[Sample]](), list[Sample](), 0
     for segment in segments:
         samples = samples_of_segment(segment)
         clean = [sample for sample in samples if sample.waited_share <= CLEAN_WAIT_SHARE]
@@ -295,8 +293,7 @@ def warn_of_other_programs(segments: Iterable[Segment]) -> str:
 def find_gpu_slowdown(reference: Sequence[Segment], candidate: Sequence[Segment]) -> tuple[str, str] | None:
     """`reference` or `candidate`, whichever the GPU slowed in a round, and why. None if it slowed neither
     or both alike, and without sensors. The arguments are the segments of the two sides in that round."""
-    throttle_reasons: list[str] = []
-    clocks_mhz: list[list[int]] = []
+    throttle_reasons, clocks_mhz = list[str](), list[list[int]]()
     for segments in (reference, candidate):
         readings = [reading for segment in segments for reading in segment.sensors or ()]
         if not readings:

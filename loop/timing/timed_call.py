@@ -425,7 +425,7 @@ class TimedCall:
             own_s = self.arena.control_words[WORKER_NS] / 1e9
             samples.seconds.append(own_s or run_s)
             samples.is_self_timed |= own_s > 0
-        yield from self.orders.give_order(GIVE)
+        yield from self.orders.give_order(GIVE)  # The worker copies the result to shared memory.
         samples.output = self.arena.read_output(0)
 
     def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
