@@ -45,14 +45,11 @@ def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]
     *emulated_checks, control = yield from verify(bench, [*jobs, control_job])
     names = [build.variant for build in built]
     unplanned = workloads_beyond(planned, workloads(context, unplanned_sets(context), device="cuda"))
-    unbuilt = [name for name in selected if name not in names]
-    not_exercised = [f"{name} under the emulator: it has no build" for name in unbuilt]
-    too_large = [workload.name for workload in planned if workload not in checked]
-    not_exercised += [f"{name} under the emulator: too much work for it" for name in too_large]
-    for text in describe_unverified_sets(context, names, unplanned, "cuda"):
-        not_exercised.append(f"under the emulator, {text}")
-    for checks in emulated_checks:
-        not_exercised += describe_hung_out(checks)
+    not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
+    not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
+    unverified = describe_unverified_sets(context, names, unplanned, "cuda")
+    not_exercised += [f"under the emulator, {text}" for text in unverified]
+    not_exercised += [text for checks in emulated_checks for text in describe_hung_out(checks)]
     output = verification_output(
         [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
         control,

@@ -61,8 +61,7 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     held, hint = sum(check.status == "holds" for check in checks), None
     subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
     message = f"{subject} in {say.count(held, 'check')}"
-    if not checks:
-        message = "nothing to try them on: no variant runs here on their workloads"
+    message = message if checks else "nothing to try them on: no variant runs here on their workloads"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"

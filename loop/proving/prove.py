@@ -285,9 +285,7 @@ class ControlTrial(SideChecker):
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """As in SideChecker, but empty for a `value` control, which tests only the tolerance."""
-        if self.control.theme == "value":
-            return ""
-        return super().find_earlier_call(workload, layout, call, reply)
+        return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, stale_passed: bool) -> None:
         """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
