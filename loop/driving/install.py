@@ -91,12 +91,24 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
-    before = {path: _read_file(here / path) for path in (*SKILL_PATHS, AGENTS_PATH)}
+    before = {}
+    for path in (*SKILL_PATHS, AGENTS_PATH):
+        try:
+            before[path] = (here / path).read_bytes().decode() if (here / path).exists() else ""
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{here / path}: is no UTF-8 text", hint="save it as UTF-8") from error
+        except OSError as error:
+            raise file_error(here / path, "read", error) from error
     for path in SKILL_PATHS:
         if before[path] and BEGIN not in before[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
     after = {path: skill_text() for path in SKILL_PATHS}
-    after[AGENTS_PATH] = _with_section(before[AGENTS_PATH], here / AGENTS_PATH)
+    page, section = before[AGENTS_PATH], agents_section(SKILL_PATHS[0])
+    above, begin, remainder = page.partition(BEGIN)
+    _, end, below = remainder.partition(END)
+    if begin and not end:
+        raise UsageError(f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it")
+    after[AGENTS_PATH] = above + section.rstrip() + below if begin else f"{page.rstrip()}\n\n{section}".lstrip()
     changed = [path for path in after if after[path] != before[path]]
     rows = []
     for path in after:
@@ -118,26 +130,3 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     if as_json:
         screen.data(to_json(answer))
     return ExitCode.OK if is_agreed or not changed else ExitCode.USAGE
-
-
-def _read_file(path: Path) -> str:
-    """The text of a file; empty if there is none. Raises UsageError if it cannot be read as UTF-8."""
-    try:
-        return path.read_bytes().decode() if path.exists() else ""
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text", hint="save it as UTF-8") from error
-    except OSError as error:
-        raise file_error(path, "read", error) from error
-
-
-def _with_section(page: str, path: Path) -> str:
-    """The text of AGENTS.md with loop's section between its two marks, or at the end if it has none.
-
-    `path`: for the UsageError if the mark that ends the section is missing.
-    """
-    section = agents_section(SKILL_PATHS[0])
-    above, begin, remainder = page.partition(BEGIN)
-    _, end, below = remainder.partition(END)
-    if begin and not end:
-        raise UsageError(f"{path}: the mark that ends loop's part is gone", hint=f"put {END} behind it")
-    return above + section.rstrip() + below if begin else f"{page.rstrip()}\n\n{section}".lstrip()

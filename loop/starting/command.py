@@ -27,12 +27,10 @@ from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
-from loop.starting.model import TargetFacts, TensorSpec, TrialResult, TrialTerms
-from loop.starting.source import BUILDS, FirstVariant, PythonSource, find_function, identifier, read_kernel
+from loop.starting.model import Likes, TargetFacts, TensorSpec, TrialResult, TrialTerms
+from loop.starting.source import BUILDS, FirstVariant, find_function, identifier, read_kernel
 from loop.workers.judge_process import UNTIMED_ENVIRONMENT
 
-Likes = dict[str, list[TensorSpec]]
-"""Path of a tensor to its `--like` options."""
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
@@ -86,13 +84,26 @@ def init(request: InitRequest, screen: Screen) -> None:
         hint = request.command_line(folder, "--reference", "module:function")
         raise UsageError("no function says what is right", hint)
     reference = find_function(reference_name)
+    name = reference.name.rpartition(".")[2]
+    function = name if name.islower() and name != "forward" else identifier(reference.name)
     copied = {**(variant.copied if variant else {}), **reference.files}
     # The user's files keep their names: ours give way.
     module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULES}
-    facts = _try_function(request, _trial_terms(request, reference, variant, likes, fixed, module_names))
+    terms = TrialTerms(
+        folder=str(reference.folder),
+        module=reference.module,
+        name=reference.name,
+        function=variant.function if variant else function,
+        likes=variant.entry_writer.with_dtypes(likes) if variant and variant.entry_writer else likes,
+        fixed=fixed,
+        values=_parse_set(request.values),
+        attributes=variant.scalars if variant else None,
+        module_names=module_names,
+    )
+    facts = _try_function(request, terms)
     if variant is None:
-        options = f"module: {module_names['mine']}, function: {facts.function}"
-        variant = FirstVariant(facts.function, f"mine: {{kind: python, device: any, {options}}}")
+        options = f"module: {module_names['mine']}, function: {function}"
+        variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
     variant_line, entry_files, entry_notes = variant.write_entry(facts)
     notes = [*facts.notes, *entry_notes]
     texts = {name: read_text(path) for name, path in copied.items()}
@@ -137,37 +148,6 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
     comment = "# It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
     line = f"{comment}\n  mine: {{kind: command, device: cpu, run: {json.dumps(words)}}}"
     return FirstVariant("computed", line, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
-
-
-def _trial_terms(
-    request: InitRequest,
-    reference: PythonSource,
-    variant: FirstVariant | None,
-    likes: Likes,
-    fixed: dict[str, int],
-    module_names: dict[str, str],
-) -> TrialTerms:
-    """What the process is to try. An input without a type gets that of the kernel's parameter."""
-    name, dtypes = reference.name.rpartition(".")[2], dict[str, str]()
-    function = name if name.islower() and name != "forward" else identifier(reference.name)
-    if variant is not None:
-        function = variant.function
-        dtypes = variant.entry_writer.input_dtypes([*likes]) if variant.entry_writer else {}
-    typed = {}
-    for path, specs in likes.items():
-        dtype = dtypes.get(path, "")
-        typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
-    return TrialTerms(
-        folder=str(reference.folder),
-        module=reference.module,
-        name=reference.name,
-        function=function,
-        likes=typed,
-        fixed=fixed,
-        values=_parse_set(request.values),
-        attributes=variant.scalars if variant else None,
-        module_names=module_names,
-    )
 
 
 def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
@@ -232,7 +212,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     likes: Likes = {}
     for spec in specs:
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in spec.dims)
-        likes.setdefault(spec.name, []).append(spec.model_copy(update={"dims": named_dims}))
+        likes[spec.name] = (*likes.get(spec.name, ()), spec.model_copy(update={"dims": named_dims}))
     if both := {*used} & {path.replace(".", "_") for path in likes}:
         raise UsageError(f"--like: `{min(both)}` is a tensor and a size", hint="call the size otherwise")
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

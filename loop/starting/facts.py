@@ -175,8 +175,13 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, va
 
     `base`: sizes at which the function runs; `vary_fixed`: whether checks may change sizes given by number.
     """
-    hypothesis = trial.hypothesis
-    notes = [*choices.notes, *_choice_notes(hypothesis, choices)]
+    notes, hypothesis = list(choices.notes), trial.hypothesis
+    for path, choice in hypothesis.choices.items():  # Note each choice among several.
+        notes += choice.notes
+        if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
+            text = str(choice.attributes.get(choice.text, choice.text))
+            text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
+            notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
     quick, checked = _workloads(trial, base, sizes, notes, vary_fixed=vary_fixed)
     # Other values and attributes are checked at the checked workload whose smallest size is largest.
     place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
@@ -210,16 +215,6 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, va
         notes=tuple(notes),
         files={},
     )
-
-
-def _choice_notes(hypothesis: Hypothesis, choices: Choices) -> Iterator[str]:
-    """A note on each value that was chosen among several."""
-    for path, choice in hypothesis.choices.items():
-        yield from choice.notes
-        if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
-            text = str(choice.attributes.get(choice.text, choice.text))
-            text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
-            yield f"{path} = {text}, with which it runs; --set {path}=VALUE changes it"
 
 
 def _workloads(
@@ -279,18 +274,13 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute, if possible one that keeps output shapes.
-
-    Notes attributes without such a value.
-    """
+    """Workloads with another value of each attribute, if possible one that keeps output shapes."""
     usual = trial.run(sizes)
     usual_shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         candidates: list[Scalar] = [0.5 if abs(value) < 0.01 else value * 1.5, 0.25, value / 2]
-        if isinstance(value, bool):
-            candidates = [not value]
-        elif isinstance(value, int):
-            candidates = [value + 1, value * 2, value // 2, value - 1]
+        if isinstance(value, int):
+            candidates = [not value] if isinstance(value, bool) else [value + 1, value * 2, value // 2, value - 1]
         effective: list[tuple[bool, Scalar, Outcome]] = []  # (whether shapes change, value, results)
         for candidate in candidates:
             with suppress(Exception):

@@ -24,6 +24,10 @@ class TensorSpec(Model):
     """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
 
 
+Likes = dict[str, tuple[TensorSpec, ...]]
+"""Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
+
+
 class TrialTerms(Model):
     """What to try: the user's function, and what the command line says about its arguments."""
 
@@ -35,8 +39,7 @@ class TrialTerms(Model):
     """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
     function: str
     """Name of the target's function."""
-    likes: dict[str, tuple[TensorSpec, ...]]
-    """Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
+    likes: Likes
     fixed: dict[str, int]
     """Dimension that the user gave by number to that number."""
     values: dict[str, Any]

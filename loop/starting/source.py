@@ -15,7 +15,7 @@ from loop.base.errors import UsageError
 from loop.builds.build import find_used_files
 from loop.formats.python_text import read_module, read_text
 from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
-from loop.starting.model import TargetFacts
+from loop.starting.model import Likes, TargetFacts
 
 TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
@@ -72,13 +72,16 @@ class EntryWriter:
         """Its numeric parameters, passed by value."""
         return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
 
-    def input_dtypes(self, inputs: Sequence[str]) -> dict[str, str]:
-        """Input to element type (empty: float32), by the parameter of equal name, else by order."""
+    def with_dtypes(self, likes: Likes) -> Likes:
+        """The inputs, those without element type with that of the parameter of equal name, else by order."""
         dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.pointers}
         const_dtypes = [pointer.dtype or "" for pointer in self.pointers if pointer.is_const]
-        in_order = dict(zip(inputs, const_dtypes or dtype_by_name.values(), strict=False))
-        dtypes = {name: dtype_by_name.get(name) or in_order.get(name, "") for name in inputs}
-        return {name: "" if dtype == "float32" else dtype for name, dtype in dtypes.items()}
+        in_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
+        typed: Likes = {}
+        for path, specs in likes.items():
+            dtype = (dtype_by_name.get(path) or in_order.get(path, "")).replace("float32", "")
+            typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
+        return typed
 
     def write(self, facts: TargetFacts) -> tuple[str, list[str]]:
         """Source of the entry, and notes on guesses. Raises UsageError if a parameter's meaning is unclear."""
