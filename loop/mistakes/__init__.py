@@ -31,11 +31,11 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
         form = functions.erring_class if terms.get("is_class") else functions.erring_function
         erring.function = form(erring.function, terms)
         return erring  # type: ignore[no-any-return]
-    where = HostArrays()
+    converter = HostArrays()
     if loaded.device == "cuda":
         from loop.mistakes.device import DeviceArrays
 
-        where = DeviceArrays()
+        converter = DeviceArrays()
     mistake = mistake_of({**terms, "to": terms.get("number")})
-    erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], where)
+    erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], converter)
     return erring  # type: ignore[no-any-return]

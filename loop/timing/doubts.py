@@ -237,10 +237,8 @@ def explain_cached_results(probes: Sequence[MemoryProbe]) -> str:
     if not probes:
         return ""
     undisturbed = [probe for probe in probes if probe.is_undisturbed]
-    smallest_gain_first = sorted(
-        undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9)
-    )
-    probe = smallest_gain_first[(len(undisturbed) - 1) // 2 if undisturbed else 0]
+    by_gain = sorted(undisturbed or probes, key=lambda p: p.new_values_s / max(p.repeated_values_s, 1e-9))
+    probe = by_gain[(len(undisturbed) - 1) // 2 if undisturbed else 0]  # The median, else the smallest gain.
     new_s, repeated_s = probe.new_values_s, probe.repeated_values_s
     if new_s < CACHED_FACTOR * repeated_s or new_s - repeated_s < CACHED_LEAST_S:
         return ""

@@ -93,8 +93,8 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsO
     agreement_text = {True: "both say the same", False: "they differ"}
     texts, not_exercised = [], []
     for pair in pairs:
-        same = pair.theirs.why or "no two verdicts" if pair.same is None else agreement_text[pair.same]
-        texts.append(f"{pair.answer}: ours {pair.ours}, theirs {pair.theirs.status} ({same})")
+        agreement = pair.theirs.why or "no two verdicts" if pair.same is None else agreement_text[pair.same]
+        texts.append(f"{pair.answer}: ours {pair.ours}, theirs {pair.theirs.status} ({agreement})")
         not_exercised += [f"their verdict on {pair.answer}: {pair.theirs.why}"] if pair.same is None else []
     message = "; ".join(texts)
     return Result(TheirsOutput(ok=True, message=message, both=tuple(pairs), not_exercised=tuple(not_exercised)))

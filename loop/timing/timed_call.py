@@ -298,7 +298,7 @@ class TimedCall:
         at most nine tenths."""
         self.arena.control_words[COUNT] = self._passes() if self.is_on_gpu else calls
         before = waits.read()
-        self.arena.restore_elements()  # Restores the withheld elements (`_withhold_elements`).
+        self.arena.restore_elements()  # See `_withhold_elements`.
         sample_s = yield from self.orders.give_order(RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
@@ -516,7 +516,7 @@ class TimedCall:
             number, tensor = candidates[int(chance() * len(candidates))]
             element = window[number] + int(chance() * tensor.elements)
             sign_bit = 1 << 8 * ITEM_SIZES[tensor.dtype] - 1
-            self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)
+            self.arena.change_element(number, element, sign_bit if chance() < 0.5 else 0)  # 0: NaN.
         # Results that the worker copies arrive after "done", so they cannot be compared with it.
         size = 0 if self.copies_results else self.arena.output_bytes
         self._output_positions = [self.rng.randrange(size) for _ in range(GLIMPSED_BYTES)] if size else []

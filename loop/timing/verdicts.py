@@ -215,7 +215,7 @@ def speed_verdict(measurement: Measurement, word: Word, reason: str, e_value: fl
 
 
 def tally_words(verdicts: Sequence[SpeedVerdict]) -> str:
-    """`faster on 2, same on 1`."""
+    """How many workloads have each verdict: `faster on 2, same on 1`."""
     words = [verdict.verdict for verdict in verdicts]
     return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
 
