@@ -41,7 +41,7 @@ class Preset:
     """How to call a program, and how to read its output."""
 
     command: str
-    """Shell command; gets the brief on standard input. See `fill_places` for its braces."""
+    """Shell command; gets the brief on standard input. See `fill_placeholders` for its braces."""
     budget_arguments: str = ""
     """Arguments that limit its cost to `{usd}`, added if the campaign has a dollar budget."""
     variables: tuple[str, ...] = ()
@@ -97,9 +97,8 @@ def refuse_unready(campaign: Campaign) -> None:
     except ValueError as error:
         raise UsageError(f"--proposer {preset.command!r}: {error}", hint="close the quote") from error
     if not words:
-        raise UsageError(
-            "--proposer: no command", hint="--proposer 'CMD {brief} {workdir}', claude, codex or person"
-        )
+        hint = "--proposer 'CMD {brief} {workdir}', claude, codex or person"
+        raise UsageError("--proposer: no command", hint=hint)
     program = words[0]
     is_shell_syntax = re.search(r"[;&|<>$`(){}]", program) or program in ("exec", "cd", "if", "for", "while")
     if not is_shell_syntax and shutil.which(program) is None and not Path(program).exists():
@@ -221,11 +220,12 @@ class ProposerTask:
 
 @dataclass(frozen=True)
 class ProposerResult:
-    """The result of an `Errand`."""
+    """What came of a `ProposerTask`."""
 
     ended: Ended
     """`edited` if it ended normally, whether or not it made an edit; the caller checks that."""
     last_line: str
+    """Last line of output if it failed, else empty."""
     seconds: float
     output: str
     use: AiUse
@@ -275,11 +275,9 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     printed, answer = completed.output + completed.errors, task.read_answer()
     ended: Ended = stop_reason or "edited"
     if stop_reason is None and not completed.succeeded:
-        ended = "failed"
-        for refusal, pattern in REFUSAL_PATTERNS.items():
-            if re.search(pattern, printed[-LAST_CHARACTERS:], re.IGNORECASE):
-                ended = refusal
-                break
+        tail = printed[-LAST_CHARACTERS:]
+        refusals = (name for name, pattern in REFUSAL_PATTERNS.items() if re.search(pattern, tail, re.IGNORECASE))
+        ended = next(refusals, "failed")
     is_failed = ended in ("failed", *REFUSAL_PATTERNS)
     lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
     program = Path(next(iter(task.preset.command.split()), "an agent")).name

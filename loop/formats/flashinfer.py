@@ -196,18 +196,14 @@ def claims_sol(path: Path) -> str | None:
 
 def claims_trace(path: Path) -> str | None:
     """Why a path looks like a FlashInfer Trace definition; None if it does not."""
-    is_below = path.suffix == ".json" and path.is_file() and _roots(path)
-    return f"it lies below a folder {DEFINITIONS}" if is_below else None
-
-
-def _roots(path: Path) -> list[Path]:
-    """The parents of all folders named `definitions` above a path, the nearest first."""
-    return [folder.parent for folder in path.parents if folder.name == DEFINITIONS]
+    is_below = DEFINITIONS in [folder.name for folder in path.parents]
+    is_definition = path.suffix == ".json" and path.is_file() and is_below
+    return f"it lies below a folder {DEFINITIONS}" if is_definition else None
 
 
 def find_root(path: Path) -> Path:
-    """The root folder of the trace that a definition belongs to."""
-    return _roots(path)[0]
+    """The root of a definition's trace: the parent of the nearest folder `definitions` above it."""
+    return next(folder.parent for folder in path.parents if folder.name == DEFINITIONS)
 
 
 def find_definitions(path: Path) -> list[Path]:

@@ -96,10 +96,11 @@ def _unit_text(definition: Definition, solution: Solution, source: str, scalars:
     """The translation unit that calls a solution; `source`: entry's file, `scalars`: input values."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
-    literal_by_input = {
-        name: str(value).lower() if isinstance(value, bool) else repr(value) for name, value in scalars.items()
-    }
-    arguments = [literal_by_input.get(name, f"in_{name}") for name in definition.inputs]
+    arguments = []
+    for name in definition.inputs:
+        value = scalars.get(name)
+        literal = str(value).lower() if isinstance(value, bool) else repr(value)  # As C++ writes it.
+        arguments.append(literal if name in scalars else f"in_{name}")
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
         output_names = [f"out_{name}" for name in definition.outputs]

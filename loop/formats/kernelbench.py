@@ -104,9 +104,8 @@ def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
         "workloads": {"task": [{}]},
         "variants": answer_variants(task, answers, ENTRY) or {REFERENCE_VARIANT: reference_variant},
     }
-    return TargetDraft(
-        fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}}
-    )
+    links = {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
+    return TargetDraft(fields, {TASK: task.path, **links})
 
 
 def _check_module(module: Module) -> None:

@@ -34,9 +34,8 @@ class Module:
 
     def find_class(self, name: str) -> ast.ClassDef | None:
         """The first top-level class of a name; None without one."""
-        return next(
-            (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name), None
-        )
+        classes = (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+        return next(classes, None)
 
     @property
     def imported_packages(self) -> tuple[str, ...]:
@@ -88,9 +87,8 @@ def read_module(path: Path, text: str | None = None) -> Module:
     try:
         return Module(path, ast.parse(source), source)
     except SyntaxError as error:
-        raise file_error(
-            path, "Python", f"a mistake in it: {error.msg}", error.lineno or 1, error.offset or 1
-        ) from error
+        got = f"a mistake in it: {error.msg}"
+        raise file_error(path, "Python", got, error.lineno or 1, error.offset or 1) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise file_error(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
 
@@ -119,7 +117,7 @@ T = TypeVar("T", bound=Model)
 
 
 def read_json(path: Path, model: type[T], text: str | None = None, lines_above: int = 0) -> tuple[T, Document]:
-    """Read a JSON file as a model, or its part `text`, which starts after `above` lines.
+    """Read a JSON file as a model, or its part `text`, which starts after `lines_above` lines.
 
     Raises DefinitionError with line and column of every mistake.
     """
@@ -134,9 +132,7 @@ def read_json(path: Path, model: type[T], text: str | None = None, lines_above: 
     try:
         return parse(model, document), document
     except DefinitionError:
-        parse(
-            model, _document_with_marks(path, data, text, lines_above)
-        )  # Raises the same mistakes with their lines.
+        parse(model, _document_with_marks(path, data, text, lines_above))  # Raises with the lines.
         raise
 
 

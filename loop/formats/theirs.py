@@ -4,6 +4,7 @@
 run, to detect an answer that edits them. Evaluators that time by CUDA are not available without a GPU.
 """
 
+import re
 import shutil
 import sys
 import tempfile
@@ -155,19 +156,13 @@ def _run_steps(
             verdict = evaluator.read(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
-    elif missing := missing_package(completed.errors):
-        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing}")
+    elif missing := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):
+        verdict = Verdict(status="not available", why=f"its evaluator needs the Python package {missing[-1]}")
     else:
         why = f"its evaluator gave no result: {completed.ending}"
         lines = (completed.errors or completed.output).strip().splitlines()[-KEPT_LINES:]
         verdict = Verdict(status="failed", why=why, result="\n".join(lines))
     return verdict.model_copy(update={"command": step.command, "seconds": used_s})
-
-
-def missing_package(errors: str) -> str:
-    """The package named by the last ModuleNotFoundError of stderr; empty without one."""
-    line = next((line for line in reversed(errors.splitlines()) if line.startswith("ModuleNotFoundError:")), "")
-    return line.split("'")[1] if line.count("'") > 1 else ""
 
 
 VERDICTS = ("right", "wrong")

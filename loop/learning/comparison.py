@@ -122,15 +122,12 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
             environment[fact] = values
         elif recorded and None not in values:
             same[fact] = recorded.pop()
-    columns_of_verdicts = [session.verdicts if session.id not in refusals else {} for session in sessions]
-    cases: dict[str, dict[str, None]] = {}  # Variant to its workloads, in order.
-    for verdicts in columns_of_verdicts:
-        for variant, by_workload in verdicts.items():
-            cases.setdefault(variant, {}).update(dict.fromkeys(by_workload))
     rows = []
-    for variant, workloads in cases.items():
-        for workload in workloads:
-            cells = tuple(verdicts.get(variant, {}).get(workload) for verdicts in columns_of_verdicts)
+    comparable = [session.verdicts if session.id not in refusals else {} for session in sessions]
+    for variant in dict.fromkeys(name for verdicts in comparable for name in verdicts):
+        by_workload = [verdicts.get(variant, {}) for verdicts in comparable]
+        for workload in dict.fromkeys(name for verdicts in by_workload for name in verdicts):
+            cells = tuple(verdicts.get(workload) for verdicts in by_workload)
             rows.append(ComparedRow.from_cells(variant, workload, cells))
     return SessionComparison(
         sessions=tuple(sessions),
@@ -150,9 +147,8 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         ending = ", ".join(filter(None, (session.status, session.grade)))
         device = f"{session.device} ({gpu})" if gpu else session.device
         rows.append((letter, session.id, ending, session.target, device))
-    yield Section(
-        "Sessions", table=drop_empty_columns(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1
-    )
+    heads = columns("", "Session", "Ended", "Target", "Device")
+    yield Section("Sessions", table=drop_empty_columns(heads, rows), wrap=-1)
     yield Section("Not compared", comparison.refused)
     for variant in dict.fromkeys(row.variant for row in comparison.rows):
         yield _variant_section(variant, comparison)
@@ -170,9 +166,8 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
         ("cost", *(UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)),
     ]
-    yield Section(
-        "Cost and time", table=drop_empty_columns(columns("", *(f">{letter}" for letter in letters)), costs)
-    )
+    heads = columns("", *(f">{letter}" for letter in letters))
+    yield Section("Cost and time", table=drop_empty_columns(heads, costs))
 
 
 def _variant_section(variant: str, comparison: SessionComparison) -> Section:

@@ -79,24 +79,25 @@ def _find_cure(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> 
 
 def _cure_between(failed: SessionRow, passed: SessionRow) -> Cure:
     """Everything on record that changed from the failed session to the one that passed."""
-    values = [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
-    for fact in reversed(FACTOR_BY_FACT):
-        label = FACT_LABELS.get(fact, fact)
-        values.insert(0, (label, getattr(failed.environment, fact), getattr(passed.environment, fact)))
+    before, after = _facts_of(failed), _facts_of(passed)
     changes = []
-    for name, before, after in values:
-        if before != after and (before or after):
-            changes.append(f"{name} {before or 'not there'} -> {after or 'not there'}")
-    commits = None
-    if failed.commit and passed.commit and failed.commit != passed.commit:
-        commits = failed.commit, passed.commit
+    for name, value in before.items():
+        if value != after[name] and (value or after[name]):
+            changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
+    commits = (failed.commit, passed.commit) if failed.commit and passed.commit else None
     return Cure(
         failed=failed.id,
         session=passed.id,
         environment=tuple(changes),
-        commits=commits,
+        commits=commits if failed.commit != passed.commit else None,
         sources=failed.ground != passed.ground,
     )
+
+
+def _facts_of(session: SessionRow) -> dict[str, object]:
+    """Facts on a session's environment, by label; empty values are not recorded."""
+    facts = {FACT_LABELS.get(fact, fact): getattr(session.environment, fact) for fact in FACTOR_BY_FACT}
+    return {**facts, "loop": session.loop_version, "threads": session.threads}
 
 
 def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str:

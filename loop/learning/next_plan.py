@@ -144,9 +144,8 @@ def propose_sessions(
     proposals += _ideas_for_slow(ended, state, rejections)
     # Sets that no session checked on these files, unless `baseline` tried.
     unjudged = state.find_unjudged(local) if is_measured else {}
-    untried = {
-        name: sets for name, sets in unjudged.items() if not _has_ended("baseline", name, local, state.ground)
-    }
+    tried = [name for name in unjudged if _has_ended("baseline", name, local, state.ground)]
+    untried = {name: sets for name, sets in unjudged.items() if name not in tried}
     if untried:
         variant = next(iter(untried)) if len(untried) == 1 else None
         objective = "Judge what no session has judged on these files"
@@ -323,10 +322,7 @@ def describe_benefit(idea: Idea, rows: Sequence[SessionRow]) -> str:
         return "the gain that was measured, in your own files"
     if idea.plan not in ("optimize", "tune") or not idea.variant:
         return "an answer"
-    promises = [
-        (workload, promise) for (name, workload), promise in _promise_by_case(rows).items() if name == idea.variant
-    ]
-    if not promises:
-        return f"{idea.variant} faster; no profile has promised how much"
-    workload, promise = promises[-1]
-    return f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
+    for (variant, workload), promise in reversed(_promise_by_case(rows).items()):
+        if variant == idea.variant:
+            return f"{variant} faster on {workload}, by advice on {promise.advice}: {promise.text}"
+    return f"{idea.variant} faster; no profile has promised how much"

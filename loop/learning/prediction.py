@@ -63,6 +63,7 @@ class Duration:
     scale: float
     """Scale of Student's t."""
     freedom: float
+    """Degrees of freedom of Student's t."""
     weight: float
     """Sum of the weights of past runs; 0: only the author's estimate."""
 
@@ -73,7 +74,7 @@ class Duration:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval in seconds that contains the time with probability `LEVEL`."""
+        """Interval in seconds that contains the time with probability `INTERVAL_LEVEL`."""
         rounded_freedom = min(round(2 * self.freedom) / 2, 200.0)  # In half steps, to cache few quantiles.
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, rounded_freedom) * self.scale
         return math.exp(self.centre - half_width), math.exp(self.centre + half_width)
@@ -138,7 +139,7 @@ class Forecast:
 def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: SessionRow) -> Forecast:
     """Predict the time of `patterns`; a pattern counts as often as it is listed.
 
-    `rows`: earlier sessions, oldest first. `now`: the session to predict, which has not run.
+    `rows`: earlier sessions, oldest first. `session`: the one to predict, which has not run.
     """
     recent = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
     durations, steps = {}, {}
@@ -278,7 +279,8 @@ def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence
     duration = predict_duration(60 * pattern.estimate.minutes, times)
     passed_runs = sum(run.status == "passed" for run, _, _ in runs)
     answered_runs = sum(bool(run.is_success) for run, _, _ in runs)
-    low, mean, high = share = answer_share(answered, total - answered)
+    a, b = 0.5 + answered, 0.5 + total - answered  # Beta distribution of the share, by Jeffreys' prior.
+    low, mean, high = share = beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
     if total >= ENOUGH_RUNS and high < RETIRED_SHARE:
         status = "retired"
@@ -305,12 +307,6 @@ def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence
         last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
         last_session=runs[-1][2] if runs else None,
     )
-
-
-def answer_share(answered: float, unanswered: float) -> tuple[float, float, float]:
-    """Share of runs with an answer: 5 % quantile, mean, 95 % quantile, by Jeffreys' prior Beta(1/2, 1/2)."""
-    a, b = 0.5 + answered, 0.5 + unanswered
-    return beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
 
 
 def statistics_lines(statistics: PatternStatistics) -> list[str]:

@@ -60,9 +60,9 @@ class SessionUse:
             yield Charge(resource="ai", rate=source, seconds=0, usd=ai.usd)
         if ai.unpriced:
             tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
-            model_names = ", ".join(ai.unpriced)
-            no_statement = f"{model_names} stated no AI cost (--ai-usd)"
-            reason = f"the cost of {tokens:,} tokens of {model_names} is unknown" if tokens else no_statement
+            reason = f"{', '.join(ai.unpriced)} stated no AI cost (--ai-usd)"
+            if tokens:
+                reason = f"the cost of {tokens:,} tokens of {', '.join(ai.unpriced)} is unknown"
             yield Unmeasured(resource="ai", reason=reason)
 
 
@@ -149,9 +149,8 @@ def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.d
 
 def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
     """The rates at which each second of a session is charged."""
-    return tuple(
-        rate for rate in (machine_rate(card, device, gpu), card.find_rate(card.waiting)) if rate is not None
-    )
+    rates = machine_rate(card, device, gpu), card.find_rate(card.waiting)
+    return tuple(rate for rate in rates if rate is not None)
 
 
 def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:

@@ -173,11 +173,9 @@ def _write_brief(
     shop, changes, name = workshop(context), SessionChanges(context.finished), worst.variant
     variant = build.buildable_variants(context.bench, [name])[name]
     files = yield from find_readers(context, name)
-    kept_files = [file for change in changes.tried if change.outcome == "kept" for file in change.files]
-    editable_files = [
-        *(file for file, others in files.items() if not others),
-        *(file for file in kept_files if file not in files),
-    ]
+    own_files = [file for file, others in files.items() if not others]
+    for change in changes.tried:
+        own_files += [file for file in change.files if change.outcome == "kept" and file not in files]
     brief = Brief(
         number=changes.next_number,
         variant=name,
@@ -185,7 +183,7 @@ def _write_brief(
         workload=worst.workload.name,
         profile=changes.profile_by_variant.get(name),
         folder=str(tree.target),
-        files=tuple(dict.fromkeys(editable_files)),
+        files=tuple(dict.fromkeys(own_files)),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
         ratios=standing,

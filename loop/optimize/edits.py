@@ -125,7 +125,7 @@ class AcceptedEdit:
     files: dict[str, bytes | None]
     """Path from the target's folder to the new content; None if deleted."""
     left_out: tuple[str, ...]
-    """Changed files that may not change; `of` restores them."""
+    """Changed files that may not change, by name; `of` restores them."""
 
     @classmethod
     def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "AcceptedEdit":

@@ -163,9 +163,8 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     run_by_candidate = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
-    change_by_run = {
-        run: decision.tried.number for run, decision in outputs_by_run(records, DecisionOutput) if decision.tried
-    }
+    decisions = outputs_by_run(records, DecisionOutput)
+    change_by_run = {run: decision.tried.number for run, decision in decisions if decision.tried}
     priced = use.usd is not None or bool(use.models)
     for proposal in proposed:
         change = change_by_run.get(run_by_candidate.get(proposal.number, -1))

@@ -103,9 +103,8 @@ class PointSearch:
     def workloads(self) -> tuple[Workload, ...]:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
-        return expand_sets(
-            target, [tuning_set_name(self.name)], target.dtypes[self.bench.device], self.context.task.seed
-        )
+        dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
+        return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
 
     def drop_point(self, values: Values, outcome: str, reason: str) -> None:
         """Remove a point from the search, and record why."""
