@@ -235,5 +235,5 @@ ANSWER_MAKERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
 
 
 def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
-    """File suffix and text of an answer with a mistake; `terms`: the mistake to inject."""
+    """File suffix and text of an answer: the task's reference with `mistake` put in."""
     return ANSWER_MAKERS[task.format](task, HEAD.format(root=str(ROOT), terms=json.dumps(mistake)))

@@ -16,6 +16,8 @@ from loop.report import format as say
 from loop.store.judgements import UnresolvedFailure, unchecked_sets, unresolved_failures, wrong_builds
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
+Rejections = Mapping[str, int]
+"""Variant to the number of its changes that were rejected since the last kept one."""
 MOST_REJECTIONS = 2
 """Rejected changes of a variant in a row, after which `optimize` is no longer proposed."""
 MOST_REPEATS = 2
@@ -107,13 +109,10 @@ class Idea:
     """Failed check to repeat, with its seed, threads and device."""
 
 
-def propose_sessions(
-    rows: Sequence[SessionRow], state: TargetState, rejections: Mapping[str, int]
-) -> tuple[Idea, ...]:
+def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> tuple[Idea, ...]:
     """Proposals for the next session, most urgent first; the last one always applies.
 
-    `rows`: one target's sessions, oldest first. `rejections`: variant to the number of its changes
-    that were rejected since the last kept one.
+    `rows`: one target's sessions, oldest first.
     """
     local = [row for row in rows if not row.recorded]
     ended = [row for row in local if row.status is not None]
@@ -196,7 +195,7 @@ def _ideas_for_regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _idea_to_revert(variant: str, row: SessionRow, fault: str) -> Idea:
-    """Proposal to revert or fix the commit that `row` blames. `what`: `wrong` or `slower`."""
+    """Proposal to revert or fix the commit that `row` blames. `fault`: `wrong` or `slower`."""
     commit = row.blamed[variant].partition(" ")[0]
     if commit == UNCOMMITTED:
         why = f"{row.id} found that they made {variant} {fault}"
@@ -230,9 +229,7 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     yield Idea(last.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
-def _ideas_for_slow(
-    rows: Sequence[SessionRow], state: TargetState, rejections: Mapping[str, int]
-) -> Iterator[Idea]:
+def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
     """For each compiled variant slower than `AHEAD` x baseline, by the time that could be saved.
 
     After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.

@@ -127,10 +127,7 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
 
 
 def is_repeat(rows: Iterable[SessionRow], ground: str) -> bool:
-    """Whether an earlier session ended on the same files: then a cached build saved nothing new.
-
-    `ground`: hash of the target's sources, workloads and tolerances.
-    """
+    """Whether an earlier session ended on the same files (`ground`: their hash): then nothing new was saved."""
     return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
 
 
@@ -156,8 +153,7 @@ def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tup
 def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
     """Rate of the machine held; None on a processor, unless the whole machine is rented."""
     rate = rate_for_gpu(card, gpu)
-    is_charged = rate is not None and (device == "cuda" or rate.whole)
-    return rate if is_charged else None
+    return rate if rate is not None and (device == "cuda" or rate.whole) else None
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:

@@ -221,17 +221,13 @@ def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Projec
 
 
 def _stop_cost_by_restart(
-    this_project: Project,
-    card: RateCard,
-    usd_per_hour: float,
-    party: Waiting | None,
-    restart_minutes: float | None,
+    project: Project, card: RateCard, usd_per_hour: float, party: Waiting | None, restart_minutes: float | None
 ) -> StopCost:
-    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError.
+    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError if unknown.
 
     `party`: who waits meanwhile; None: as the rate card says.
     """
-    rows = _target_sessions(this_project)
+    rows = _target_sessions(project)
     restart = decisions.measured_restart(rows, "cuda") or decisions.measured_restart(rows, "cpu")
     if restart_minutes is not None:
         restart = restart_minutes, "as given"

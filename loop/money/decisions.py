@@ -58,19 +58,13 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
     )
 
 
-def stop_cost(
-    minutes: float, source: str, gpu_usd_per_hour: float, waiting: Waiting, waiting_usd_per_hour: float
-) -> StopCost:
-    """Cost of a stop: minutes of the restart times the rates of the GPU and of the waiting person.
+def stop_cost(minutes: float, source: str, usd_per_hour: float, waiting: Waiting, waiting_usd: float) -> StopCost:
+    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of the waiting person.
 
     `source`: where the minutes come from, in words.
     """
-    return StopCost(
-        usd=minutes / 60 * (gpu_usd_per_hour + waiting_usd_per_hour),
-        source=f"a restart of {minutes:.1f} min, {source}",
-        waiting=waiting,
-        waiting_usd_per_hour=waiting_usd_per_hour,
-    )
+    usd, text = minutes / 60 * (usd_per_hour + waiting_usd), f"a restart of {minutes:.1f} min, {source}"
+    return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
 
 
 def waiting_party(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
@@ -89,17 +83,15 @@ def waiting_party(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, flo
     for rate in (card_rate, card.find_rate(card.ai), *card.rates):  # The rates in use come first.
         if rate is not None and rate.resource == resource:
             return party, rate.usd_per_hour
-    hint = "add one to rates.yaml, or let nobody wait"
-    raise UsageError(f"the rate card has no price for an {party}", hint=hint)
+    raise UsageError(f"the rate card has no price for an {party}", "add one to rates.yaml, or let nobody wait")
 
 
 def measured_restart(
     rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
 ) -> tuple[float, str] | None:
-    """Median minutes of a restart in the latest cold sessions, and their source; None without any.
+    """Median minutes of a restart in the latest cold sessions on one GPU, and their source; None without any.
 
-    A cold session on the latest GPU compiled and measured, as a stopped machine must. Its time:
-    environment check, build, verification, measurement. `finished`: steps of this session.
+    A cold session compiled and measured, as a stopped machine must. `finished`: steps of this session.
     """
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
@@ -115,9 +107,8 @@ def measured_restart(
     cold_s += [current_s] if current_s is not None else []
     if not cold_s:
         return None
-    machine_text = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
-    sessions_text = say.count(len(cold_s), "cold session")
-    return median(cold_s) / 60, f"measured in {sessions_text} on {machine_text}, without boot"
+    machine = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
+    return median(cold_s) / 60, f"measured in {say.count(len(cold_s), 'cold session')} on {machine}, without boot"
 
 
 def current_restart_s(finished: Sequence[Finished]) -> float | None:
@@ -156,10 +147,8 @@ def leave_options(
     when the user needs the machine, in words and in hours; then it is kept. If the gap or the
     restart is unknown: stop, as only a stop has a known cost.
     """
-    stop_text = "no restart was measured, so its cost is unknown"
-    if stop:
-        stop_text = f"{say.usd(stop.usd)} for {stop.source}"
-    lines = [f"A stop it now: {stop_text}"]
+    unknown = "no restart was measured, so its cost is unknown"
+    lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
     until, hours = "until the next session, as gaps were so far", gap_hours
     if need:
@@ -169,8 +158,8 @@ def leave_options(
         if stop and not need:
             decision = decide_keep_or_stop(hours, usd_per_hour, stop).decision
     if stop:
-        break_even = hours_text(stop.usd / usd_per_hour)
-        lines.append(f"C keep it for {break_even}, then stop it: at most {say.usd(2 * stop.usd)}")
+        hours_kept = hours_text(stop.usd / usd_per_hour)
+        lines.append(f"C keep it for {hours_kept}, then stop it: at most {say.usd(2 * stop.usd)}")
     return decision, lines
 
 
@@ -246,22 +235,16 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         decision = f"No stop rule is met{hedge}. {decision}"
-    return Pivot(
-        question=options.question if options else None,
-        stop=bool(met_rules),
-        rules=tuple(rules),
-        options=values,
-        best=best,
-        decision=decision,
-    )
+    fields = {"question": options.question if options else None, "rules": tuple(rules), "options": values}
+    return Pivot(stop=bool(met_rules), best=best, decision=decision, **fields)
 
 
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on ended sessions of one target and device, oldest first.
+    """Check the stop rules on sessions of one target and device, oldest first; unended ones do not count.
 
-    `budget_s`, `spent_s`: of the running session; None: use the last session's prediction.
+    `budget_s`, `used_s`: of the running session; None: use the last session's prediction.
     """
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [check_progress(ended), check_budget(ended, budget_s, used_s), check_correctness(ended)]
