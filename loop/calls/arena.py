@@ -128,8 +128,7 @@ def create_shared_file() -> int:
 
 
 class InputValues:
-    """The judge's values of one input; all sides get the same. They are longer than the tensor, and
-    a call sees a window of them, so no two calls of a sample need the same values."""
+    """The judge's values of one input, the same for all sides. Each call sees a window of them."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

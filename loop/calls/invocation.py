@@ -1,12 +1,8 @@
 """What all kinds of variants share in making calls.
 
-A loaded variant makes a call ready in two ways:
-
-- `prepare` for a check: each tensor in a `memory.Memory` of its own, between guard zones.
-- `stage` for timing: inputs and outputs in memory shared with the judge (`arena`).
-
-`library`, `external` and `torch_call` implement both for their kind of variant, `cuda` for
-libraries on a GPU.
+A loaded variant makes a call ready in two ways: `prepare` for a check, with each tensor in a
+`memory.Memory` of its own, between guard zones; `stage` for timing, with inputs and outputs in
+memory shared with the judge (`arena`).
 """
 
 import contextlib
@@ -63,6 +59,7 @@ class FaultWatch:
         self._handled_signals: list[int] = []
 
     def __enter__(self) -> "FaultWatch":
+        """Handle the signals that nobody else handles."""
         for number in SIGNALS if sys.platform == "linux" else ():
             earlier = _Action()
             self._libc.sigaction(number, None, ctypes.byref(earlier))

@@ -43,8 +43,7 @@ class Compiled:
         return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry with its C arrays. `stream`: CUDA stream; None on the host. Raises Refused
-        with the library's message if it returns an error."""
+        """Call the entry. Raises Refused with the library's message if it returns an error."""
         error = self.entry(inputs, output, numbers, stream)
         if error:
             message, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"

@@ -217,9 +217,8 @@ class Buffer(Memory):
         self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
         self._end_offset = (self._pages_bytes - nbytes - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
-        super().__init__(
-            nbytes, dtype, zone + self._end_offset, self._pages_bytes - self._end_offset - nbytes + zone
-        )
+        after = self._pages_bytes - self._end_offset - nbytes
+        super().__init__(nbytes, dtype, zone + self._end_offset, after + zone)
         self._place(self._end_offset)
         self.write_guard(draw_guard(VALUES))
         self.poison()

@@ -67,8 +67,7 @@ class TorchMemory(Memory):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The tensor in NVIDIA's array interface, from which torch makes a tensor of this size."""
-        data = (self.address, False)
-        return {"shape": (self.nbytes,), "typestr": "|u1", "data": data, "version": 3}
+        return {"shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
     @property
     def has_changed(self) -> bool:
@@ -81,11 +80,9 @@ def _bytes_tensor(data: bytes) -> Tensor:
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-FACTORY_NAMES = (
-    "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
-)
-FACTORY_NAMES += " new_ones full full_like new_full"
-FACTORIES = {getattr(torch.ops.aten, name) for name in FACTORY_NAMES.split()}
+NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
+NAMES += " new_ones full full_like new_full"
+FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
 """Operators that allocate the tensor they return."""
 
 
@@ -210,11 +207,13 @@ class TensorCall(Prepared):
         return TorchMemory(size, shift, dtype, zone, self.device)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
+        """As in `Prepared`; on a GPU, wait for it: the variant may use another stream."""
         super().write_guards(guards)
         if self.device == "cuda":
             synchronize()
 
     def bind(self) -> Run:
+        """Return a function that makes the call and keeps its result."""
         bound = self.callee.bind(self.arguments, self.output_buffers)
 
         def run() -> None:
@@ -317,12 +316,12 @@ class FunctionStage(HostStage):
                         self._view(offset, part.shape, part.dtype).copy_(updated)
 
     def close(self) -> None:
+        """Drop all tensors, so that their memory is freed."""
         self.results, self.runs, self.pools, self.output_views = [], [], [], []
 
 
 class DeviceFunctionStage(FunctionStage):
-    """Timed calls on GPU tensors: one CUDA graph if capture works, otherwise separate launches.
-    Results stay on the device until `copy_results`."""
+    """Timed calls on GPU tensors: one CUDA graph if capture works, otherwise separate launches."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

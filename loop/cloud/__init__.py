@@ -1,9 +1,8 @@
 """Preemption notices: what a cloud's metadata server says about this machine.
 
 Begin with `clouds.Watch`: a thread polls the metadata server once a second, and a session reads its
-latest answer without waiting. GCP, AWS and Azure have a class each. After a notice, `loop` pauses
-the session and exits with 75. A server that stops answering is reported as an unwatched machine,
-never as a machine without a notice.
+latest answer without waiting. After a notice, `loop` pauses the session and exits with 75. A server
+that stops answering is reported as an unwatched machine, never as one without a notice.
 """
 
 from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Watch, make_cloud

@@ -22,8 +22,7 @@ LINK_LOCAL = "http://169.254.169.254"
 MAX_ANSWER_BYTES = 1 << 16
 """Most bytes of an answer that are read; metadata answers have a few hundred."""
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
-TOKEN_LIFETIME_S = 21600
-"""The longest that AWS grants: six hours."""
+TOKEN_LIFETIME_S = 6 * 3600  # The longest that AWS grants.
 FIND_LIMIT_S = 0.3
 """Time limit in seconds to find a server; it is one hop away and answers in milliseconds."""
 ANSWER_LIMIT_S = 2.0
@@ -33,7 +32,7 @@ POLL_S = 1.0
 UNWATCHED_AFTER_S = 15.0
 """Seconds of silence after which the machine is reported as unwatched."""
 NO_CLOUD = "preemption watch: no metadata server answers, so this machine is in no cloud that loop knows"
-ENDING_EVENTS = ("Preempt", "Terminate", "Redeploy", "Reboot")
+ENDINGS = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Azure events that end all running programs; a freeze does not."""
 
 
@@ -84,11 +83,9 @@ def ask_metadata(
 class Cloud:
     """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
-    base: str
-    """Address of the server, as `http://host:port`."""
+    base: str  # Address of the server.
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
-    """Headers of every request."""
 
     def is_here(self, limit_s: float) -> bool:
         """True if this machine belongs to this cloud. `limit_s`: time limit in seconds."""
@@ -146,7 +143,6 @@ class Aws(Cloud):
 
     name = "aws"
     token: str = field(default="", repr=False)
-    """Empty before the first request."""
 
     def is_here(self, limit_s: float) -> bool:
         """True if the server issues a token and returns an instance id."""
@@ -170,8 +166,8 @@ class Aws(Cloud):
         return self.get_word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
 
     def get(self, path: str, limit_s: float) -> Reply:
-        """The server's answer for a path. A token that is missing or expired (status 401) is
-        requested first. Each of the two requests has half of the limit."""
+        """The server's answer for a path. A missing or expired token (status 401) is requested
+        first, with half of the time limit."""
         if self.token:
             answer = self._get_with_token(path, limit_s / 2)
             if answer.status != 401:
@@ -209,7 +205,7 @@ class Azure(Cloud):
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
             raise self.unreadable_reply(answer)
-        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDING_EVENTS]
+        ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDINGS]
         if ending and not self.machine:
             with contextlib.suppress(NoReply):
                 self.is_here(FIND_LIMIT_S)

@@ -20,7 +20,6 @@ from loop.model.record import Machine
 
 Release = tuple[int, int]
 """A CUDA release, as in (12, 4)."""
-
 OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
 """CUDA major release to the oldest driver branch that runs its machine code, for all minor
 releases. PTX, which the driver compiles, needs a driver of the exact release
@@ -57,10 +56,7 @@ def release_of(text: str) -> Release:
 
 def explain_old_driver(subject: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
     """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
-
-    `subject`: what was built with the toolkit, for the message. `toolkit`: its release. `cuda`:
-    newest release that the driver supports. `driver`: its version. None: unknown.
-    """
+    `subject`: what was built with the toolkit. `cuda`: newest release that the driver supports."""
     major = release_of(toolkit)[0]
     if cuda is None or major <= cuda[0]:
         return ""
@@ -90,8 +86,8 @@ def explain_unknown_gpu(toolkit: str, architecture: str) -> str:
 
 
 def advise_toolkit(architecture: str, cuda: Release | None) -> str:
-    """Advice: install a toolkit that compiles for this GPU and that its driver supports. `cuda`:
-    newest release that the driver supports; None: unknown."""
+    """Advice: install a toolkit that compiles for this GPU and that its driver (`cuda`)
+    supports."""
     first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
     bounds = [f"CUDA {_release_text(first)} or newer"] if first else []
     next_major = (cuda[0] + 1, 0) if cuda else None
@@ -118,8 +114,6 @@ LOAD_SAMPLES, LOAD_SAMPLE_S = 10, 0.02
 """Reads of the run queue, and seconds between them: one read misses programs waiting for a disk."""
 NVCC_SAYS = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
-
-
 VERSIONS: dict[str, str] = {}
 """Version lines of compilers that ran, by path."""
 
@@ -168,10 +162,8 @@ def cores() -> int:
 
 
 def compiler_version(compiler: str) -> str | None:
-    """The line of `compiler --version` with the release; None if it does not run.
-
-    The answer is cached; a compiler that did not run is asked again.
-    """
+    """The line of `compiler --version` with the release; None if it does not run. The answer is
+    cached."""
     path = shutil.which(compiler)
     if path is None:
         return None
@@ -223,9 +215,7 @@ def count_memory_kills() -> int:
 
 def available_memory() -> int:
     """Bytes that a new process can use: the machine's free memory, or the control group's if less.
-
-    File caches of the group count as free, because the kernel drops them on demand.
-    """
+    File caches of the group count as free, because the kernel drops them on demand."""
     free_bytes = int(psutil.virtual_memory().available)
     try:
         limit, used = (int((CONTROL_GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

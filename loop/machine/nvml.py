@@ -129,10 +129,8 @@ def throttle_names(reasons: int) -> tuple[str, ...]:
 def open_sensors(
     device: int | str = 0, environ: Mapping[str, str] = os.environ, library: str = LIBRARY
 ) -> Sensors | None:
-    """Sensors of a GPU, by CUDA index or UUID; None without a driver or GPU.
-
-    CUDA_VISIBLE_DEVICES translates an index, which is reliable only if all GPUs are of one model.
-    """
+    """Sensors of a GPU, by CUDA index or UUID; None without a driver or GPU. CUDA_VISIBLE_DEVICES
+    translates an index, which is reliable only if all GPUs are of one model."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
@@ -206,12 +204,9 @@ class OtherUse:
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:
-    """The users of a GPU that are not our processes. `visible_pids`: all in this container.
-
-    The driver gives pids of the host. A pid that is not visible may be one of ours under another
-    number. So the invisible users with the least memory count as ours, one for each of our
-    processes that `users` lacks.
-    """
+    """The users of a GPU that are not our processes. `visible_pids`: all in this container. A pid
+    outside may be one of ours under the host's number. So those with the least memory count as
+    ours, one for each of our processes that `users` lacks."""
     missing_count = len(own_pids - {user.pid for user in users})
     visible_others = [user for user in users if user.pid in visible_pids - own_pids]
     by_memory = sorted(users, key=lambda user: user.memory_bytes or 0)

@@ -59,8 +59,6 @@ NAMED_TYPES = (
     *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
 )
 """Element types whose PyTorch numbers the bridge asks for."""
-
-
 SHORTCUTS = {
     "current_device": "_ZN3c104cuda14current_deviceEv",
     "empty_on_cuda": (
@@ -213,8 +211,6 @@ KINDS = ("flag", "choice", "number")
 NO_SLOT = -1
 _kept_alive: list[object] = []
 """Objects kept alive because the bridge points to them, or because registrations end with them."""
-
-
 TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 """Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 

@@ -1,8 +1,7 @@
 """The CUDA driver through ctypes: a device, its memory, streams and events.
 
 Without torch, for a fast start. Everything uses the device's primary context, as a CUDA runtime
-linked into a variant does. So variants can use our memory and streams. The context lives as long as
-the process.
+linked into a variant does. So variants can use our memory and streams.
 """
 
 import ctypes
@@ -37,8 +36,6 @@ HINTS = {
     999: "see `dmesg` for what the driver says, and `nvidia-smi` whether the GPU still answers",
 }
 """CUresult to advice for the user."""
-
-
 HANDLE, ADDRESS, SIZE = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
 FLAGS, ENUM, OUT = ctypes.c_uint, ctypes.c_int, ctypes.POINTER
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -91,8 +88,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 """Function name to argument types, for every driver function in use; each returns a CUresult."""
 OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
 """Function to its name in drivers before CUDA 12.8."""
-
-
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096
 """Minimum bytes of the guard zone on either side of a buffer."""
@@ -109,8 +104,6 @@ ACCESS_POLICY_WINDOW = 1
 """Value of CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
 """CUresults that mean: no GPU to run on."""
-
-
 Lack = Literal["", "driver", "device"]
 """What is missing on this machine: `driver`, `device`, or empty for another reason."""
 
@@ -165,8 +158,9 @@ class Driver:
         return f"{message}; {HINTS[code]}" if code in HINTS else message
 
 
-def load(library: str) -> Driver:
-    """Load and initialise the driver. Raises NoDevice without driver or GPU, Refused otherwise."""
+@functools.cache
+def load(library: str = LIBRARY) -> Driver:
+    """Load and initialise the driver, once. Raises NoDevice without driver or GPU, else Refused."""
     try:
         driver = Driver(ctypes.CDLL(library))
     except OSError as error:
@@ -205,12 +199,6 @@ def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
         "l2_bytes": attribute(L2_BYTES),
         **{field: attribute(number) for field, number in LIMITS.items()},
     }
-
-
-@functools.cache
-def the_driver() -> Driver:
-    """The driver of this process, loaded once."""
-    return load(LIBRARY)
 
 
 class Owned:
@@ -275,12 +263,11 @@ class Event(Owned):
         """Record the event after all work queued on the stream so far."""
         self.driver.call("cuEventRecord", self.handle, stream.handle)
 
-
-def elapsed_s(begin: Event, end: Event) -> float:
-    """Seconds between two completed events; the resolution is about half a microsecond."""
-    milliseconds = ctypes.c_float()
-    begin.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), begin.handle, end.handle)
-    return milliseconds.value / 1e3
+    def seconds_until(self, end: "Event") -> float:
+        """Seconds between two completed events; the resolution is about half a microsecond."""
+        milliseconds = ctypes.c_float()
+        self.driver.call("cuEventElapsedTime_v2", ctypes.byref(milliseconds), self.handle, end.handle)
+        return milliseconds.value / 1e3
 
 
 class Device:
@@ -288,7 +275,7 @@ class Device:
 
     def __init__(self, index: int = 0) -> None:
         """`index`: number among the GPUs that CUDA shows. Raises NoDevice if it is not there."""
-        self.driver = the_driver()
+        self.driver = load()
         count = self.driver.get("cuDeviceGetCount", ctypes.c_int)
         if index >= count:
             raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")

@@ -13,17 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from loop.calls.call import Call, Refused, refuse_late_work
-from loop.calls.cuda.driver import (
-    ALIGNMENT,
-    Device,
-    DeviceMemory,
-    Driver,
-    Event,
-    Owned,
-    Stream,
-    elapsed_s,
-    remove_l2_window,
-)
+from loop.calls.cuda.driver import ALIGNMENT, Device, DeviceMemory, Driver, Event, Owned, Stream, remove_l2_window
 from loop.calls.invocation import Places, Run, Stage, Windows
 from loop.calls.library import Compiled, CompiledCall, Invocation
 from loop.calls.memory import Memory
@@ -154,7 +144,7 @@ class Stopwatch:
                 timer.join()
             self._gate.open()
             self.stream.synchronise()
-        return elapsed_s(self._begin, self._end) / calls
+        return self._begin.seconds_until(self._end) / calls
 
     def replay(self, graph: Graph, replays: int = 1) -> float:
         """Time so many replays of a graph; return the seconds of one of its calls."""
