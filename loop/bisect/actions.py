@@ -35,23 +35,19 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             failed = [check for check in checks.checks if not check.passed]
             by_name = {check.workload.name: check.workload for check in failed}
             failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
-            if any(check.cause in ("later calls", "remembers") for check in failed):
-                # The failure depends on earlier calls, perhaps on those of other workloads.
+            if any(check.cause in ("later calls", "remembers") for check in failed):  # Of other workloads, too.
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed:
-                regression = Regression(checks.variant, "correctness", tuple(failing), emulated)
-                regressions.append(regression)
+                regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
     compared = context.latest_output("kernel.compare", CompareOutput)
     slower: dict[str, list[str]] = {}
     """Variant to the names of its slower workloads."""
     for verdict in compared.verdicts if compared else ():
-        if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":
-            continue
-        if verdict.verdict == "slower":
+        if isinstance(verdict, SpeedVerdict) and (verdict.against, verdict.verdict) == ("known_good", "slower"):
             slower.setdefault(verdict.variant, []).append(verdict.workload)
     for variant, names in slower.items():
-        timed = (w for w in _workloads_of_session(context) if w.name in names)
-        regressions.append(Regression(variant, "latency", tuple(timed)))
+        workloads = [workload for workload in _workloads_of_session(context) if workload.name in names]
+        regressions.append(Regression(variant, "latency", tuple(workloads)))
     return tuple(regressions)
 
 
@@ -158,6 +154,5 @@ def _bisect_command(context: Context, regression: Regression, good: str) -> str:
     """The `loop bisect` command line that searches for a regression. `good`: revision."""
     options = ["--variant", regression.variant, "--metric", regression.metric]
     for workload in regression.workloads:
-        entry = entry_of(context.bench.target.signature, workload)
-        options += ["--workloads", format_entry(entry)]
+        options += ["--workloads", format_entry(entry_of(context.bench.target.signature, workload))]
     return context.command("bisect", *options, "--seed", str(context.task.seed), "--good", good)

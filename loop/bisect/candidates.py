@@ -142,8 +142,7 @@ def expand_merges(line: CommitLine, run: Sequence[Candidate]) -> tuple[Candidate
     if not any(candidate.merge for candidate in committed):
         return tuple(run)
     good_commits = (line.predecessor(run[0]).commit, *line.other_good)
-    commits = reading.commits_between(line.top, good_commits, committed[-1].commit)
-    return (*commits, *run[len(committed) :])
+    return (*reading.commits_between(line.top, good_commits, committed[-1].commit), *run[len(committed) :])
 
 
 def check_out(tree: Worktree, candidate: Candidate) -> None:
@@ -250,8 +249,7 @@ class Builder:
                 target = parse(Target, replace(document, data=upgrade(Target, document.data)))
                 shared = target.model_dump(mode="json", include={"tuning", "devices"})
                 variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                recipe = json.dumps([shared, variant], sort_keys=True)
-                self.recipe_by_manifest[manifest] = recipe
+                self.recipe_by_manifest[manifest] = json.dumps([shared, variant], sort_keys=True)
         return self.recipe_by_manifest.get(manifest, "")
 
 

@@ -180,9 +180,8 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     good_rows = [row for row in reversed(rows) if is_good_session(row, regression)]
     lines, _ = read_lines(folder, (row.commit or row.base for row in good_rows), request.bad)
     if not lines:
-        why = f"no session found {variant} good at another commit"
-        hint = f"loop bisect --variant {variant} --metric {regression.metric} --good REV"
-        raise UsageError(f"no good revision to begin from, and {why}", hint=hint)
+        why = f"no good revision to begin from, and no session found {variant} good at another commit"
+        raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
     return lines[0]
 
 

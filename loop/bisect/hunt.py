@@ -109,8 +109,7 @@ class Bisection:
     def problem(self) -> SearchProblem:
         """The input of `search`; not cached, since each build may read files no other reads."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
-        programs = name_programs(self.line, self.prober.builder)
-        return SearchProblem(commits, programs, self.prober.metric)
+        return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
     def _explain_equal_ends(self, builder: Builder) -> SearchEnd:
         """The result if no commit changes what the variant is built from."""

@@ -41,8 +41,8 @@ class Observations:
         """Ignores ratios to a commit other than the good end: they belong to other searches."""
         self.problem = problem
         self.values_at: dict[int, list[float]] = {}
-        """Position to log(time of the commit / time of the good end); for correctness to 1 for
-        right, 0 for wrong. Without confirmations."""
+        """Position to log(time of the commit / time of the good end); for correctness to 1 for right, 0 for wrong.
+        Without confirmations."""
         self.claims: dict[ConfirmationKey, Claim] = {}
         """What each confirmation has to show."""
         self.confirming: dict[tuple[ConfirmationKey, int], list[float]] = {}
@@ -52,8 +52,7 @@ class Observations:
         self.built_positions: set[int] = set()
         self.lost_reasons: list[str] = []
         """Reasons of the latest consecutive probes without a result."""
-        self.total_count = 0
-        """Number of all observed values."""
+        self.total_count = 0  # Of all observed values.
         index_of = {commit: index for index, commit in enumerate(problem.commits)}
         for probe in probes:
             values = [value for value in probe.values if math.isfinite(value)]
@@ -61,15 +60,13 @@ class Observations:
                 self.lost_reasons.append(probe.reason or "no value came")
                 continue
             self.lost_reasons = []
-            position = problem.positions[index_of[probe.commit]]
-            reference = problem.positions[index_of[probe.against]]
+            position, reference = (problem.positions[index_of[name]] for name in (probe.commit, probe.against))
             if probe.status == "broken":
                 self.untestable_reasons[position] = probe.reason
                 continue
             self.built_positions |= {position, reference}
             if probe.claim is not None:  # A confirmation may observe either side of the step.
-                culprit, parent = max(position, reference), min(position, reference)
-                key = ConfirmationKey(culprit, parent, probe.claim.number)
+                key = ConfirmationKey(max(position, reference), min(position, reference), probe.claim.number)
                 self.claims.setdefault(key, probe.claim)
                 self.confirming.setdefault((key, position), []).extend(values)
             elif problem.metric == "correctness" or reference == 0:
@@ -302,8 +299,7 @@ class Pairs(Observations):
         step = self.fit_levels(low, high, strict=True).step
         noise = self.fit_levels(low, high, strict=False).noise
         count = math.ceil(NEIGHBOUR * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
-        most = math.ceil(NEIGHBOUR_MOST * self.pair_variance / noise**2)
-        return min(max(1, count), BATCH_MOST), most
+        return min(max(1, count), BATCH_MOST), math.ceil(NEIGHBOUR_MOST * self.pair_variance / noise**2)
 
     def measure_step(self, low: int, high: int) -> tuple[float, float]:
         """Log ratio of the upper position to the lower, and its standard error from pairs alone."""
@@ -318,26 +314,22 @@ class Pairs(Observations):
             if (missing := ENDS_FIRST - self.count_at(end)) > 0:
                 return self.request(end, missing, "end: does the difference show today?")
         step, error = self.measure_step(low, high)
-        count = min(map(self.count_at, ends))
+        count, last = min(map(self.count_at, ends)), self.problem.last_position
         has_begun = any(low < position < high for position in self.clipped)
         if step >= (BEGUN_Z if has_begun else DIFFER_Z) * error:
             return None
         if step <= -DIFFER_Z * error and -step > 4 * TYPICAL_NOISE:
-            ratio = f"{math.expm1(-step):.1%}"
-            why = f"the good end is slower than the bad one, by {ratio}: are they swapped?"
+            why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
             return SearchEnd("no_regression", why, swapped=True)
-        last = self.problem.last_position
         least = math.log1p(MARGIN)
         if (low, high) != (0, last):  # A part of the history: only a part of the step counts.
             least = LEAST_PART * abs(self.measure_step(0, last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
-            size = f"{math.expm1(step):+.2%} after {count} observations"
-            size += f", surely below {math.expm1(least):.1%}"
+            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
             return SearchEnd("no_regression", f"not reproduced: {size}: {TODAY}")
         if count >= ENDS_MOST:
-            scatter, hidden = math.sqrt(self.pair_variance), step + NONE_Z * error
-            why = f"too noisy: pairs scatter by {scatter:.1%}, {hidden:.1%} may be hidden"
-            return SearchEnd("inconclusive", why)
+            scatter, hidden = f"{math.sqrt(self.pair_variance):.1%}", f"{step + NONE_Z * error:.1%}"
+            return SearchEnd("inconclusive", f"too noisy: pairs scatter by {scatter}, {hidden} may be hidden")
         why = f"end: the difference shows with z = {step / error:.1f}"
         return self.request(min(ends, key=self.count_at), 1 + count // 8, why)
 
@@ -346,19 +338,15 @@ class Pairs(Observations):
         None if there is none."""
         builds = {build.position: build for build in self.timed_builds(low, high)}
 
-        def is_above(upper: TimedBuild, lower: TimedBuild) -> bool:
-            error = math.sqrt(lower.variance + upper.variance)
-            return upper.mean - lower.mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
+        def is_above(upper: int, lower: int) -> bool:
+            error = math.sqrt(builds[lower].variance + builds[upper].variance)
+            return builds[upper].mean - builds[lower].mean >= math.hypot(LEVELS_APART, LEVELS_APART_Z * error)
 
         least_pairs = 2 if self.pair_variance > TYPICAL_NOISE**2 else 1
-        middle = [
-            position
-            for position, build in builds.items()
-            if low < position < high
-            and self.count_at(position) >= least_pairs
-            and is_above(build, builds[low])
-            and is_above(builds[high], build)
+        inside = [
+            position for position in builds if low < position < high and self.count_at(position) >= least_pairs
         ]
+        middle = [position for position in inside if is_above(position, low) and is_above(high, position)]
         return max(middle, key=self.count_at, default=None)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
@@ -385,15 +373,10 @@ class Pairs(Observations):
     def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
         """A request for more pairs of culprit and parent."""
         problem, count = self.problem, len(self.confirming.get((key, key.culprit), ()))
-        culprit, parent = problem.short_hash(key.culprit), problem.short_hash(key.parent)
-        least = f"{math.expm1(CONFIRM_ABOVE * claim.step):.1%}"
-        return ProbeRequest(
-            problem.commit_at(key.culprit),
-            max(FIRST_PAIRS - count, 1 + count // 8),
-            f"confirm: is {culprit} slower than {parent} by over {least}?",
-            problem.commit_at(key.parent),
-            claim,
-        )
+        names = f"{problem.short_hash(key.culprit)} slower than {problem.short_hash(key.parent)}"
+        why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
+        pairs, against = max(FIRST_PAIRS - count, 1 + count // 8), problem.commit_at(key.parent)
+        return ProbeRequest(problem.commit_at(key.culprit), pairs, why, against, claim)
 
     def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
         """Mean of the confirming pairs; and whether a significant part of the step remains."""
@@ -447,8 +430,7 @@ class Runs(Observations):
         """Run both ends until the bad one evidently fails more often; then None."""
         for end in (high, low):
             if (missing := FIRST_RUNS - self.count_at(end)) > 0:
-                why = "end: does it fail today, and does the good end pass?"
-                return self.request(end, missing, why)
+                return self.request(end, missing, "end: does it fail today, and does the good end pass?")
         good, bad, is_consistent = self.values_at[low], self.values_at[high], self.is_consistent(low, high)
         if (is_consistent and all(good) and not any(bad)) or runs_evidence(bad, good, CLAIMED_RATES) >= CONFIRMING:
             return None
@@ -464,25 +446,20 @@ class Runs(Observations):
             return SearchEnd("no_regression", f"not reproduced: {why}")
         if least >= RUNS_MOST:
             bad_rate, good_rate = (f"{runs.count(0.0)} of {len(runs)}" for runs in (bad, good))
-            why = f"the bad end fails {bad_rate} times, the good one {good_rate}"
-            return SearchEnd("inconclusive", why)
-        if all(good) and all(bad):
-            end, why = high, "end: it passed so far, does it fail at times?"
-        else:
+            return SearchEnd("inconclusive", f"the bad end fails {bad_rate} times, the good one {good_rate}")
+        end, why = high, "end: it passed so far, does it fail at times?"
+        if not (all(good) and all(bad)):
             end = min((high, low), key=self.count_at)
             why = "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
     def _fit_rates(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
         """Positions with runs, each gap's score, failure rates before and after the best gap."""
-        positions = [
-            position for position, runs in sorted(self.values_at.items()) if low <= position <= high and runs
-        ]
+        positions = [position for position in sorted(self.values_at) if low <= position <= high]
+        positions = [position for position in positions if self.values_at[position]]
         failed = [self.values_at[position].count(0.0) for position in positions]
-        passed = [self.count_at(position) for position in positions]
-        passed = [count - failures for count, failures in zip(passed, failed, strict=True)]
-        best_gap, scores = 0, [0.0]
-        good_rate, bad_rate = CONSISTENT_RATE, 1 - CONSISTENT_RATE
+        passed = [self.values_at[position].count(1.0) for position in positions]
+        best_gap, scores, good_rate, bad_rate = 0, [0.0], CONSISTENT_RATE, 1 - CONSISTENT_RATE
         for turn in range(3):  # Iterate: rates and best gap depend on each other.
             if not self.is_consistent(low, high):
                 # The first turn takes the rates from the two ends alone.
@@ -491,12 +468,10 @@ class Runs(Observations):
                 good_rate = (failures + 0.5) / (failures + passes + 10.5)
                 failures, passes = sum(failed[end:]), sum(passed[end:])
                 bad_rate = max((failures + 1) / (failures + passes + 2), good_rate + 0.01)
-            failed_odds = math.log(bad_rate / good_rate)
-            passed_odds = math.log((1 - bad_rate) / (1 - good_rate))
-            votes = [  # Log odds of each commit that it is bad.
-                failures * failed_odds + passes * passed_odds
-                for failures, passes in zip(failed, passed, strict=True)
-            ]
+            failed_odds, passed_odds = math.log(bad_rate / good_rate), math.log((1 - bad_rate) / (1 - good_rate))
+            counts = zip(failed, passed, strict=True)
+            votes = [failures * failed_odds + passes * passed_odds for failures, passes in counts]
+            """Log odds of each commit that it is bad."""
             scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
             best_gap = max(range(len(scores)), key=scores.__getitem__)
         return positions, scores, (good_rate, bad_rate)
@@ -542,15 +517,12 @@ class Runs(Observations):
 
     def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
         """A request for four more runs of culprit or parent, whichever has fewer."""
-        problem = self.problem
-        culprit, parent = problem.short_hash(key.culprit), problem.short_hash(key.parent)
-        why = f"confirm: does {culprit} fail more often than {parent}?"
-        culprit_count = len(self.confirming.get((key, key.culprit), ()))
-        parent_count = len(self.confirming.get((key, key.parent), ()))
-        culprit_index, parent_index = problem.commit_at(key.culprit), problem.commit_at(key.parent)
-        if parent_count < culprit_count:
-            return ProbeRequest(parent_index, 4, why, culprit_index, claim)
-        return ProbeRequest(culprit_index, 4, why, parent_index, claim)
+        problem, sides = self.problem, (key.culprit, key.parent)
+        culprit, parent = map(problem.short_hash, sides)
+        fewer, other = map(
+            problem.commit_at, sorted(sides, key=lambda side: len(self.confirming.get((key, side), ())))
+        )
+        return ProbeRequest(fewer, 4, f"confirm: does {culprit} fail more often than {parent}?", other, claim)
 
     def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
         """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
@@ -633,8 +605,7 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     if move is not None:
         return move
     if (middle := evidence.find_middle_level(low, high)) is not None:
-        nothing_yet = SearchEnd("inconclusive", "")
-        return _search_parts(evidence, [(low, middle), (middle, high)], nothing_yet)
+        return _search_parts(evidence, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
     rejected = list[ConfirmationKey]()
     for key, claim in evidence.claims.items():
         if key.parent < low or key.culprit > high:
@@ -648,8 +619,7 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
             culprit = _make_culprit(problem, key, e_value, step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
-            sides = [(low, key.parent), (key.culprit, high)]
-            return _search_parts(evidence, sides, end) if remains else end
+            return _search_parts(evidence, [(low, key.parent), (key.culprit, high)], end) if remains else end
         rejected.append(key)
     if len(rejected) >= SUSPECTS_MOST:
         last = problem.short_hash(rejected[-1].culprit)
@@ -729,50 +699,44 @@ def _narrow_down(
     number = 1 + len(rejected)
     key = ConfirmationKey(bad, good, number)
     if certainty:
-        culprit = _make_culprit(problem, key, 1 / DECIDED, 1.0)
-        return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
+        return SearchEnd("culprit", "", tuple(probabilities), (_make_culprit(problem, key, 1 / DECIDED, 1.0),))
     return evidence.request_confirmation(key, evidence.make_claim(low, high, number))
 
 
 def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence[float]) -> int | None:
-    """The unobserved position between `good` and `bad` with most even odds; None without one. `bad_by`:
-    probability of each position that it is bad. Untestable commits cluster, so the distance kept from them triples
-    with each of them."""
+    """The unobserved position between `good` and `bad` with most even odds; None without one. `bad_by`: each
+    position's probability to be bad. Untestable commits cluster, so the distance from them triples with each."""
     untestable = [position for position in evidence.untestable_reasons if good < position < bad]
-    distance_by_position = dict[int, int]()
+    distances = dict[int, int]()
     for position in range(good + 1, bad):
         if position not in untestable and not evidence.count_at(position):
-            distances = (abs(position - other) for other in untestable)
-            distance_by_position[position] = min(distances, default=1)
-    if not distance_by_position:
+            distances[position] = min((abs(position - other) for other in untestable), default=1)
+    if not distances:
         return None
-    least = min(3 ** max(len(untestable) - 1, 0), max(distance_by_position.values()))
-    far = [position for position, distance in distance_by_position.items() if distance >= least]
+    least = min(3 ** max(len(untestable) - 1, 0), max(distances.values()))
+    far = [position for position, distance in distances.items() if distance >= least]
     return min(far, key=lambda position: (abs(bad_by[position] - 0.5), position))
 
 
 def _request_neighbour(
     evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most_builds: int
 ) -> ProbeRequest | None:
-    """A request for a build beside the step, which shows how builds differ by chance. The nearest unobserved
-    build, on the side of the step with fewer observed ones. With `MANY_BUILDS` also more of the least observed
-    build. None if that is enough, or does not help."""
-    low, high = testable[0], testable[-1]
-    count, most_count = evidence.plan_neighbours(low, high)
+    """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
+    on the side with fewer observed ones. With `MANY_BUILDS` also more of the least observed build. None if that
+    is enough, or does not help."""
+    count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     observed = [position for position in testable if evidence.count_at(position) or position == 0]
-    if count and len(observed) < most_builds:
-        sides = list[tuple[int, int]]()
-        """Number of observed builds of a side, and its unobserved one nearest to the step."""
-        before = [position for position in reversed(testable) if position <= parent]
-        after = [position for position in testable if position >= suspect]
-        for side in (before, after):
-            unobserved = [position for position in side if position not in observed]
-            if unobserved:
-                sides.append((len(side) - len(unobserved), unobserved[0]))
-        if sides:
-            _, position = min(sides, key=lambda side: side[0])
-            return evidence.request(position, count, why)
+    sides = list[tuple[int, int]]()
+    """Number of observed builds of a side, and its unobserved one nearest to the step."""
+    before = [position for position in reversed(testable) if position <= parent]
+    after = [position for position in testable if position >= suspect]
+    for side in (before, after):
+        if unobserved := [position for position in side if position not in observed]:
+            sides.append((len(side) - len(unobserved), unobserved[0]))
+    if count and len(observed) < most_builds and sides:
+        _, position = min(sides, key=lambda side: side[0])
+        return evidence.request(position, count, why)
     least_observed = min(observed[1:], key=evidence.count_at)  # Without the good end.
     if most_builds == MANY_BUILDS and evidence.count_at(least_observed) < most_count:
         return evidence.request(least_observed, count, why)
@@ -805,12 +769,9 @@ def _make_culprit(problem: SearchProblem, key: ConfirmationKey, evidence: float,
 
 def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
     """The result of a search, with its outcome and a sentence on each confirmed culprit."""
-    if not end.confirmed:
-        return end
     problem, sentences = evidence.problem, list[str]()
     for culprit in end.confirmed:
-        size = evidence.describe_step(culprit.step)
-        size = f"{size}, evidence {culprit.evidence:,.0f} to 1"
+        size = f"{evidence.describe_step(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
         first, last = (problem.commits[index][:12] for index in (culprit.first, culprit.last))
         if culprit.first == culprit.last:
             sentences.append(f"commit {first}: {size}")
@@ -819,7 +780,7 @@ def _conclude(evidence: Evidence, end: SearchEnd) -> SearchEnd:
         if evidence.untestable_reasons.keys().isdisjoint(between):
             size += "; builds differ on their own, so that no single one stands out"
         sentences.append(f"one of commits {first} to {last}: {size}")
-    outcome: Literal["several", "range", "culprit"] = "several"
-    if len(end.confirmed) == 1:
-        outcome = "culprit" if end.culprits else "range"
-    return replace(end, outcome=outcome, why="; ".join(sentences))
+    if not sentences:
+        return end
+    outcome: Literal["several", "range", "culprit"] = "culprit" if end.culprits else "range"
+    return replace(end, outcome="several" if len(end.confirmed) > 1 else outcome, why="; ".join(sentences))

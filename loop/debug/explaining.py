@@ -149,10 +149,8 @@ def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
 
 
 def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does.
-
-    A fault that explains every element comes before one that explains only the wrong elements.
-    """
+    """Known faults that each explain the wrong outputs of all compared workloads; empty if none does. A fault that
+    explains every element comes before one that explains only the wrong elements."""
     wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong = [check for check in wrong if check.total <= LARGEST]
     # The smallest workload with enough wrong elements, and one where about half of the elements are wrong.
@@ -179,10 +177,8 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
 
 
 def _find_rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one.
-
-    A workload that passes is tried again with other values, because it may be right by chance.
-    """
+    """The rule that predicted enough fresh workloads, and how many; ("", 0) without one. A workload that passes is
+    tried again with other values, because it may be right by chance."""
 
     def try_case(case: Case, seed_shift: int = 0) -> Generator[Tick, None, Outcome]:
         entry = _make_entry(prober.bench.target, case)
@@ -312,10 +308,8 @@ def describe_common_location(checks: Sequence[Check], signature: Signature) -> s
 
 
 def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
-    """The first sentence that fits consecutive wrong indices of checks with different sizes; or nothing.
-
-    `name`, `axis`: the dimension, and its indices in words.
-    """
+    """The first sentence that fits consecutive wrong indices of checks with different sizes; or nothing. `name`,
+    `axis`: the dimension, and its indices in words."""
     starts, ends = {span.first for span in spans}, {span.last for span in spans}
     block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
     fits_by_text = {

@@ -239,10 +239,8 @@ class FailureProber:
         return first, all(later) if later else first
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this one.
-
-        Tries the variant's other workloads in turn: those with the same sizes first, then other values.
-        """
+        """Whether calls that are right in a fresh process fail after other calls in this one. Tries the variant's
+        other workloads in turn: those with the same sizes first, then other values."""
         checks = list_checks(self.context, self.side.name)
         others = {workload_key(check.workload): check.workload for check in checks}
         others.pop(workload_key(start.workload), None)
@@ -306,11 +304,9 @@ def _find_smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:
-    """Drop special values and attributes, then lower each dimension; repeat until nothing changes.
-
-    Dimensions that share a shorthand are first lowered together. A dimension is doubled from 1, because small
-    sizes are quick. Then bisection finds a failing size whose predecessor does not fail.
-    """
+    """Drop special values and attributes, then lower each dimension; repeat until nothing changes. Dimensions that
+    share a shorthand are first lowered together. A dimension is doubled from 1, because small sizes are quick.
+    Then bisection finds a failing size whose predecessor does not fail."""
     current: Entry = {}
     for name, value in entry.items():  # Replace a shorthand by its dimensions.
         current = {**current, **dict.fromkeys(signature.shorthand.get(name, (name,)), value)}
@@ -392,8 +388,7 @@ def check_components(
         workloads = expand_sets(target, target.workloads, dtype, seed)
         job = Job(component_side.copy_as(label), workloads, layouts=False)
         (checks,) = yield from verify(component_bench, [job])
-        title = component.title
-        checked.append(ComponentChecks(component=name, variant=side.name, title=title, checks=checks))
+        checked.append(ComponentChecks(component=name, variant=side.name, title=component.title, checks=checks))
     return checked, missing
 
 
@@ -403,8 +398,7 @@ def _side_at_component(context: Context, side: Side, part: Component) -> Generat
         bench, name = context.bench, side.name
         variant = (bench.emulated_variants if side.emulated else bench.compiled_variants)([name])[name]
         recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
-        flagged = variant.model_copy(update={"build": recipe})
-        built, failed = yield from compile_all(context, {name: flagged})
+        built, failed = yield from compile_all(context, {name: variant.model_copy(update={"build": recipe})})
         if failed:
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
         side = bench.make_side(name, built[0], emulated=side.emulated)

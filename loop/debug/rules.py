@@ -162,10 +162,8 @@ class RuleSearch:
         return best
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes.
-
-        Of a product of sizes the last one varies; also all sizes that equal it in the case together.
-        """
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a product of
+        sizes the last one varies; also all sizes that equal it in the case together."""
         for names, limit in rule.limits:
             *other_names, varied = names
             tried = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
@@ -182,10 +180,8 @@ class RuleSearch:
                         yield from ({**case, varied: size}, {**case, **dict.fromkeys(equal, size)})
 
     def _find_rules(self) -> list[Rule]:
-        """Rules that explain every case, simplest first, with pairs joined by `and` or `or`.
-
-        Masks have a bit per case: a rule explains all if it holds in all failing and in no passing case.
-        """
+        """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
+        case: a rule explains all if it holds in all failing and in no passing case."""
         limits = list(self._threshold_rules())
         broad = [*self._hold_in_failing, *(rule for rule, holds_in_failing in limits if holds_in_failing)]
         strict = [*self._fail_in_passing, *(rule for rule, holds_in_failing in limits if not holds_in_failing)]
@@ -224,10 +220,8 @@ class RuleSearch:
                     yield below, False
 
     def _size_rules(self) -> Iterator[Rule]:
-        """Rules on sizes and products: multiples, remainders, powers of two, equality and order.
-
-        Simple rules cost less: on one size rather than a product, on powers of two, on small blocks.
-        """
+        """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple rules cost
+        less: on one size rather than a product, on powers of two, on small blocks."""
         for name in self.quantities:
             is_size = name in self.differing
             for step in BLOCK_SIZES:
@@ -313,8 +307,7 @@ def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule
 def _pair_up(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
     """Pairs of rules, each with its mask, that hold in different cases; of equal masks only the simplest."""
     by_mask = {mask: (rule, mask) for rule, mask in reversed(rules)}  # The simplest comes last, and stays.
-    distinct = sorted(by_mask.values(), key=lambda pair: pair[0].cost)
-    return list(combinations(distinct[: 4 * MOST_RULES], 2))
+    return list(combinations(sorted(by_mask.values(), key=lambda pair: pair[0].cost)[: 4 * MOST_RULES], 2))
 
 
 def _limits_between(sizes: set[float]) -> set[float]:
@@ -338,10 +331,8 @@ def propose_cases(
     choices: Mapping[str, Sequence[Scalar]],
     source: random.Random,
 ) -> list[Case]:
-    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn.
-
-    `sizes`: dimension to its largest size; `choices`: other feature to its values.
-    """
+    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn. `sizes`: dimension
+    to its largest size; `choices`: other feature to its values."""
     cases: list[Case] = []
     for case in around:
         for name, most in sizes.items():

@@ -16,10 +16,8 @@ Point = tuple[tuple[str, Value], ...]
 
 
 def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that earlier searches of equal `ground` rejected, with the reason of the last search.
-
-    `tuning`: name of the tuning parameters; `ground`: digest of sources, workloads and tolerances; empty: none.
-    """
+    """Points that earlier searches of equal `ground` rejected, with the reason of the last search. `tuning`: name
+    of the tuning parameters; `ground`: digest of sources, workloads and tolerances; empty: none."""
     reason_by_point: dict[Point, str] = {}
     for search in searches:
         for values, reason in search.reasons_by_point(tuning) if ground and search.ground == ground else ():

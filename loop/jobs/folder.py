@@ -61,8 +61,7 @@ def detect_devices(*, gpu: bool) -> tuple[Where, ...]:
     common = {"host": platform.node(), "torch": installed_version("torch") or "", "loop": loop.__version__}
     if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **common),)
-    cuda_version = ".".join(map(str, detected.cuda or ()))
-    common |= {"driver": detected.driver or "", "cuda": cuda_version}
+    common |= {"driver": detected.driver or "", "cuda": ".".join(map(str, detected.cuda or ()))}
     return tuple(Where(device=gpu.name, uuid=gpu.uuid, **common) for gpu in detected.usable)
 
 
@@ -172,8 +171,7 @@ class JobFolder:
         task, device = self.task, self.device
         fields = device.model_dump() if device else {}
         if device is None and (began := modified_at(self.path / PID)):
-            beat = modified_at(self.path / HEARTBEAT)
-            fields = {"began": began, "seconds": max(0.0, beat - began)}
+            fields = {"began": began, "seconds": max(0.0, modified_at(self.path / HEARTBEAT) - began)}
         title = task.title or " ".join(task.words)
         return JobRun(id=self.id, title=title, state=self.state, tries=self.tries, **fields)
 

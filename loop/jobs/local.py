@@ -35,8 +35,7 @@ def split_cores(count: int) -> list[list[int]]:
     def physical_core(number: int) -> tuple[int, int]:
         """Sort key: hyperthreads of a core share the first number of their list of siblings."""
         topology = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
-        first_sibling = re.split("[,-]", read_text(topology))[0]
-        return int(first_sibling or number), number
+        return int(re.split("[,-]", read_text(topology))[0] or number), number
 
     numbers = sorted(os.sched_getaffinity(0), key=physical_core)
     size = len(numbers) // max(count, 1)

@@ -235,8 +235,7 @@ def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
-    dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    workloads = expand_sets(target, context.task.plan.workloads, dtype)
+    workloads = expand_sets(target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0]))
     return [workload for workload in workloads if is_supported(variant, workload)]
 
 

@@ -129,8 +129,7 @@ def merge_launches(placed: Sequence[PlacedLaunch], timed: set[str]) -> tuple[Pla
     """Distinct launches, each once. `timed`: names of the workloads that are timed."""
     shapes: dict[str, list[Placement]] = {}
     for _, placement in placed:
-        key = placement.model_dump_json(exclude={"workload"})
-        shapes.setdefault(key, []).append(placement)
+        shapes.setdefault(placement.model_dump_json(exclude={"workload"}), []).append(placement)
     merged = []
     for same in shapes.values():
         workloads = {placement.workload for placement in same}
