@@ -56,6 +56,7 @@ from loop.workers.program import (
 )
 from loop.workers.workload_call import (
     add_windows,
+    alphanumeric,
     file_stem,
     has_unknown_outputs,
     make_answer_request,
@@ -68,7 +69,7 @@ from loop.workers.workload_call import (
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
 """Default time limit in seconds for a process's first call, which may autotune."""
-AFTER_HANG_S = 60.0
+FIRST_CALL_AFTER_HANG_S = 60.0
 """Limit for first calls of later processes after one first call has hung."""
 FIRST_CALL_HUNG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
@@ -78,7 +79,7 @@ the user's cache."""
 UNDER_COMPILE = "loop.workers.compiled:baseline"
 """Function that a worker loads if the baseline runs under `torch.compile`. Compiled code is cached
 next to the finished builds."""
-SCRATCH = "loop-bench-"
+SCRATCH_PREFIX = "loop-bench-"
 LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts with input values of their own. All other layouts use the values of `contiguous`."""
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
@@ -127,7 +128,8 @@ class Side:
 
 @dataclass
 class Bench:
-    """Workers, judge and scratch folder of one target. Ends its processes as a context manager."""
+    """Workers, judge and scratch folder of one target. Ends its processes as a context manager. A
+    dictionary with values None is a set that keeps its order."""
 
     target: Target
     folder: Path
@@ -144,6 +146,7 @@ class Bench:
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
     _sensors: tuple[Sensors | None] | None = None
+    """The GPU's sensors, or None if it has none, in a tuple; None: not opened yet."""
     notes: dict[str, None] = field(default_factory=dict)
     """Notes on what the workloads so far could not test."""
     workloads_passing_zeros: dict[str, None] = field(default_factory=dict)
@@ -181,14 +184,13 @@ class Bench:
 
     def copy_for_folder(self, folder: Path, target: Target) -> "Bench":
         """Make a bench for the target in another folder, with the same device and nursery."""
-        rest = (self.cache, self.include, self.device, self.threads, self.sanitize)
-        return Bench(target, folder, *rest, _nursery=self.nursery)
+        settings = (self.cache, self.include, self.device, self.threads, self.sanitize)
+        return Bench(target, folder, *settings, _nursery=self.nursery)
 
     def copy_for_component(self, component: Component) -> "Bench":
         """Make a bench for one component. It shares this bench's judge."""
-        return replace(
-            self, target=self.target.component_target(component), _component=component, _nursery=self.nursery
-        )
+        target = self.target.component_target(component)
+        return replace(self, target=target, _component=component, _nursery=self.nursery)
 
     def warm_up(self) -> None:
         """Start judge and nursery now, so that torch is imported in the background."""
@@ -203,7 +205,7 @@ class Bench:
 
     @property
     def nursery(self) -> Nursery:
-        """The process that forks workers with torch already imported."""
+        """The process that forks workers with torch already imported; made if there is none."""
         if self._nursery is None and EARLY_NURSERY and self.device == "cuda":
             self._nursery = EARLY_NURSERY[0]
         if self._nursery is None:
@@ -212,7 +214,8 @@ class Bench:
         return self._nursery
 
     def check_environment(self, check: str, limit_s: float) -> Generator[Tick, None, EnvironmentFinding]:
-        """Run one environment check in the judge's process. Raises LoopError if it dies."""
+        """Run one environment check, such as `torch`, in the judge's process. Raises LoopError if it
+        dies."""
         request = CheckEnvironment(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
@@ -226,7 +229,8 @@ class Bench:
         return make_target_request(self.target, self._component, self.folder)
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
-        """Measure the times of empty calls, once. `again`: measure again and keep the minimum."""
+        """Measure the times of empty calls, once. `is_repeated`: measure again and keep the
+        minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
                 floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
@@ -250,28 +254,29 @@ class Bench:
     def make_call(
         self, workload: Workload, output_owner: str, *, with_windows: bool = False, layout: Layout = "contiguous"
     ) -> Call:
-        """Make the call of a workload. Its files lie in the scratch folder. `reader`: name of the
-        side, used for its output file. `wide`: give input files room for more windows, so that each
-        timed call reads other values."""
-        owner = "".join(c if c.isalnum() else "_" for c in output_owner)
-        call = make_call(self.target, workload, str(self.scratch), owner, layout)
+        """Make the call of a workload. Its files lie in the scratch folder. `output_owner`: name of
+        the side, used for its output file. `with_windows`: give input files room for more windows,
+        so that each timed call reads other values."""
+        call = make_call(self.target, workload, str(self.scratch), alphanumeric(output_owner), layout)
         if self.target.generator is not None or has_unknown_outputs(self.target.signature):
-            known = self._judge.find_answered(self._target_request, call.key)
-            if known is None:
+            # Only the judge knows the tensors, and only after it has prepared the answer.
+            answered = self._judge.find_answered(self._target_request, call.key)
+            if answered is None:
                 return call
+            _, answered_call = answered
             path = call.output.path
-            parts = tuple(part.replace(path=path) for part in known[1].parts)
-            return known[1].replace(output=known[1].output.replace(path=path), parts=parts)
+            parts = tuple(part.replace(path=path) for part in answered_call.parts)
+            return answered_call.replace(output=answered_call.output.replace(path=path), parts=parts)
         if not with_windows:
             return call
-        return add_windows(
-            call, input_fills(self.target, workload), f"{self._secret} {workload.seed}", self.device
-        )
+        fills, seed = input_fills(self.target, workload), f"{self._secret} {workload.seed}"
+        return add_windows(call, fills, seed, self.device)
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
-        """Combine a variant with its build; the name `baseline` means the target's baseline."""
+        """Combine a variant with its build; the name `baseline` means the target's baseline.
+        `emulated`: the variant as the emulator runs it."""
         if name == BASELINE:
-            return self._baseline()
+            return self._make_baseline()
         variant = self.emulated_variants([name])[name] if emulated else self.target.variants[name]
         terms: Terms
         environment = {}
@@ -280,33 +285,40 @@ class Bench:
             terms = terms.replace(passes_outputs=variant.passing == "passed")
             if build:
                 terms = terms.replace(folder=build.library)
-                environment = {
-                    folder: str(self.scratch / build.build_id / folder) for folder in JIT_CACHE_VARIABLES
-                }
+                for cache in JIT_CACHE_VARIABLES:
+                    environment[cache] = str(self.scratch / build.build_id / cache)
         elif isinstance(variant, CAbiVariant):
-            built = (build.library, build.build_id) if build else ("", "")
-            terms = LibraryTerms(variant.device, variant.entry, *built)
+            library, build_id = (build.library, build.build_id) if build else ("", "")
+            terms = LibraryTerms(variant.device, variant.entry, library, build_id)
             if emulated and self.sanitize:
                 environment = program.sanitizer_environment(variant.build.compiler)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
-        build_id = build.build_id if build else None
-        side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
-        return replace(side, environment=environment, emulated=emulated)
+        return Side(
+            name,
+            terms,
+            variant.dtypes,
+            variant.deterministic,
+            build.build_id if build else None,
+            variant.takes,
+            environment=environment,
+            emulated=emulated,
+        )
 
-    def _baseline(self) -> Side:
+    def _make_baseline(self) -> Side:
         """The target's baseline, under `torch.compile` if the manifest says so."""
-        python, environment, inductor = self.target.baseline.python, {}, self.cache / "inductor"
+        function_name, environment = self.target.baseline.python, {}
         if self.target.baseline.compiled:
+            cache = self.cache / "inductor"
             environment = {
-                "LOOP_COMPILES": python,
-                "TORCHINDUCTOR_CACHE_DIR": str(inductor),
-                "TRITON_CACHE_DIR": str(inductor / "triton"),
+                "LOOP_COMPILES": function_name,
+                "TORCHINDUCTOR_CACHE_DIR": str(cache),
+                "TRITON_CACHE_DIR": str(cache / "triton"),
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
             }
-            python = UNDER_COMPILE
-        terms = make_function_terms(self.target, python)
+            function_name = UNDER_COMPILE
+        terms = make_function_terms(self.target, function_name)
         return Side(BASELINE, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
@@ -314,8 +326,8 @@ class Bench:
         `tool`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
         environment = {**({} if side.emulated else memory_limit(self.device)), **side.environment}
-        forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
-        nursery = self.nursery if forked else None
+        is_forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
+        nursery = self.nursery if is_forked else None
         worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
         worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slowdown_share, side.mistake))
         return worker
@@ -329,16 +341,19 @@ class Bench:
         layout: Layout = "contiguous",
     ) -> Generator[Tick, None, None]:
         """Have the judge write the workload's inputs and compute the reference, unless both exist.
-        `twice`: compute the reference twice and compare, to detect randomness. Raises LoopError if
-        the reference cannot be trusted, or at once if memory is too small."""
+        `is_run_twice`: compute the reference twice and compare, to detect randomness. Raises
+        LoopError if the reference cannot be trusted, or at once if memory is too small."""
         request = self._answer_request(workload, with_windows=with_windows, layout=layout)
-        known = self._judge.find_answered(self._target_request, request.call.key)
-        if known is not None and known[0] == request:
-            return
-        more = {"is_run_twice": is_run_twice, "reference_bytes": require_memory(self.target, workload)}
-        begun = time.monotonic()
-        reply = yield from self.ask_judge(request.replace(**more), JUDGE_LIMIT_S, f"reference of {workload.name}")
-        self.reference_s[workload.name] = time.monotonic() - begun
+        answered = self._judge.find_answered(self._target_request, request.call.key)
+        if answered is not None:
+            answered_request, _ = answered
+            if answered_request == request:
+                return
+        needed = require_memory(self.target, workload)
+        full_request = request.replace(is_run_twice=is_run_twice, reference_bytes=needed)
+        start_s = time.monotonic()
+        reply = yield from self.ask_judge(full_request, JUDGE_LIMIT_S, f"reference of {workload.name}")
+        self.reference_s[workload.name] = time.monotonic() - start_s
         if reply.unjudged_reason:
             raise Unjudged(f"{reply.unjudged_reason} on {workload.name}", UNJUDGED_HINT)
         if reply.doubt:
@@ -353,20 +368,20 @@ class Bench:
         self, workload: Workload, *, with_windows: bool, layout: Layout = "contiguous"
     ) -> PrepareAnswer:
         """Build the judge's request for a workload's inputs and reference."""
-        call = make_call(self.target, workload, str(self.scratch), "judge", layout)
-        return make_answer_request(
-            self.target, workload, call, self._secret, self.device, with_windows=with_windows
-        )
+        target, secret = self.target, self._secret
+        call = make_call(target, workload, str(self.scratch), "judge", layout)
+        return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
 
     def find_blind_spots(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge what the inputs so far could not show. `small`: workload on which the judge
         also tests which inputs the reference reads; None: skip that."""
         pair = reseed_twice(small) if small else ()
-        calls = tuple(self._answer_request(workload, with_windows=False) for workload in pair)
-        looked = yield from self.ask_judge(FindBlindSpots(calls), JUDGE_LIMIT_S, "what the inputs can show")
+        requests = tuple(self._answer_request(workload, with_windows=False) for workload in pair)
+        request, note = FindBlindSpots(requests), "what the inputs can show"
+        weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
         for workload in pair:
             self._remove_files(workload)
-        return looked
+        return weaknesses
 
     def _remove_files(self, workload: Workload) -> None:
         """Delete the files of a workload's tensors."""
@@ -404,34 +419,35 @@ class Bench:
 
     def compiled_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that a compiler has to build, for this machine's GPU."""
-        return {
-            name: self.target.compiled_variant(name, self.architecture)
-            for name in names
-            if isinstance(self.target.variants[name], CAbiVariant)
-        }
+        compiled = {}
+        for name in names:
+            if isinstance(self.target.variants[name], CAbiVariant):
+                compiled[name] = self.target.compiled_variant(name, self.architecture)
+        return compiled
 
     def emulated_variants(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Of the named variants, those that the emulator can run, with their emulator build."""
-        variants = {
-            name: self.target.emulated_variant(name) for name in names if name in self.target.emulated_variants
-        }
-        if self.sanitize:
-            return {name: program.add_sanitizer_flags(variant) for name, variant in variants.items()}
-        return variants
+        emulated = {}
+        for name in names:
+            if name in self.target.emulated_variants:
+                variant = self.target.emulated_variant(name)
+                emulated[name] = program.add_sanitizer_flags(variant) if self.sanitize else variant
+        return emulated
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Facts of this machine's GPU: from the manifest if listed there, else from the driver."""
-        first = gpus().first
-        return (
-            facts_of_present_gpu(self.target.devices, first.capability, first.name, first.facts) if first else None
-        )
+        """Specifications of this machine's GPU: from the manifest if listed there, else from the
+        driver; None without a GPU."""
+        gpu = gpus().first
+        if gpu is None:
+            return None
+        return facts_of_present_gpu(self.target.devices, gpu.capability, gpu.name, gpu.facts)
 
     def gpu_of_architecture(self, architecture: str) -> DeviceFacts | None:
-        """Facts of a GPU of this architecture, here or in the manifest; None if unknown."""
-        first = gpus().first
-        here = first is not None and first.architecture == architecture
-        return self.gpu if here else self.target.devices.get(architecture)
+        """Specifications of a GPU of this architecture, here or in the manifest; None if unknown."""
+        gpu = gpus().first
+        is_here = gpu is not None and gpu.architecture == architecture
+        return self.gpu if is_here else self.target.devices.get(architecture)
 
     @property
     def architecture(self) -> str:
@@ -443,11 +459,11 @@ class Bench:
 def make_scratch_folder() -> Path:
     """Make a folder for tensors, named by our process id. Removes folders of dead processes."""
     root = Path(tempfile.gettempdir())
-    for left in root.glob(f"{SCRATCH}*-*"):
-        owner = left.name.removeprefix(SCRATCH).split("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
+    for folder in root.glob(f"{SCRATCH_PREFIX}*-*"):
+        pid = folder.name.removeprefix(SCRATCH_PREFIX).split("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-"))
 
 
 def require_memory(target: Target, workload: Workload) -> float:
@@ -455,15 +471,15 @@ def require_memory(target: Target, workload: Workload) -> float:
     LoopError if less memory is free."""
     if target.memory is None:
         return 0.0
-    needed = Expression.parse(target.memory).evaluate_number(workload.formula_values)
-    free = available_memory()
-    if needed > free:
+    needed_bytes = Expression.parse(target.memory).evaluate_number(workload.formula_values)
+    free_bytes = available_memory()
+    if needed_bytes > free_bytes:
         raise WorkFailed(
-            f"{workload.name} needs about {needed / 2**30:.1f} GiB for its float64 reference; "
-            f"{free / 2**30:.1f} GiB are free",
+            f"{workload.name} needs about {needed_bytes / 2**30:.1f} GiB for its float64 reference; "
+            f"{free_bytes / 2**30:.1f} GiB are free",
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
-    return needed
+    return needed_bytes
 
 
 class KeptWorker:
@@ -472,18 +488,21 @@ class KeptWorker:
     race would show."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
-        alone = bench.device == "cuda" or side.threads is not None
-        self.bench, self.side = bench, side if alone else replace(side, threads=cores())
+        if bench.device == "cpu" and side.threads is None:
+            side = replace(side, threads=cores())
+        self.bench, self.side = bench, side
         self._worker: Worker | None = None
         self._is_loaded = False
         self.is_new_process = True
         """True until its process has answered a request."""
         self._load_refusal: Refusal | None = None
+        """Why the side cannot be loaded; None if it can, or was not tried yet."""
 
     def start(self) -> Worker:
         """Start the worker if none runs. It loads the side in the background."""
         if self._worker is None:
-            self._worker, self._is_loaded, self.is_new_process = self.bench.start_worker(self.side), False, True
+            self._worker = self.bench.start_worker(self.side)
+            self._is_loaded, self.is_new_process = False, True
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
@@ -507,18 +526,21 @@ class KeptWorker:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
         `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
         worker = yield from self.load()
-        begun, fresh = time.monotonic(), self.is_new_process
-        limit_s = max(limit_s, first_call_s) if fresh else limit_s
+        start_s, is_first = time.monotonic(), self.is_new_process
+        if is_first:
+            limit_s = max(limit_s, first_call_s)
         try:
             reply = yield from worker.ask(request, limit_s=limit_s, note=note)
         except WorkerLost as lost:
             self.close()
-            if lost.kind == "hung" and fresh and first_call_s:
-                self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
-                raise WorkerLost("hung", FIRST_CALL_HUNG.format(limit_s), lost.errors, lost.cause) from lost
+            if lost.kind == "hung" and is_first and first_call_s:
+                self.bench.first_call_s = min(self.bench.first_call_s, FIRST_CALL_AFTER_HANG_S)
+                reason = FIRST_CALL_HUNG.format(limit_s)
+                raise WorkerLost("hung", reason, lost.errors, lost.cause) from lost
             raise
-        if fresh:
-            seconds, self.is_new_process = time.monotonic() - begun, False
+        if is_first:
+            self.is_new_process = False
+            seconds = time.monotonic() - start_s
             self.bench.slowest_first_call_s = max(self.bench.slowest_first_call_s, seconds)
             self.bench.first_calls_s += seconds
         return reply
@@ -550,10 +572,11 @@ class Fitting(NamedTuple):
     """One sentence for each workload without room."""
 
     def extend_message(self, message: str) -> str:
-        """A step's message, extended by the workloads that were left out."""
+        """A step's message, extended by the first excluded workload and the number of others."""
         if not self.exclusions:
             return message
-        more = f", and {len(self.exclusions) - 1} more" if len(self.exclusions) > 1 else ""
+        others = len(self.exclusions) - 1
+        more = f", and {others} more" if others else ""
         return f"{message or 'nothing has room'}; left out: {self.exclusions[0]}{more}"
 
 
@@ -566,26 +589,31 @@ def fit_workloads(
     one_at_a_time: bool = False,
 ) -> Fitting:
     """Select the workloads whose tensors fit into free device memory for all sides (lower bound).
-    Returns all workloads if the free memory is unknown. `wide`: inputs have room for other windows,
-    as in timing. `apart`: sides run one after the other, so only the largest has to fit."""
-    free = (bench.sensors.memory() or (None,))[0] if bench.sensors else None
-    if free is None:
+    Returns all workloads if the free memory is unknown. `with_windows`: inputs have room for other
+    windows, as in timing. `one_at_a_time`: sides run in turn, so only the largest has to fit."""
+    memory = bench.sensors.memory() if bench.sensors else None
+    if memory is None:
         return Fitting(tuple(workloads), ())
-    room, left_out, gpu = [], [], gpus().first
-    often = Counter(side.name for side in sides).items()
-    names = ", ".join(side if count == 1 else f"{side} {count} times" for side, count in often)
+    free_bytes = memory[0]
+    fitting, exclusions, gpu = [], [], gpus().first
+    side_names = []
+    for name, count in Counter(side.name for side in sides).items():
+        side_names.append(name if count == 1 else f"{name} {count} times")
     for workload in workloads:
-        call, sizes = bench.make_call(workload, "x", with_windows=with_windows), []
-        inputs = sum(tensor.pool_nbytes for tensor in call.inputs)
-        for copies, results in (TENSOR_COPIES[side.kind] for side in sides if is_supported(side, workload)):
-            context = CONTEXT_BYTES if copies else 0
-            sizes.append(copies * inputs + results * call.output.nbytes + context)
-        size = max(sizes, default=0) if one_at_a_time else sum(sizes)
-        if size <= free:
-            room.append(workload)
+        call = bench.make_call(workload, "x", with_windows=with_windows)
+        input_bytes = sum(tensor.pool_nbytes for tensor in call.inputs)
+        bytes_of_sides = []
+        for side in sides:
+            if is_supported(side, workload):
+                input_copies, output_copies = TENSOR_COPIES[side.kind]
+                tensor_bytes = input_copies * input_bytes + output_copies * call.output.nbytes
+                bytes_of_sides.append(tensor_bytes + (CONTEXT_BYTES if input_copies else 0))
+        size = max(bytes_of_sides, default=0) if one_at_a_time else sum(bytes_of_sides)
+        if size <= free_bytes:
+            fitting.append(workload)
             continue
-        left_out.append(
-            f"{workload.name}: inputs and outputs of {names} take {size / 2**30:.1f} GiB ({size} bytes) of device "
-            f"memory together, {free / 2**30:.1f} GiB ({free} bytes) of {gpu.name if gpu else 'the GPU'} are free"
-        )
-    return Fitting(tuple(room), tuple(left_out))
+        needed = f"take {size / 2**30:.1f} GiB ({size} bytes) of device memory together"
+        available = f"{free_bytes / 2**30:.1f} GiB ({free_bytes} bytes) of {gpu.name if gpu else 'the GPU'}"
+        tensors = f"inputs and outputs of {', '.join(side_names)}"
+        exclusions.append(f"{workload.name}: {tensors} {needed}, {available} are free")
+    return Fitting(tuple(fitting), tuple(exclusions))

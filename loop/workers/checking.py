@@ -49,6 +49,10 @@ class CheckedOutput:
         self.data, self.guards = data, guards
         self.first_call = self.last_call = call_number
 
+    def add_call(self, call_number: int) -> None:
+        """Record that a later call gave this output."""
+        self.last_call = call_number
+
 
 class CallCheck:
     """Repeats one prepared call and collects its outputs and out-of-bounds accesses."""
@@ -140,7 +144,7 @@ class CallCheck:
         data = self._call_once(guards)
         for output in self.outputs.values():
             if output.data == data:  # Quicker than a digest.
-                output.last_call = self.call_count
+                output.add_call(self.call_count)
                 return
         digest = hashlib.sha256(data).hexdigest()
         self.outputs[digest] = CheckedOutput(data, self.call_count, guards)
@@ -162,7 +166,7 @@ class CallCheck:
                 if output is None:
                     new_output = CheckedOutput(data, self.call_count)
                     output = self.enclosed_outputs.setdefault(digest, new_output)
-                output.last_call = self.call_count
+                output.add_call(self.call_count)
                 self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:
@@ -225,29 +229,33 @@ class DryRun:
         self.variant = Compiled(request.variant)
 
     def list_launches(self, call: Call) -> DryLaunches:
-        """List the launches of one call in order, and the error that its entry returned, if any."""
-        known, declined = self.path.stat().st_size if self.path.exists() else 0, ""
-        inputs = c_tensors(call.inputs, [(place + 1) * ADDRESS_STEP for place in range(len(call.inputs))])
-        begin = (len(call.inputs) + 1) * ADDRESS_STEP
-        output = c_tensors(call.separate_outputs, [begin + part.offset for part in call.separate_outputs])
+        """List the launches of one call in order, and the error that its entry returned, if any.
+        The library appends them to the file, after those of earlier calls."""
+        earlier_bytes = self.path.stat().st_size if self.path.exists() else 0
+        entry_error = ""
+        addresses = [(n + 1) * ADDRESS_STEP for n in range(len(call.inputs))]
+        inputs = c_tensors(call.inputs, addresses)
+        begin, outputs = (len(call.inputs) + 1) * ADDRESS_STEP, call.separate_outputs
+        output = c_tensors(outputs, [begin + part.offset for part in outputs])
         try:
             self.variant.invoke(inputs, output, call.c_numbers(), None)
         except Refused as refused:
-            declined = str(refused)
-        data = self.path.read_bytes()[known:] if self.path.exists() else b""
+            entry_error = str(refused)
+        data = self.path.read_bytes()[earlier_bytes:] if self.path.exists() else b""
+        lines = data.decode(errors="replace").splitlines()
         try:
-            return DryLaunches(tuple(map(json.loads, data.decode(errors="replace").splitlines())), declined)
+            return DryLaunches(tuple(map(json.loads, lines)), entry_error)
         except ValueError as error:
             raise Refused(f"a line of {LAUNCHES_VARIABLE} is no JSON: {error}") from error
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool; return its kernels if `how` is `trace`. Raises Refused if torch has
-    no GPU.
+    """Make a call under a tool; return its kernels if `how` is `trace`, otherwise nothing. Raises
+    Refused if torch has no GPU.
 
     `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of exactly its size,
     with an uninitialised output. So the sanitizer sees out-of-bounds accesses and reads of
-    unwritten memory.
+    unwritten memory. `mark`: profilers count only between the marks, after a warm-up call.
     """
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
@@ -307,7 +315,7 @@ def kernels_of_trace(trace: dict[str, Any]) -> tuple[Kernel, ...]:
     kernels = []
     for event in sorted(trace.get("traceEvents", []), key=lambda event: float(event.get("ts", 0))):
         if event.get("cat") == "kernel":
-            us = float(event["dur"]) if "dur" in event else None
+            duration_us = float(event["dur"]) if "dur" in event else None
             registers = event.get("args", {}).get("registers per thread")
-            kernels.append(Kernel(str(event.get("name", "")), us, registers))
+            kernels.append(Kernel(str(event.get("name", "")), duration_us, registers))
     return tuple(kernels)

@@ -16,6 +16,7 @@ Function = Callable[..., Any]
 INTEGER_RANGES = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 """Range of random integers for each type; other types get -1024 to 1023."""
 FLOAT8_TYPES = ("float8_e4m3fn", "float8_e5m2")
+"""Types whose random values are limited to -2 to 2, because they overflow early."""
 
 
 class ForeignBuffer(NamedTuple):
@@ -31,29 +32,35 @@ class ForeignBuffer(NamedTuple):
 
 
 def replace_buffers(generate: Function, positions: Sequence[int]) -> Function:
-    """Wrap a generator: tensors at these places of its tuple become placeholders."""
+    """Wrap a generator: tensors at these positions of its tuple, the task's output buffers, become
+    placeholders. They are no inputs that a variant could read."""
 
     @functools.wraps(generate)
-    def generated(**keywords: Any) -> Any:
+    def generate_without_buffers(**keywords: Any) -> Any:
         data = generate(**keywords)
         if not positions:
-            return data  # `tuple` would split a single tensor.
-        return tuple(ForeignBuffer(tuple(t.shape), t.dtype) if n in positions else t for n, t in enumerate(data))
+            return data  # `list` would split a single tensor.
+        items = []
+        for position, tensor in enumerate(data):
+            is_buffer = position in positions
+            items.append(ForeignBuffer(tuple(tensor.shape), tensor.dtype) if is_buffer else tensor)
+        return tuple(items)
 
-    return generated
+    return generate_without_buffers
 
 
 def limit_seeds(generate: Function, seed_limit: int) -> Function:
-    """Wrap a generator: reduce the seed modulo `end`, as the task's own seeds are small. Some
+    """Wrap a generator: reduce the seed modulo `seed_limit`, as the task's own seeds are small. Some
     generators draw values around the seed. Near 1e9, all float32 values are equal within any
     tolerance."""
 
     @functools.wraps(generate)
-    def generated(**keywords: Any) -> Any:
-        seed = {"seed": keywords["seed"] % seed_limit} if "seed" in keywords else {}
-        return generate(**keywords | seed)
+    def generate_with_small_seed(**keywords: Any) -> Any:
+        if "seed" in keywords:
+            keywords["seed"] %= seed_limit
+        return generate(**keywords)
 
-    return generated
+    return generate_with_small_seed
 
 
 def allocate_buffers(function: Function) -> Function:
@@ -65,64 +72,73 @@ def allocate_buffers(function: Function) -> Function:
     """
 
     @functools.wraps(function)
-    def called(data: Any, *more: Any) -> Any:
-        items = data if isinstance(data, tuple) else ()
+    def call_with_buffers(data: Any, *other_arguments: Any) -> Any:
+        items = list(data) if isinstance(data, tuple) else []
         buffers = [item for item in items if isinstance(item, ForeignBuffer)]
         if not buffers:
-            return function(data, *more)
+            return function(data, *other_arguments)
         tensors = [item for item in items if isinstance(item, Tensor)]
-        exact, device = any(t.dtype == torch.float64 for t in tensors), tensors[0].device if tensors else "cpu"
-        filled = (t.allocate(device, exact=exact) if isinstance(t, ForeignBuffer) else t for t in items)
-        result = function(tuple(filled), *more)
-        if exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
+        is_exact = any(tensor.dtype == torch.float64 for tensor in tensors)
+        device = tensors[0].device if tensors else "cpu"
+        for n, item in enumerate(items):
+            if isinstance(item, ForeignBuffer):
+                items[n] = item.allocate(device, exact=is_exact)
+        result = function(tuple(items), *other_arguments)
+        if is_exact or not isinstance(result, Tensor) or result.dtype != torch.float64:
             return result
-        types = [buffer.dtype for buffer in buffers if buffer.shape == tuple(result.shape)]
-        return result.to(types[0]) if types and types[0].is_floating_point else result
+        for buffer in buffers:
+            if buffer.shape == tuple(result.shape):
+                return result.to(buffer.dtype) if buffer.dtype.is_floating_point else result
+        return result
 
-    return called
+    return call_with_buffers
 
 
 def adapt_axes_generator(generate: Function, order: Sequence[str]) -> Function:
-    """Wrap a SOL-ExecBench generator (axes and scalars in one dict); returns inputs in `order`."""
+    """Wrap a generator of the format SOL-ExecBench, which takes sizes of axes and scalars in one
+    dict. The wrapper takes them as keywords and returns the inputs by name, in `order`."""
 
-    def generated(device: Any, **axes_and_scalars: Any) -> Any:
+    def generate_in_order(device: Any, **axes_and_scalars: Any) -> Any:
         values = generate(axes_and_scalars, torch.device(device))
         return {name: values[name] for name in order if name in values} | values
 
-    return generated
+    return generate_in_order
 
 
 def make_random_generator(
     specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]
 ) -> Function:
-    """Make a generator of random inputs. `specs`: name to (axes, element type), axes None for a
-    scalar. `sizes`: sizes of axes that are not keywords."""
+    """Make a generator of random inputs. `specs`: input name to (axes, element type); axes None:
+    a scalar, which comes by keyword. `sizes`: sizes of axes that do not come by keyword."""
 
-    def generated(device: Any, **keywords: Any) -> dict[str, Any]:
-        known, values = _resolve_sizes(sizes, keywords), dict[str, Any]()
-        for name, (axes, dtype) in specs.items():
-            kind: torch.dtype = getattr(torch, dtype)
+    def generate_inputs(device: Any, **keywords: Any) -> dict[str, Any]:
+        size_by_axis, values = _resolve_sizes(sizes, keywords), dict[str, Any]()
+        for name, (axes, dtype_name) in specs.items():
             if axes is None:
                 values[name] = keywords[name]
-            elif kind.is_floating_point:
-                drawn = torch.randn([known[axis] for axis in axes], device=device)
-                values[name] = (drawn.clamp(-2, 2) if dtype in FLOAT8_TYPES else drawn).to(kind)
+                continue
+            dtype: torch.dtype = getattr(torch, dtype_name)
+            shape = [size_by_axis[axis] for axis in axes]
+            if dtype.is_floating_point:
+                tensor = torch.randn(shape, device=device)
+                tensor = tensor.clamp(-2, 2) if dtype_name in FLOAT8_TYPES else tensor
             else:
-                low, high = INTEGER_RANGES.get(dtype, (-1024, 1024))
-                values[name] = torch.randint(low, high, [known[axis] for axis in axes], device=device).to(kind)
+                low, high = INTEGER_RANGES.get(dtype_name, (-1024, 1024))
+                tensor = torch.randint(low, high, shape, device=device)
+            values[name] = tensor.to(dtype)
         return values
 
-    return generated
+    return generate_inputs
 
 
 def _resolve_sizes(sizes: Mapping[str, int | str], keywords: Mapping[str, Any]) -> dict[str, int]:
     """Resolve the size of every axis: a keyword, a constant, or a formula of earlier axes."""
-    known = {name: value for name, value in keywords.items() if isinstance(value, int)}
-    known |= {name: size for name, size in sizes.items() if isinstance(size, int)}
+    size_by_axis = {name: value for name, value in keywords.items() if isinstance(value, int)}
+    size_by_axis |= {name: size for name, size in sizes.items() if isinstance(size, int)}
     for name, formula in sizes.items():
         if isinstance(formula, str):
-            known[name] = int(Expression.parse(formula).evaluate_number(known))
-    return known
+            size_by_axis[name] = int(Expression.parse(formula).evaluate_number(size_by_axis))
+    return size_by_axis
 
 
 def return_outputs(
@@ -131,47 +147,51 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function with output arguments: allocate them in each call and return them."""
+    """Wrap a function that writes to output arguments: allocate them in each call and return them.
+    `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: as in
+    `make_random_generator`."""
 
-    def called(*positional: Any, **keywords: Any) -> Any:
+    def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
-        shapes: dict[str, int] = {}
+        input_sizes: dict[str, int] = {}
         for name, axes in inputs.items():
             if axes is not None:
-                shapes |= zip(axes, arguments[name].shape, strict=True)
-        known = _resolve_sizes(sizes, {**arguments, **shapes})
+                input_sizes |= zip(axes, arguments[name].shape, strict=True)
+        size_by_axis = _resolve_sizes(sizes, {**arguments, **input_sizes})
         device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
-        allocated = [
-            torch.empty([known[axis] for axis in axes], dtype=getattr(torch, dtype), device=device)
-            for axes, dtype in outputs.values()
-        ]
+        allocated = []
+        for output_axes, dtype_name in outputs.values():
+            shape = [size_by_axis[axis] for axis in output_axes]
+            allocated.append(torch.empty(shape, dtype=getattr(torch, dtype_name), device=device))
         function(*(arguments[name] for name in inputs), *allocated)
         return allocated[0] if len(allocated) == 1 else tuple(allocated)
 
-    return called
+    return call_with_outputs
 
 
 def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
     """Wrap a function so that it takes inputs by position, whatever its parameter names are.
     `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
-    wrapper returns tensors in the order of `outputs`."""
+    wrapper returns tensors in the order of `outputs`, or the result unchanged if their number
+    differs."""
 
-    def called(*positional: Any, **keywords: Any) -> Any:
+    def call_by_position(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
         result = function(*(arguments[name] for name in inputs))
         if isinstance(result, Mapping):
-            if missing := outputs.keys() - result.keys():
+            missing = outputs.keys() - result.keys()
+            if missing:
                 raise Refused(f"no output {', '.join(sorted(missing))}", "wrong result")
             result = [result[name] for name in outputs]
         values = list(result) if isinstance(result, list | tuple) else [result]
         if len(values) != len(outputs):
             return result
-        for n, dtype in enumerate(outputs.values()):
+        for n, dtype_name in enumerate(outputs.values()):
             if isinstance(values[n], bool | int | float):
-                values[n] = torch.tensor(values[n], dtype=getattr(torch, dtype))
+                values[n] = torch.tensor(values[n], dtype=getattr(torch, dtype_name))
         return tuple(values) if len(values) > 1 else values[0]
 
-    return called
+    return call_by_position
 
 
 def import_function(path: Path, name: str) -> Function:

@@ -32,6 +32,7 @@ LIFE_CHECK_S = 20e-3
 NAP_S = 200e-6
 """After that, sleep this long between polls. The added error is below 1 % of the waiting time."""
 EMPTY_ORDERS, EMPTY_CALLS = 40, 200
+"""Number of timed orders without a real call, and of empty calls in each."""
 CallWay = Literal["c_abi", "python", "torch", "kernel"]
 """How a call is made: through C, from Python, as a PyTorch operator, or as a kernel in a graph."""
 HOST_WAYS: tuple[CallWay, ...] = ("c_abi", "python")
@@ -41,50 +42,53 @@ class Orders:
     """Sends timed orders to one worker through shared memory, until the worker leaves this mode."""
 
     def __init__(self, worker: Worker, limit_s: float, note: str) -> None:
+        """`limit_s`: for one order. `note`: what the screen shows meanwhile."""
         self.worker, self.limit_s, self.note = worker, limit_s, note
-        self._draw = random.SystemRandom()
+        self._generator = random.SystemRandom()
 
-    def enter(self, empty: str | None = None) -> None:
-        """Put the worker into the mode in which it waits for orders. `empty`: how empty calls are
-        made (for floors); None: orders concern the staged call."""
-        self.worker.send(ObeyOrders(self.worker.arena.control_words[ORDER], empty))
+    def enter(self, empty_way: str | None = None) -> None:
+        """Put the worker into the mode in which it waits for orders. `empty_way`: orders concern
+        empty calls made in this way (for floors); None: they concern the staged call."""
+        self.worker.send(ObeyOrders(self.worker.arena.control_words[ORDER], empty_way))
 
     def leave(self) -> Generator[Tick, None, tuple[str, ...]]:
         """Return the worker to normal requests; return its functions that the variant replaced."""
         yield from self.give_order(LEAVE)
-        broken: tuple[str, ...] = yield from self.worker.receive(self.limit_s, self.note)
-        return broken
+        replaced: tuple[str, ...] = yield from self.worker.receive(self.limit_s, self.note)
+        return replaced
 
     def give_order(self, operation: int) -> Generator[Tick, None, float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
-        the worker dies or exceeds the limit, Refusal if the call fails."""
-        words, clock = self.worker.arena.control_words, time.perf_counter_ns
-        number = self._draw.getrandbits(63) | 1
+        the worker dies or exceeds the limit, Refusal if the call fails.
+
+        The order number is random, so a variant cannot report an order as done in advance."""
+        words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
+        number = self._generator.getrandbits(63) | 1
         bell = self.worker.bell
         words[OP] = operation
-        begin = clock()
+        start_ns = clock_ns()
         words[ORDER] = number
         if bell is not None:
             bell.wake_worker()
             while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE] != number:
-                yield from self._check_worker(clock() - begin, number)
-            return (clock() - begin) / 1e9
-        patience, naps = begin + int(LIFE_CHECK_S * 1e9), False
+                yield from self._check_worker(clock_ns() - start_ns, number)
+            return (clock_ns() - start_ns) / 1e9
+        next_check_ns, is_long = start_ns + int(LIFE_CHECK_S * 1e9), False
         while words[DONE] != number:
-            if clock() > patience:
-                yield from self._check_worker(clock() - begin, number)
-                patience, naps = clock() + int(LIFE_CHECK_S * 1e9), True
-            elif naps:
+            if clock_ns() > next_check_ns:
+                yield from self._check_worker(clock_ns() - start_ns, number)
+                next_check_ns, is_long = clock_ns() + int(LIFE_CHECK_S * 1e9), True
+            elif is_long:
                 time.sleep(NAP_S)
-        return (clock() - begin) / 1e9
+        return (clock_ns() - start_ns) / 1e9
 
     def _check_worker(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
         """Check that the worker still lives; raise WorkerLost or Refusal otherwise. After LEAVE,
         the worker replies at once: an answer is no failure if that order is done."""
         yield Tick(self.note)
-        ended = self.worker.has_reply or self.worker.child.code is not None
+        has_left = self.worker.has_reply or self.worker.child.code is not None
         words = self.worker.arena.control_words
-        if ended and (words[OP] != LEAVE or words[DONE] != number):
+        if has_left and (words[OP] != LEAVE or words[DONE] != number):
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
         if waited_ns / 1e9 > self.limit_s:
@@ -92,16 +96,17 @@ class Orders:
 
     @contextmanager
     def keep_off_worker_cores(self) -> Iterator[None]:
-        """Context in which this process keeps off the worker's cores."""
-        workers = {int(core) for core in self.worker.cores.split(",") if core}
-        own = os.sched_getaffinity(0) if workers else set()
-        if own - workers:
-            os.sched_setaffinity(0, own - workers)
+        """Context in which this process runs on other cores than the worker, if there are any."""
+        worker_cores = {int(core) for core in self.worker.cores.split(",") if core}
+        all_cores = os.sched_getaffinity(0) if worker_cores else set()
+        other_cores = all_cores - worker_cores
+        if other_cores:
+            os.sched_setaffinity(0, other_cores)
         try:
             yield
         finally:
-            if own - workers:
-                os.sched_setaffinity(0, own)
+            if other_cores:
+                os.sched_setaffinity(0, all_cores)
 
 
 @dataclass(frozen=True)
@@ -115,37 +120,42 @@ class Floors:
 
     def minimum_with(self, other: "Floors") -> "Floors":
         """Take the minimum of two measurements of each floor."""
-        both = {way: min(self.call_s_by_way.get(way, s), s) for way, s in other.call_s_by_way.items()}
-        return Floors(min(self.order_s, other.order_s), {**self.call_s_by_way, **both})
+        call_s_by_way = dict(self.call_s_by_way)
+        for way, seconds in other.call_s_by_way.items():
+            call_s_by_way[way] = min(call_s_by_way.get(way, seconds), seconds)
+        return Floors(min(self.order_s, other.order_s), call_s_by_way)
 
 
 def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """Measure the floors of this machine. Takes the tenth percentile of many orders, because
     interference can only make orders slower."""
-    orders = yield from _time_empty_orders(worker, limit_s, "", 0)
-    order_s = tenth_percentile([whole for whole, _ in orders])
-    call_s: dict[CallWay, float] = {}
+    timings = yield from _time_empty_orders(worker, limit_s, "", 0)
+    order_s = tenth_percentile([judge_s for judge_s, _ in timings])
+    call_s_by_way: dict[CallWay, float] = {}
     for way in HOST_WAYS:
-        call_s[way] = yield from time_empty_call(worker, way, order_s, limit_s)
+        call_s_by_way[way] = yield from time_empty_call(worker, way, order_s, limit_s)
     if device == "cuda":
         with suppress(Refusal):  # Without a GPU, the first request that needs one reports that.
-            call_s["kernel"] = yield from time_empty_call(worker, "kernel", order_s, limit_s)
-    return Floors(order_s, call_s)
+            call_s_by_way["kernel"] = yield from time_empty_call(worker, "kernel", order_s, limit_s)
+    return Floors(order_s, call_s_by_way)
 
 
 def time_empty_call(worker: Worker, way: CallWay, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds of one empty call in this worker. Raises Refusal if it cannot make such calls."""
-    pairs = yield from _time_empty_orders(worker, limit_s, way, EMPTY_CALLS)
-    whole = tenth_percentile([own or whole for whole, own in pairs])
-    return (whole if way == "kernel" else max(whole - order_s, 0.0)) / EMPTY_CALLS
+    """Seconds of one empty call in this worker. `order_s`: seconds of an order without calls.
+    Raises Refusal if the worker cannot make such calls."""
+    timings = yield from _time_empty_orders(worker, limit_s, way, EMPTY_CALLS)
+    seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
+    if way != "kernel":  # A GPU's own clock does not include the order.
+        seconds = max(seconds - order_s, 0.0)
+    return seconds / EMPTY_CALLS
 
 
 def measure_lag_s(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels: third
     quartile. Raises Refusal without a GPU. On a GPU shared with others, or a busy host, the lag is
     several times that of a quiet machine."""
-    pairs = yield from _time_empty_orders(worker, limit_s, "kernel", EMPTY_CALLS)
-    return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
+    timings = yield from _time_empty_orders(worker, limit_s, "kernel", EMPTY_CALLS)
+    return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
 
 
 def tenth_percentile(times: Sequence[float]) -> float:
@@ -156,18 +166,18 @@ def tenth_percentile(times: Sequence[float]) -> float:
 def _time_empty_orders(
     worker: Worker, limit_s: float, way: str, call_count: int
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
-    """Time orders of `calls` empty calls. Each pair: seconds by the judge's clock, and by the
-    worker's own clock (a GPU's), 0 if it has none."""
+    """Time EMPTY_ORDERS orders of `call_count` empty calls. Each pair: seconds by the judge's clock,
+    and by the worker's own clock (a GPU's), 0 if it has none."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
     words[COUNT] = call_count
     with orders.keep_off_worker_cores():
-        pairs = []
+        timings = []
         for _ in range(EMPTY_ORDERS):
-            whole = yield from orders.give_order(RUN)
-            pairs.append((whole, words[WORKER_NS] / 1e9))
+            judge_s = yield from orders.give_order(RUN)
+            timings.append((judge_s, words[WORKER_NS] / 1e9))
     yield from orders.leave()
-    return pairs
+    return timings
 
 
 UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
@@ -212,7 +222,8 @@ class JudgeProcess:
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT, **memory_limit(self.device)}
             self._earlier_kills = count_memory_kills()
-            self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
+            module = "loop.workers.judge_program"
+            self._program = Program(module, environment=environment, nursery=self.nursery)
         return self._program
 
     def end(self) -> None:
@@ -243,10 +254,10 @@ class JudgeProcess:
             if lost.kind == "crashed" and count_memory_kills() > self._earlier_kills:
                 hint = "free some, or take fewer variants or a smaller workload"
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
-            last = lost.errors.strip().rpartition("\n")[2]
-            raise WorkFailed(message, hint=last or None) from lost
+            last_line = lost.errors.strip().rpartition("\n")[2]
+            raise WorkFailed(message, hint=last_line or None) from lost
         except Refusal as refusal:
-            examined = isinstance(request, CheckEnvironment)
-            hint = "see `loop doctor`" if examined else "look at that function of the target's"
-            failed = Unjudged if refusal.cause == "raised" and not examined else WorkFailed
-            raise failed(str(refusal), hint=hint) from refusal
+            if isinstance(request, CheckEnvironment):
+                raise WorkFailed(str(refusal), hint="see `loop doctor`") from refusal
+            failure = Unjudged if refusal.cause == "raised" else WorkFailed
+            raise failure(str(refusal), hint="look at that function of the target's") from refusal

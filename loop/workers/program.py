@@ -44,7 +44,7 @@ FAULT_MESSAGE = re.compile(
     rf"^\S+: (runtime error: .*)|^SUMMARY: (\w+Sanitizer: .*)|^({LOST_PREFIX}.*)|^{STRAY_PREFIX}(.*)", re.MULTILINE
 )
 FAULT_CAUSES: tuple[Cause, ...] = ("", "sanitizer", "sanitizer", "device lost", "outside")
-"""Cause for each group of LAST_WORDS."""
+"""Cause for each group of FAULT_MESSAGE; group 0 is the whole match."""
 SOURCE_LOCATION = re.compile(r"^(\S+?):(\d+)(?::\d+)?: runtime error", re.MULTILINE)
 START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05
@@ -52,6 +52,8 @@ STOP_LIMIT_S = 0.05
 PADDING_BYTES = 4096
 """The environment lies above the stack, so padding of random size moves the stack. Each worker
 measures another memory layout."""
+ERROR_TAIL, ERROR_LINE = 2000, 200
+"""Characters to keep of a lost child's stderr, and of its last line in a message."""
 MAX_REPLY_BYTES = 4 << 20
 """Longest reply in bytes. It bounds our memory against an endless stream."""
 FORGED = "something else than its worker wrote to the worker's replies"
@@ -72,10 +74,11 @@ def sanitizer_environment(compiler: str) -> dict[str, str]:
     """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
     for name in SANITIZER_LIBRARIES:
-        answer = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S))
-        paths.append(answer.output.strip())
-        if "/" not in paths[-1]:
+        command = run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)
+        path = run_to_end(command).output.strip()
+        if "/" not in path:  # A compiler that does not find the file prints its name.
             raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
+        paths.append(path)
     return {"LD_PRELOAD": ":".join(paths), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
@@ -84,26 +87,29 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
     match = FAULT_MESSAGE.search(errors)
     if match is None:
         return "", ""
-    place = SOURCE_LOCATION.search(match[0])
-    where = f" at {place[1].rpartition('/')[2]}:{place[2]}" if place else ""
-    return FAULT_CAUSES[match.lastindex or 0], f"{match[match.lastindex or 0]}{where}"
+    message, cause = match[match.lastindex or 0], FAULT_CAUSES[match.lastindex or 0]
+    location = SOURCE_LOCATION.search(match[0])
+    if location is not None:
+        path, line = location.groups()
+        message += f" at {path.rpartition('/')[2]}:{line}"
+    return cause, message
 
 
 class WorkerLost(Exception):
     """The child crashed, hung or tampered with replies. `kind` is `crashed`, `hung` or `tampered`,
-    `how` the explanation, `errors` the end of its stderr."""
+    `reason` the explanation, `errors` the end of its stderr."""
 
-    def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
-        super().__init__(how)
-        self.kind, self.reason, self.errors, self.cause = kind, how, errors, cause
+    def __init__(self, kind: str, reason: str, errors: str, cause: Cause = "") -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.errors, self.cause = kind, reason, errors, cause
 
 
 class Refusal(Exception):
-    """The child refused a request; `no` has the reason."""
+    """The child refused a request; `reply` has the reason."""
 
-    def __init__(self, no: RefusalReply) -> None:
-        super().__init__(no.message)
-        self.reply, self.cause = no, no.cause
+    def __init__(self, reply: RefusalReply) -> None:
+        super().__init__(reply.message)
+        self.reply, self.cause = reply, reply.cause
 
 
 class Program:
@@ -119,33 +125,34 @@ class Program:
         nursery: Nursery | None = None,
     ) -> None:
         """`handles`: descriptors the child inherits; argument `@N` becomes the number of the Nth.
-        `under`: command line of a tool that starts it. `nursery`: forks it, if possible."""
+        `tool`: command line of a tool that starts it. `nursery`: forks it, if possible."""
         # Sockets, because a variant could open a pipe's end through /proc.
-        request_read, self._request, self._reply, reply_write = (
-            end.detach() for _ in range(2) for end in socket.socketpair()
-        )
+        request_end, self._request = (end.detach() for end in socket.socketpair())
+        self._reply, reply_end = (end.detach() for end in socket.socketpair())
         os.set_blocking(self._reply, False)
         self._pending = bytearray()
+        """Bytes of replies that were read but not yet returned."""
         self._unanswered: deque[Request[Any]] = deque()
-        inherited, words = [reply_write, *handles], ["@0", *arguments]
+        inherited, all_arguments = [reply_end, *handles], ["@0", *arguments]
         try:
             child: Child | None = None
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    child = ForkedChild(nursery, [module, *words], environment, request_read, inherited)
+                    command = [module, *all_arguments]
+                    child = ForkedChild(nursery, command, environment, request_end, inherited)
             self.child = child or Child(
-                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(words, inherited)],
+                [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(all_arguments, inherited)],
                 env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
-                stdin=request_read,
+                stdin=request_end,
                 pass_fds=inherited,
             )
         except BaseException:
-            for fd in (self._request, self._reply):
-                os.close(fd)
+            for descriptor in (self._request, self._reply):
+                os.close(descriptor)
             raise
         finally:
-            os.close(request_read)
-            os.close(reply_write)
+            os.close(request_end)
+            os.close(reply_end)
         self.child.watch(self._reply)
 
     def send(self, request: Request[Any]) -> None:
@@ -157,14 +164,14 @@ class Program:
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
         exceeds `limit_s` or sends an invalid reply; Refusal if it refuses."""
-        begun = self.child.seconds
+        start_s = self.child.seconds
         while b"\n" not in self._pending:
-            if self.child.seconds - begun > limit_s:
+            if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", f"no answer for {limit_s:g} s: killed")
             self.child.pump()
             if not self._read_available() and self.child.code is not None:
-                alone = "ended by itself, " if self.child.code >= 0 else ""
-                raise self.kill_as_lost("crashed", f"{alone}{describe_exit(self.child.code)}")
+                prefix = "ended by itself, " if self.child.code >= 0 else ""
+                raise self.kill_as_lost("crashed", f"{prefix}{describe_exit(self.child.code)}")
             yield Tick(note)
             if len(self._pending) > MAX_REPLY_BYTES:
                 raise self.kill_as_lost("tampered", FORGED)
@@ -192,7 +199,7 @@ class Program:
         return b"\n" in self._pending
 
     def _read_available(self) -> bool:
-        """Read available bytes; return whether there were any."""
+        """Read available bytes of replies without waiting; return whether there were any."""
         try:
             data = os.read(self._reply, 1 << 16)
         except (BlockingIOError, ConnectionError):
@@ -200,22 +207,24 @@ class Program:
         self._pending += data
         return bool(data)
 
-    def kill_as_lost(self, kind: str, how: str) -> WorkerLost:
-        """Kill the child and make the WorkerLost that describes its end."""
+    def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
+        """Kill the child and make the WorkerLost that describes its end. A sanitizer's message in
+        its stderr replaces `reason`."""
         self.child.kill()
         errors = self.child.errors.text
-        cause, words = parse_fault(errors)
-        if (self.child.code or 0) > 0:  # The child exited by itself: its last line may say why.
-            how = ": ".join([how, *(line[:200] for line in errors.strip().splitlines()[-1:])])
-        return WorkerLost(kind, words or how, errors[-2000:], cause)
+        cause, fault_message = parse_fault(errors)
+        if (self.child.code or 0) > 0 and errors.strip():
+            # The child exited by itself: its last line may say why.
+            reason = f"{reason}: {errors.strip().splitlines()[-1][:ERROR_LINE]}"
+        return WorkerLost(kind, fault_message or reason, errors[-ERROR_TAIL:], cause)
 
     def wait_for_end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
         """Close the requests and wait until the child exits; return its exit status. A tool such as
         a profiler writes its results then. Raises WorkerLost after `limit_s`."""
-        begun = self.child.seconds
+        start_s = self.child.seconds
         self._close_requests()
         while self.child.code is None:
-            if self.child.seconds - begun > limit_s:
+            if self.child.seconds - start_s > limit_s:
                 raise self.kill_as_lost("hung", f"it did not end within {limit_s:g} s: killed")
             self.child.pump()
             yield Tick(note)
@@ -237,13 +246,16 @@ class Program:
 
 
 def inherited_environment() -> dict[str, str]:
-    """The user's variables of PASSED_ON that are set."""
+    """Those of INHERITED_VARIABLES that the user has set, with their values."""
     return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
 def memory_limit(device: Device) -> dict[str, str]:
-    """Variables that limit a CPU program to the memory that is free now; empty on a GPU."""
-    return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))} if device == "cpu" else {}
+    """Variables that limit a CPU program to the memory that is free now; empty on a GPU, where the
+    driver maps more than it uses."""
+    if device == "cuda":
+        return {}
+    return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
@@ -254,10 +266,11 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     not share it.
     """
     variables = dict.fromkeys(THREADS, str(threads))
-    places = [f"{{{core}}}" for core in cores.split(",")]
+    places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
     if len(places) > 1:
         first = random.randrange(len(places))
-        variables |= {"OMP_PROC_BIND": "true", "OMP_PLACES": ",".join([*places[first:], *places[:first]])}
+        variables["OMP_PROC_BIND"] = "true"
+        variables["OMP_PLACES"] = ",".join([*places[first:], *places[:first]])
     return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
 
 
@@ -272,18 +285,22 @@ class Worker(Program):
         tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
+        """Parameters as in `Program`."""
         self.cores = choose_cores(threads)
         """Comma-separated numbers of its cores; empty if the system chooses."""
-        self._paused = False
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.bell = None if available > threads else Bell()
+        self._is_paused = False
+        core_count = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):
+            core_count = len(os.sched_getaffinity(0))
+        self.bell = None if core_count > threads else Bell()
         """Pipes to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.handle, *(self.bell.worker_ends if self.bell else ())]
         try:
             super().__init__(
                 "loop.workers.worker_program",
-                *(self.cores, *(f"@{number}" for number in range(1, 1 + len(handles)))),
+                self.cores,
+                *(f"@{number}" for number in range(1, 1 + len(handles))),
                 environment={**thread_environment(threads, self.cores), **(environment or {})},
                 handles=handles,
                 tool=tool,
@@ -301,18 +318,19 @@ class Worker(Program):
 
     def pause(self) -> None:
         """Stop the child's process group, so that it uses no core while another side is timed."""
-        if self._paused or self.child.code is not None:
+        if self._is_paused or self.child.code is not None:
             return
-        self._paused = True
+        self._is_paused = True
         self._signal_group(signal.SIGSTOP)
-        end = time.monotonic() + STOP_LIMIT_S  # On a busy machine the child stops only when it is scheduled.
-        while not is_stopped(self.child.process.pid) and time.monotonic() < end:
+        # On a busy machine the child stops only when it is scheduled.
+        end_s = time.monotonic() + STOP_LIMIT_S
+        while not is_stopped(self.child.process.pid) and time.monotonic() < end_s:
             time.sleep(1e-5)
 
     def resume(self) -> None:
         """Continue a stopped child."""
-        if self._paused:
-            self._paused = False
+        if self._is_paused:
+            self._is_paused = False
             self._signal_group(signal.SIGCONT)
 
     def _signal_group(self, number: int) -> None:

@@ -38,8 +38,9 @@ class LoadedCandidate:
         self.loaded = loaded
         self.generator = random.Random()
         self.was_called = False
+        """Whether this process has checked a call before."""
         self.last_prepared: tuple[object, Prepared] | None = None
-        """Shapes, layout and attributes of the last prepared call, and that call."""
+        """Layout, attributes and shapes of the last prepared call, and that call."""
         self.is_slow = False
         """Whether that call was checked and proved slow."""
 
@@ -50,16 +51,21 @@ class LoadedCandidate:
         calls are checked. The process's first call is always checked; there the other call comes
         after it.
         """
-        prepared, first, self.was_called = self._prepare(request), not self.was_called, True
-        if first:
+        prepared = self._prepare(request)
+        is_first, self.was_called = not self.was_called, True
+        if is_first:
             self.generator.seed(request.call.key)
-        jumbled = request.layout == "contiguous" and not (request.is_hurried or request.may_run_once)
-        if jumbled and not first and self.generator.randrange(2):
+        is_thorough = not (request.is_hurried or request.may_run_once)
+        makes_other_call = request.layout == "contiguous" and is_thorough
+        if makes_other_call and not is_first and self.generator.randrange(2):
             prepared.rotate_randomly(self.generator)
             prepared.bind()()
-        again, jumbled = self.is_slow or request.may_run_once, jumbled and first
         check = CallCheck(
-            prepared, self.generator, is_hurried=request.is_hurried, may_run_once=again, interposes_call=jumbled
+            prepared,
+            self.generator,
+            is_hurried=request.is_hurried,
+            may_run_once=self.is_slow or request.may_run_once,
+            interposes_call=makes_other_call and is_first,
         ).run()
         self.is_slow = check.limit_s < check.quickest_s < math.inf
         return check
@@ -70,12 +76,17 @@ class LoadedCandidate:
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
-        if self.last_prepared is not None and self.last_prepared[0] == form:
-            self.last_prepared[1].refill(call)
-        else:
-            self.last_prepared, self.is_slow = None, False  # Release the old memory first: both may not fit.
-            self.last_prepared = (form, self.loaded.prepare(call, request.layout))
-        return self.last_prepared[1]
+        if self.last_prepared is not None:
+            last_form, prepared = self.last_prepared
+            if last_form == form:
+                prepared.refill(call)
+                return prepared
+            del prepared
+        self.last_prepared = None  # Release the old memory first: both may not fit.
+        self.is_slow = False
+        prepared = self.loaded.prepare(call, request.layout)
+        self.last_prepared = (form, prepared)
+        return prepared
 
 
 class WorkerProgram:
@@ -85,10 +96,14 @@ class WorkerProgram:
         """`arena`: descriptor of the memory shared with the judge. `bell`: as in `arena.obey`."""
         self.arena_descriptor, self.bell = arena, bell
         self.staged_call: Stage = EmptyStage()
+        """The call that is laid out for timing; a stage without calls if none is."""
         self.shared_memory: mmap.mmap | None = None
         self.input_count = 0
+        """Number of inputs of the staged call."""
         self.slowdown_share = 0.0
+        """Share of its time by which each call is slowed down (positive control)."""
         self.seal: Seal | None = None
+        """Detects functions that the variant replaced; None before loading."""
         self.candidates: dict[str, LoadedCandidate] = {}
         """The loaded variant under the empty name, and with injected mistakes under their names."""
         self.dry_run: checking.DryRun | None = None
@@ -131,14 +146,16 @@ class WorkerProgram:
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Check one call; write its distinct outputs to files and report what the check noticed."""
         check = self.find_candidate(request.mistake).check(request)
-        outputs = [*check.outputs.values(), *check.enclosed_outputs.values()]
-        paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
-        for path, output in zip(paths, outputs, strict=True):
+        paths, call_ranges = list[str](), list[messages.CallRange]()
+        for output in (*check.outputs.values(), *check.enclosed_outputs.values()):
+            path = f"{request.call.output.path}.{len(paths)}"
             Path(path).write_bytes(output.data)
+            paths.append(path)
+            call_ranges.append(messages.CallRange(output.first_call, output.last_call))
         return messages.Computed(
             output_files=tuple(paths),
             digests=tuple(check.outputs),
-            call_ranges=tuple(messages.CallRange(output.first_call, output.last_call) for output in outputs),
+            call_ranges=tuple(call_ranges),
             changed_inputs=tuple(sorted(check.changed_inputs)),
             stray_writes=tuple(check.stray_writes),
             stray_reads=check.stray_reads,
@@ -150,31 +167,36 @@ class WorkerProgram:
         """The variant, or the variant with a mistake, which keeps its own state between calls."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
+        honest = self.candidates[""]
         if mistake is None:
-            return self.candidates[""]
+            return honest
         from loop import mistakes
 
-        if mistake["name"] not in self.candidates:
-            self.candidates[mistake["name"]] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
-        return self.candidates[mistake["name"]]
+        name = mistake["name"]
+        if name not in self.candidates:
+            self.candidates[name] = LoadedCandidate(mistakes.wrap(honest.loaded, mistake))
+        return self.candidates[name]
 
     def stage(self, request: messages.StageCall) -> int | None:
-        """Lay a call out in shared memory and run it once; return peak bytes, or None."""
+        """Lay a call out in shared memory and run it once. Returns the memory that the call adds at
+        its peak in bytes; None on a GPU, or if the system does not report it."""
         self.unstage()
+        call = request.call
         self.shared_memory = mmap.mmap(self.arena_descriptor, request.shared_bytes)
-        self.input_count = len(request.call.inputs)
-        loaded, peak = self.find_candidate().loaded, None
-        places = Places(
-            self.shared_memory, request.call, request.input_offsets, request.output_offsets, request.rotations
-        )
-        self.staged_call = stage = loaded.stage(places, request.call, self.slowdown_share)
+        self.input_count = len(call.inputs)
+        loaded = self.find_candidate().loaded
+        offsets = request.input_offsets, request.output_offsets
+        places = Places(self.shared_memory, call, *offsets, request.rotations)
+        stage = loaded.stage(places, call, self.slowdown_share)
+        self.staged_call = stage
         stage.prepare_calls([request.window_starts], request.rotations)
+        peak_bytes = None
         if loaded.device == "cuda":
             stage.run(1)
         else:
-            peak = measure_first_call_bytes(partial(stage.run, 1))
+            peak_bytes = measure_first_call_bytes(partial(stage.run, 1))
         stage.copy_results()
-        return peak
+        return peak_bytes
 
     def obey(self, request: messages.ObeyOrders) -> tuple[str, ...]:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
@@ -203,29 +225,30 @@ def measure_first_call_bytes(run: Run) -> int | None:
     """Run the first call; return the memory it adds at its peak, or None if the system does not
     report it. Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5))."""
 
-    def peak_bytes() -> int:
+    def read_peak_bytes() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
+            if line.startswith("VmHWM"):  # The peak of the resident set, in KiB.
                 return int(line.split()[1]) * 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        before = peak_bytes()
+        bytes_before = read_peak_bytes()
     except OSError:
         run()
         return None
     run()
-    return max(0, peak_bytes() - before)
+    return max(0, read_peak_bytes() - bytes_before)
 
 
 def make_empty_stage(way: str) -> Stage:
-    """A stage whose calls do nothing, in one of `judge_process.Way`; other words: no calls."""
+    """A stage whose calls do nothing, to measure the floors of each `judge_process.CallWay`. An
+    empty `way`: a stage without calls, for the floor of an order."""
     if way == "c_abi":
-        nothing = object.__new__(Compiled)
-        nothing.entry = ctypes.CDLL(None).labs
-        nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
-        return EmptyStage(partial(nothing.invoke, None, None, None, None))
+        library = object.__new__(Compiled)
+        library.entry = ctypes.CDLL(None).labs  # A function of C that returns at once.
+        library.entry.argtypes, library.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        return EmptyStage(partial(library.invoke, None, None, None, None))
     if way == "python":
         return EmptyStage(partial(lambda *tensors, **attributes: None, None, None))
     if way == "torch":
@@ -240,31 +263,34 @@ def make_empty_stage(way: str) -> Stage:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until the session closes standard input."""
+    """Answer requests until the session closes standard input. `arguments`: as in this module's
+    docstring, after the module's name."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
-    own = {int(core) for core in arguments[1].split(",") if core}
+    unbound_cores = {int(core) for core in arguments[1].split(",") if core}
     arena, *bell = (int(handle) for handle in arguments[2:])
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
 
+    def bind_threads() -> None:
+        """Bind all threads of this process to its cores; then there are none left to bind to."""
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):  # The thread has ended meanwhile.
+                if not os.sched_getaffinity(int(task)) <= unbound_cores:
+                    os.sched_setaffinity(int(task), unbound_cores)
+        unbound_cores.clear()
+
     def respond(answers: Answers, request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
         # Several workers load at once: bind to the cores only at the first request after loading.
-        if own and not isinstance(request, messages.Load):
-            for task in os.listdir("/proc/self/task"):
-                with contextlib.suppress(OSError):  # The thread has ended meanwhile.
-                    if not os.sched_getaffinity(int(task)) <= own:
-                        os.sched_setaffinity(int(task), own)
-            own.clear()
+        if unbound_cores and not isinstance(request, messages.Load):
+            bind_threads()
         reply = answer_request(answers, request)
         # Under a tool no further request comes, and the tool reports the error.
-        if (
-            isinstance(reply, RefusalReply)
-            and not isinstance(request, messages.Observe)
-            and (why := invocation.explain_lost_device())
-        ):
-            invocation.end_process(reply.message, why)
+        if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
+            reason = invocation.explain_lost_device()
+            if reason:
+                invocation.end_process(reply.message, reason)
         return reply
 
     answers: Answers = {

@@ -26,23 +26,29 @@ UNCHECKED_SEED_OFFSET = 8_000
 
 
 def make_target_request(target: Target, component: Component | None, folder: Path) -> SetTarget:
-    """Make the judge's Begin request for a target, or for one component of it."""
-    signature, tensors = target.signature, {**target.signature.inputs, **target.signature.outputs}
+    """Make the request by which the judge learns a target, or one component of it; None: all."""
+    signature = target.signature
+    tensor_names = {*signature.inputs, *signature.outputs}
     # A component inherits updates and types of the whole target, also for tensors it lacks.
-    fewer = {
-        "updates": {name: source for name, source in signature.updates.items() if name in signature.outputs},
-        "types": {name: dtype for name, dtype in signature.types.items() if name in tensors},
-        "words": {},
-    }
-    own = ("reference", "plain", "generator", "modules", "checker", "faults")
+    updates, types = dict(signature.updates), dict(signature.types)
+    for name in updates.keys() - signature.outputs.keys():
+        del updates[name]
+    for name in types.keys() - tensor_names:
+        del types[name]
+    signature = signature.model_copy(update={"updates": updates, "types": types, "words": {}})
     return SetTarget(
         folder=str(folder),
         threads=cores(),
-        signature=signature.model_copy(update=fewer),
+        signature=signature,
+        reference=target.reference,
+        plain=target.plain,
+        generator=target.generator,
+        modules=target.modules,
+        checker=target.checker,
+        faults=target.faults,
+        tolerance_by_dtype=dict(target.tolerance.items()),
         input_maker=component.inputs if component else None,
         canonical_form=component.form if component else None,
-        tolerance_by_dtype=dict(target.tolerance.items()),
-        **{name: getattr(target, name) for name in own},
     )
 
 
@@ -54,22 +60,30 @@ def only_output_dimensions(signature: Signature) -> str:
 def make_answer_request(
     target: Target, workload: Workload, call: Call, secret: str, device: Device, *, with_windows: bool
 ) -> PrepareAnswer:
-    """Make the judge's request for a workload's inputs and right answer. `secret` decides which
-    values get a known answer. `wide`: prepare several windows or draws for timing."""
-    finds, secret = has_unknown_outputs(target.signature), f"{secret} {workload.seed}"
+    """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
+    decides which values get a known answer, so that no variant can predict them. `with_windows`:
+    prepare several windows or draws for timing."""
+    random_seed = f"{secret} {workload.seed}"
     request = PrepareAnswer(
-        call, (), workload.seed, is_run_twice=False, has_unknown_outputs=finds, generator_arguments={}
+        call,
+        fills=(),
+        seed=workload.seed,
+        is_run_twice=False,
+        has_unknown_outputs=has_unknown_outputs(target.signature),
+        generator_arguments={},
     )
     if target.generator is not None:
         draws = GENERATOR_DRAWS if with_windows else 1
         return request.replace(
             generator_arguments={**workload.sizes, **workload.attributes},
             draws=draws,
-            draw_position=random.Random(secret).randrange(draws),
+            draw_position=random.Random(random_seed).randrange(draws),
             device="cpu" if target.checker else device,  # A checker gets the generator's CPU tensors.
         )
-    filled = input_fills(target, workload)
-    return request.replace(fills=filled, call=add_windows(call, filled, secret, device) if with_windows else call)
+    fills = input_fills(target, workload)
+    if with_windows:
+        call = add_windows(call, fills, random_seed, device)
+    return request.replace(fills=fills, call=call)
 
 
 def make_function_terms(target: Target, name: str) -> FunctionTerms:
@@ -84,53 +98,59 @@ def make_function_terms(target: Target, name: str) -> FunctionTerms:
 def make_call(
     target: Target, workload: Workload, folder: str, output_owner: str, layout: Layout = "contiguous"
 ) -> Call:
-    """Make the call of a workload: inputs in `folder`, outputs in a file for `reader`. If the
-    target has a generator, the inputs are still unknown, and possibly the outputs. Layout
-    `broadcast`: input values are constant along one axis."""
-    apart = layout == "broadcast"
-    signature, stem = target.signature, f"{folder}/{file_stem(workload)}{'-broadcast' * apart}"
-    path = f"{stem}-{output_owner}-output.bin"
+    """Make the call of a workload: its tensors as files in `folder`. `output_owner`: name of the
+    side in the output file's name. If the target has a generator, the inputs are still unknown, and
+    possibly the outputs. Layout `broadcast`: input values are constant along one axis."""
+    is_broadcast = layout == "broadcast"
+    suffix = "-broadcast" if is_broadcast else ""
+    signature, stem = target.signature, f"{folder}/{file_stem(workload)}{suffix}"
 
-    def file(name: str, path: str, dimensions: str) -> TensorFile:
+    def make_file(name: str, path: str, dimensions: str) -> TensorFile:
         dtype: Dtype = signature.types.get(name, workload.dtype)
         return TensorFile(name, path, tensor_shape(dimensions, workload), dtype)
 
-    known = signature.inputs if target.generator is None else {}
-    inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
-    if apart:
-        # Equal along the first axis, or the last with every other seed. Not of whole numbers, which may be places,
-        # and not of values that say more than numbers.
-        for n, (tensor, fill) in enumerate(zip(inputs, input_fills(target, workload), strict=False)):
-            axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
-            if axes and is_floating(tensor.dtype) and fill.kind in BROADCASTABLE_KINDS and fill.nan_along is None:
-                inputs[n] = tensor.replace(constant_axis=axes[-(workload.seed % 2)])
-    outputs = {} if has_unknown_outputs(signature) else signature.outputs
-    files = [file(name, path, text) for name, text in outputs.items()]
-    parts, updates = tuple[TensorFile, ...](), tuple[int, ...]()
-    if len(files) == 1 and not signature.updates:
-        output = files[0]
+    inputs = []
+    if target.generator is None:
+        for name, dimensions in signature.inputs.items():
+            inputs.append(make_file(name, f"{stem}-{name}.bin", dimensions))
+    if is_broadcast:
+        # Constant along the first axis, or along the last for every other seed. Integers may be
+        # indices, and other kinds of values mean more than numbers: they stay as they are.
+        for n, (file, fill) in enumerate(zip(inputs, input_fills(target, workload), strict=False)):
+            axes = [axis for axis, size in enumerate(file.shape) if size > 1]
+            is_ordinary = fill.kind in BROADCASTABLE_KINDS and fill.nan_along is None
+            if axes and is_floating(file.dtype) and is_ordinary:
+                inputs[n] = file.replace(constant_axis=axes[-(workload.seed % 2)])
+    output_path, output_files = f"{stem}-{output_owner}-output.bin", []
+    if not has_unknown_outputs(signature):
+        for name, dimensions in signature.outputs.items():
+            output_files.append(make_file(name, output_path, dimensions))
+    parts: tuple[TensorFile, ...] = ()
+    if len(output_files) == 1 and not signature.updates:
+        output = output_files[0]
     else:
-        output, parts = place_in_block(files, path)
-    if signature.updates and parts:
-        places = list(signature.inputs)
-        sources = [signature.updates.get(part.name) for part in parts]
-        updates = tuple(-1 if source is None else places.index(source) for source in sources)
+        output, parts = place_in_block(output_files, output_path)
+    updates = []  # Position of the input that each output updates; -1 for none.
+    for part in parts if signature.updates else ():
+        source = signature.updates.get(part.name)
+        updates.append(-1 if source is None else list(signature.inputs).index(source))
     seed = target.modules.seed if target.modules else 0  # Set before each constructor.
     if seed is None:  # Hashed, so that a module cannot infer the inputs' seed.
         text = f"{workload.name} {workload.base_seed // SEEDS_PER_MODULE}"
         seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+    attributes = {name: workload.attributes[name] for name in signature.attributes}
+    numbers = []
+    for name, attribute in signature.attributes.items():
+        numbers.append(attribute_number(attribute.choices, attributes[name]))
     return Call(
-        key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
+        key=f"{workload.name} #{workload.seed}{' broadcast' if is_broadcast else ''}",
         dtype=workload.dtype,
         inputs=tuple(inputs),
         output=output,
-        attributes={name: workload.attributes[name] for name in signature.attributes},
-        numbers=tuple(
-            attribute_number(attribute.choices, workload.attributes[name])
-            for name, attribute in signature.attributes.items()
-        ),
+        attributes=attributes,
+        numbers=tuple(numbers),
         parts=parts,
-        updates=updates,
+        updates=tuple(updates),
         structure=f"{stem}-given" if target.generator else "",
         seed=seed,
     )
@@ -142,24 +162,33 @@ def has_unknown_outputs(signature: Signature) -> bool:
 
 
 def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
-    """The workload with two new seeds, under which a module has the same weights."""
+    """The workload with two new seeds that no check uses, under which a module has the same
+    weights: both lie in the same group of SEEDS_PER_MODULE seeds."""
     first = workload.seed + UNCHECKED_SEED_OFFSET - workload.base_seed % SEEDS_PER_MODULE
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 
 def add_windows(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
-    """Give input files of normal values room for more windows; `seed` places the known window."""
-    draw, inputs = random.Random(seed), []
-    for tensor, fill in zip(call.inputs, fills, strict=True):
-        if fill.kind == "normal" and not fill.nan_along and tensor.elements:
-            step = window_step(tensor.dtype, device)
-            room = -(-max(tensor.elements, MIN_ROOM_BYTES // tensor.itemsize) // step) * step
+    """Give input files of normal values extra elements, so that timed calls can read windows with
+    other values. `seed` decides where the window with the known answer lies."""
+    generator, inputs = random.Random(seed), []
+    for file, fill in zip(call.inputs, fills, strict=True):
+        if fill.kind == "normal" and not fill.nan_along and file.elements:
+            step = window_step(file.dtype, device)
+            wanted = max(file.elements, MIN_ROOM_BYTES // file.itemsize)
+            extra_elements = -(-wanted // step) * step
             # The known values may begin anywhere, because a rotation moves them to an aligned window.
-            tensor = tensor.replace(extra_elements=room, offset=draw.randrange(room + 1))
-        inputs.append(tensor)
+            offset = generator.randrange(extra_elements + 1)
+            file = file.replace(extra_elements=extra_elements, offset=offset)
+        inputs.append(file)
     return call.replace(inputs=tuple(inputs))
 
 
 def file_stem(workload: Workload) -> str:
     """Common beginning of the names of a workload's files."""
-    return "".join(c if c.isalnum() else "_" for c in workload.name) + f"-{workload.seed}"
+    return f"{alphanumeric(workload.name)}-{workload.seed}"
+
+
+def alphanumeric(name: str) -> str:
+    """A name as part of a file's name: other characters become underscores."""
+    return "".join(c if c.isalnum() else "_" for c in name)
