@@ -21,8 +21,10 @@ def causal_mask(queries: int, keys: int, alignment: str, device: torch.device) -
 
 def repeat_for_query_heads(shared: Tensor, q: Tensor) -> Tensor:
     """Repeat k or v [B, Hk, Sk, D] to [B, Hq, Sk, D]: query head h uses key head h // (Hq / Hk)."""
-    heads, kept = q.shape[-3], shared.shape[-3]
-    return shared if heads == kept else shared.repeat_interleave(heads // kept, dim=-3)
+    query_heads, key_heads = q.shape[-3], shared.shape[-3]
+    if query_heads == key_heads:
+        return shared
+    return shared.repeat_interleave(query_heads // key_heads, dim=-3)
 
 
 def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -32,7 +34,7 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
     `scale` None is 1/sqrt(D).
     """
     k, v = repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)
-    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = (q @ k.transpose(-1, -2)) * _softmax_scale(q, scale)
     if not causal:
         return torch.softmax(scores, dim=-1) @ v
     mask = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
@@ -47,11 +49,13 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
     moved into q: the library returns NaN for some (torch 2.13 on CPU, 2.11 on GPU)."""
     if scale is not None and scale < 0:
         q, scale = -q, -scale
-    grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
+    options: dict[str, Any] = {"scale": scale}
+    if q.shape[-3] != k.shape[-3]:  # Grouped heads; only torch 2.5 and later know the option.
+        options["enable_gqa"] = True
     if not causal or alignment == "top_left":
-        return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
     mask = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
-    output = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
+    output = scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
     if q.shape[-2] <= k.shape[-2]:  # Every row sees a key. Else a GPU leaves anything there (torch 2.11, float16).
         return output
     return output.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
@@ -66,56 +70,65 @@ PADDING = 2
 def attention_split_partial(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None, sizes: dict[str, int]
 ) -> Tensor:
-    """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
+    """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole
+    tiles.
 
-    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the maximum m of
-    x = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two zeros. Where no key is
-    visible m is -inf and the rest 0.
+    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the
+    maximum m of x = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two
+    zeros. Where no key is visible m is -inf and the rest 0.
     """
-    logits = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    shown = torch.ones(logits.shape[-2:], dtype=torch.bool)
+    logits = (q @ k.transpose(-1, -2)) * _softmax_scale(q, scale)
+    visible = torch.ones(logits.shape[-2:], dtype=torch.bool)
     if causal:
-        shown = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
-    return _split_partials(logits / math.log(2), shown.expand(logits.shape), v, sizes["P"])
+        visible = causal_mask(q.shape[-2], k.shape[-2], alignment, q.device)
+    return _split_partials(logits / math.log(2), visible.expand(logits.shape), v, sizes["P"])
 
 
-def _split_partials(logits: Tensor, shown: Tensor, v: Tensor, splits: int) -> Tensor:
-    """Partials of logits [B, H, Sq, Sk] (log2, valid where `shown`) and values [B, H, Sk, D]."""
+def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> Tensor:
+    """Partials [P, B, H, Sq, D + 4] of logits [B, H, Sq, Sk] and values [B, H, Sk, D]. The logits
+    are in log2 and count only where `visible`."""
     keys = logits.shape[-1]
-    length = math.ceil(math.ceil(keys / TILE) / splits) * TILE
-    ranges = [slice(min(p * length, keys), min((p + 1) * length, keys)) for p in range(splits)]
-    return torch.stack([_range_partial(logits[..., r], shown[..., r], v[..., r, :]) for r in ranges])
+    tiles_of_split = math.ceil(math.ceil(keys / TILE) / splits)
+    length, partials = tiles_of_split * TILE, []
+    for n in range(splits):
+        part = slice(min(n * length, keys), min((n + 1) * length, keys))
+        partials.append(_range_partial(logits[..., part], visible[..., part], v[..., part, :]))
+    return torch.stack(partials)
 
 
-def _range_partial(logits: Tensor, shown: Tensor, v: Tensor) -> Tensor:
+def _range_partial(logits: Tensor, visible: Tensor, v: Tensor) -> Tensor:
     """One partial: the weighted sums, the maximum, the sum of weights and PADDING zeros."""
-    nothing = logits.new_full((*logits.shape[:-1], 1), -math.inf)
-    masked = logits.masked_fill(~shown, -math.inf)
-    top = torch.cat([masked, nothing], dim=-1).amax(dim=-1, keepdim=True)
-    weights = torch.exp2(masked - top.masked_fill(top == -math.inf, 0.0))
-    rest = torch.zeros_like(top).expand(*top.shape[:-1], PADDING)
-    return torch.cat([weights @ v, top, weights.sum(dim=-1, keepdim=True), rest], dim=-1)
+    # One more column, so that there is a maximum even without keys.
+    minus_infinity = logits.new_full((*logits.shape[:-1], 1), -math.inf)
+    masked = logits.masked_fill(~visible, -math.inf)
+    maximum = torch.cat([masked, minus_infinity], dim=-1).amax(dim=-1, keepdim=True)
+    weights = torch.exp2(masked - maximum.masked_fill(maximum == -math.inf, 0.0))
+    padding = torch.zeros_like(maximum).expand(*maximum.shape[:-1], PADDING)
+    return torch.cat([weights @ v, maximum, weights.sum(dim=-1, keepdim=True), padding], dim=-1)
 
 
 def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
     """Normalise partials [..., D + 4], so that partials with different m compare equal. A kernel
     may subtract an m slightly below the true maximum. Returns the weighted sums divided by the row
-    sum, m + log2(row sum), and 1 where the row saw any key."""
-    sums, (top, total, *rest) = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :].unbind(-1)
-    whole = torch.where(total > 0, total, torch.ones_like(total))
-    shown = torch.where(total > 0, torch.ones_like(total), total)
-    columns = torch.stack([top + torch.log2(whole), shown, *rest], dim=-1)
-    return torch.cat([sums / whole.unsqueeze(-1), columns], dim=-1)
+    sum, m + log2(row sum), 1 where the row saw any key (else 0), and the padding."""
+    sums, columns = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :]
+    maximum, row_sum, *padding = columns.unbind(-1)
+    divisor = torch.where(row_sum > 0, row_sum, torch.ones_like(row_sum))
+    saw_key = torch.where(row_sum > 0, torch.ones_like(row_sum), row_sum)
+    columns = torch.stack([maximum + torch.log2(divisor), saw_key, *padding], dim=-1)
+    return torch.cat([sums / divisor.unsqueeze(-1), columns], dim=-1)
 
 
 def attention_split_reduce(partials: Tensor) -> Tensor:
     """Second stage of split-K: merge partials [P, B, H, Sq, D + 4] into outputs [B, H, Sq, D]. Rows
     that saw no key are zero."""
-    sums, top, total = partials[..., : -PADDING - 2], partials[..., -PADDING - 2], partials[..., -PADDING - 1]
-    highest = top.amax(dim=0)
-    weights = torch.exp2(top - highest.masked_fill(highest == -math.inf, 0.0))
-    whole = (weights * total).sum(dim=0)
-    return (weights.unsqueeze(-1) * sums).sum(dim=0) / whole.masked_fill(whole == 0, 1.0).unsqueeze(-1)
+    sums = partials[..., : -PADDING - 2]
+    maximum, row_sum = partials[..., -PADDING - 2], partials[..., -PADDING - 1]
+    row_maximum = maximum.amax(dim=0)
+    weights = torch.exp2(maximum - row_maximum.masked_fill(row_maximum == -math.inf, 0.0))
+    weighted_sums = (weights.unsqueeze(-1) * sums).sum(dim=0)
+    total = (weights * row_sum).sum(dim=0)
+    return weighted_sums / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
 
 
 def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
@@ -124,12 +137,14 @@ def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
     rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
     logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
     values = torch.from_numpy(stream.standard_normal((*rows[:2], keys, sizes["D"])))
-    counts = torch.from_numpy(stream.randint(keys + 1, size=(*rows, 1)))
-    counts = counts.masked_fill(torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0, 0)
-    return (_split_partials(logits, torch.arange(keys) < counts, values, sizes["P"]),)
+    visible_counts = torch.from_numpy(stream.randint(keys + 1, size=(*rows, 1)))
+    sees_nothing = torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0
+    visible_counts = visible_counts.masked_fill(sees_nothing, 0)
+    visible = torch.arange(keys) < visible_counts
+    return (_split_partials(logits, visible, values, sizes["P"]),)
 
 
-def _scale(q: Tensor, scale: float | None) -> float:
+def _softmax_scale(q: Tensor, scale: float | None) -> float:
     """The softmax scale; None means 1/sqrt(D)."""
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
@@ -138,11 +153,12 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     """Property: weights sum to one. So if all rows of V are equal, each output row is that row."""
     if 0 in (q.numel(), k.numel()):
         return None
-    row = v[..., :1, :].expand_as(v)
-    output = yield [q, k, row], attributes
+    equal_rows = v[..., :1, :].expand_as(v)
+    output = yield [q, k, equal_rows], attributes
     mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
-    sees = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # Whether a query sees any key: [Sq, 1].
-    return output, torch.where(sees, repeat_for_query_heads(row[..., :1, :], q), 0.0).expand_as(output)
+    sees_key = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # By query: [Sq, 1].
+    row = repeat_for_query_heads(equal_rows[..., :1, :], q)
+    return output, torch.where(sees_key, row, 0.0).expand_as(output)
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -171,12 +187,13 @@ def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: attention is linear in V, so outputs add up when values add up."""
     if 0 in (q.numel(), k.numel()):
         return None
+    # Values on a grid of 1/16, so that the sum is exact in every element type.
     values = (v.clamp(-4, 4) * 16).round() / 16
-    other = (torch.randn_like(v).clamp(-4, 4) * 16).round() / 16
-    first = yield [q, k, values], attributes
-    second = yield [q, k, other], attributes
-    both = yield [q, k, values + other], attributes
-    return both, first + second
+    other_values = (torch.randn_like(v).clamp(-4, 4) * 16).round() / 16
+    output = yield [q, k, values], attributes
+    other_output = yield [q, k, other_values], attributes
+    output_of_sum = yield [q, k, values + other_values], attributes
+    return output_of_sum, output + other_output
 
 
 def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -184,10 +201,10 @@ def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Propert
     queries = q.shape[-2]
     if not attributes["causal"] or queries != k.shape[-2] or queries < 2:
         return None
-    part = (queries + 1) // 2
+    kept = (queries + 1) // 2
     whole = yield [q, k, v], attributes
-    begin = yield [q[..., :part, :], k[..., :part, :], v[..., :part, :]], attributes
-    return begin, whole[..., :part, :]
+    prefix = yield [q[..., :kept, :], k[..., :kept, :], v[..., :kept, :]], attributes
+    return prefix, whole[..., :kept, :]
 
 
 def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -195,22 +212,25 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     keys = k.shape[-2]
     if attributes["causal"] or keys < 2 or q.numel() == 0:
         return None
-    part = keys // 2
+    middle = keys // 2
     whole = yield [q, k, v], attributes
-    left = yield [q, k[..., :part, :], v[..., :part, :]], attributes
-    right = yield [q, k[..., part:, :], v[..., part:, :]], attributes
-    logits = q @ repeat_for_query_heads(k, q).transpose(-1, -2) * _scale(q, attributes["scale"])
-    share = torch.sigmoid(logits[..., :part].logsumexp(-1) - logits[..., part:].logsumexp(-1)).unsqueeze(-1)
-    return share * left + (1 - share) * right, whole
+    left = yield [q, k[..., :middle, :], v[..., :middle, :]], attributes
+    right = yield [q, k[..., middle:, :], v[..., middle:, :]], attributes
+    logits = q @ repeat_for_query_heads(k, q).transpose(-1, -2)
+    logits = logits * _softmax_scale(q, attributes["scale"])
+    left_sum, right_sum = logits[..., :middle].logsumexp(-1), logits[..., middle:].logsumexp(-1)
+    left_share = torch.sigmoid(left_sum - right_sum).unsqueeze(-1)
+    return left_share * left + (1 - left_share) * right, whole
 
 
 def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: grouped heads give the same output as heads with copies of keys and values."""
     if q.shape[1] == k.shape[1]:
         return None
-    shared = yield [q, k, v], attributes
-    own = yield [q, repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)], attributes
-    return shared, own
+    output_of_shared = yield [q, k, v], attributes
+    copies = [q, repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)]
+    output_of_copies = yield copies, attributes
+    return output_of_shared, output_of_copies
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -219,8 +239,9 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     6. Under a causal mask query 0 sees only key 0: 4."""
     if 0 in (q.numel(), k.numel()):
         return None
-    queries, keys = (torch.zeros(*t.shape[:2], 2, q.shape[-1], dtype=q.dtype) for t in (q, k))
-    queries[..., 0, 0] = math.log(3) / _scale(q, attributes["scale"])
+    queries = torch.zeros(*q.shape[:2], 2, q.shape[-1], dtype=q.dtype)
+    keys = torch.zeros(*k.shape[:2], 2, q.shape[-1], dtype=q.dtype)
+    queries[..., 0, 0] = math.log(3) / _softmax_scale(q, attributes["scale"])
     keys[..., 0, 0] = 1
     values = torch.full_like(keys, 8)
     values[..., 0, :] = 4

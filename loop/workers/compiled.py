@@ -28,9 +28,11 @@ def compile_function(function: Any) -> Any:
     class UnderCompile(function):  # type: ignore[misc]
         @functools.cached_property
         def compiled_forward(self) -> Any:
+            """The class's own `forward`, compiled once for each instance."""
             return torch.compile(super().forward, dynamic=False)
 
         def forward(self, *positional: Any, **keywords: Any) -> Any:
+            """Call the compiled `forward`."""
             return self.compiled_forward(*positional, **keywords)
 
     return UnderCompile

@@ -9,6 +9,7 @@ from loop.calls.call import Refused
 from loop.workers.judge_messages import CheckEnvironment, EnvironmentFinding
 
 MAX_MATMUL_ERROR = 1e-4
+"""Largest error of a float32 matrix product of random normals, as a share of its largest element."""
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
 """Libraries that must not be loaded twice from different files in one process."""
 
@@ -23,40 +24,41 @@ def run_check(request: CheckEnvironment) -> EnvironmentFinding:
 
 
 def _import_library(name: str, consequence: str) -> Any:
-    """Import a library. Raises Refused with `without` (the consequence) and the reason."""
+    """Import a library. If it fails, raises Refused with the consequence and the reason."""
     try:
         return __import__(name)
     except Exception as error:
-        last = ["", *str(error).strip().splitlines()][-1]
-        raise Refused(f"{consequence}: {type(error).__name__}: {last}") from error
+        last_line = ["", *str(error).strip().splitlines()][-1]
+        raise Refused(f"{consequence}: {type(error).__name__}: {last_line}") from error
 
 
 def check_torch(request: CheckEnvironment) -> EnvironmentFinding:
     """Report torch's version, CUDA build and thread count."""
     torch = _import_library("torch", "torch cannot be imported")
     torch.set_num_threads(request.threads)
-    build = torch.version.cuda
-    message = f"torch {torch.__version__}, {f'CUDA {build}' if build else 'CPU'} build"
-    facts = {"version": torch.__version__, "cuda_build": build, "threads": torch.get_num_threads()}
-    return EnvironmentFinding(True, message, facts)
+    cuda_version = torch.version.cuda
+    build = f"CUDA {cuda_version}" if cuda_version else "CPU"
+    fields = {"version": torch.__version__, "cuda_build": cuda_version, "threads": torch.get_num_threads()}
+    return EnvironmentFinding(True, f"torch {torch.__version__}, {build} build", fields)
 
 
 def check_numpy(request: CheckEnvironment) -> EnvironmentFinding:
     """Report NumPy's version and whether torch and NumPy see each other's writes."""
     numpy = _import_library("numpy", "NumPy cannot be imported")
-    message, facts, shared = f"NumPy {numpy.__version__}", {"version": numpy.__version__}, False
+    message, fields = f"NumPy {numpy.__version__}", {"version": numpy.__version__}
+    shares_memory = False
     try:
         torch = _import_library("torch", "no torch")
         array = numpy.zeros(4, dtype=numpy.float32)
         tensor = torch.from_numpy(array)
         array[1] = 2.0
         tensor[2] = 3.0
-        shared = bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
+        shares_memory = bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
     except Refused:
-        return EnvironmentFinding(False, f"{message}, but no torch to agree with", facts)
+        return EnvironmentFinding(False, f"{message}, but no torch to agree with", fields)
     except Exception as error:
         message = f"{message} does not work with torch: {error}"
-    return EnvironmentFinding(shared, message, {**facts, "shares_memory": shared})
+    return EnvironmentFinding(shares_memory, message, {**fields, "shares_memory": shares_memory})
 
 
 def check_device(request: CheckEnvironment) -> EnvironmentFinding:
@@ -70,40 +72,44 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
         generator = torch.Generator().manual_seed(9)
         left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
         exact = left.double() @ right.double()
-        got = (left.to(device) @ right.to(device)).cpu().double()
-        error = float((got - exact).abs().max() / exact.abs().max())
+        product = (left.to(device) @ right.to(device)).cpu().double()
+        error = float((product - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
-        return EnvironmentFinding(False, f"torch computes nothing on it: {reason}", {"device": device})
-    facts: dict[str, Any] = {"device": device, "matmul_error": error}
+        message = f"torch computes nothing on it: {reason}"
+        return EnvironmentFinding(False, message, {"device": device})
+    fields: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        facts |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return EnvironmentFinding(error < MAX_MATMUL_ERROR, f"matrix product off by {error:.1e}", facts)
+        fields |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return EnvironmentFinding(error < MAX_MATMUL_ERROR, f"matrix product off by {error:.1e}", fields)
 
 
 def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
     """Find libraries that the linker misses, and runtimes that are loaded twice."""
     torch, missing = _import_library("torch", "no torch to look at"), list[str]()
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # The system has no `ldd`.
         command = ["ldd", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-        missing = sorted({line.split()[0] for line in done.stdout.splitlines() if "not found" in line})
+        output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+        missing = sorted({line.split()[0] for line in output.splitlines() if "not found" in line})
     duplicates = find_duplicate_runtimes(Path("/proc/self/maps"))
-    faults = [*(f"{name} not found" for name in missing), *(f"{runtime} loaded" for runtime in duplicates)]
-    message = "; ".join(faults) or "all libraries found, none twice"
-    return EnvironmentFinding(not faults, message, {"missing": missing, "duplicates": duplicates})
+    problems = [f"{name} not found" for name in missing]
+    problems += [f"{duplicate} loaded" for duplicate in duplicates]
+    message = "; ".join(problems) or "all libraries found, none twice"
+    return EnvironmentFinding(not problems, message, {"missing": missing, "duplicates": duplicates})
 
 
 def find_duplicate_runtimes(maps: Path) -> list[str]:
-    """Runtimes that are mapped from several files, in the form `libgomp twice (a.so, b.so)`."""
+    """Runtimes that are mapped from several files, in the form `libgomp twice (a.so, b.so)`. `maps`:
+    the system's list of a process's mapped files; empty result if there is none."""
     if not maps.is_file():
         return []
     paths = {line.split()[-1] for line in maps.read_text().splitlines() if ".so" in line}
     duplicates = []
     for runtime in RUNTIMES:
-        copies = sorted(path for path in paths if Path(path).name.startswith((f"{runtime}.", f"{runtime}-")))
-        if len({Path(path).resolve() for path in copies}) > 1:
+        prefixes = (f"{runtime}.", f"{runtime}-")
+        copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))
+        if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
     return duplicates

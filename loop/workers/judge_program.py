@@ -5,7 +5,7 @@ as a finding.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.processes import keep_freed_memory
@@ -18,32 +18,33 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until the session closes standard input."""
+    """Answer requests until the session closes standard input. `arguments`: the number of the
+    descriptor for replies."""
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
 
-    def begin(request: judge_messages.SetTarget) -> None:
+    def set_target(request: judge_messages.SetTarget) -> None:
         nonlocal judge
         from loop.workers.judge import Judge
 
         search_folder(request.folder)
         judge = Judge(request)
 
-    def examine(request: judge_messages.CheckEnvironment) -> object:
+    def check_environment(request: judge_messages.CheckEnvironment) -> object:
         from loop.workers import environment
 
         return environment.run_check(request)
 
-    def ask(request: Request[Any]) -> object:
+    def reply_about_target(request: Request[Any]) -> object:
         return judge.reply_to(request)
 
-    asked = dict.fromkeys(judge_messages.TARGET_REQUESTS, ask)
-    serve(
-        {judge_messages.SetTarget: begin, judge_messages.CheckEnvironment: examine, **asked},
-        int(arguments[0]),
-        answer_request,
-    )
+    answers: dict[type[Request[Any]], Callable[[Any], object]] = {
+        judge_messages.SetTarget: set_target,
+        judge_messages.CheckEnvironment: check_environment,
+        **dict.fromkeys(judge_messages.TARGET_REQUESTS, reply_about_target),
+    }
+    serve(answers, int(arguments[0]), answer_request)
 
 
 if __name__ == "__main__":

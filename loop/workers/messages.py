@@ -47,42 +47,50 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
-    """Read requests from standard input and write replies, until the input ends. Standard input is
-    then replaced by /dev/null, so a variant cannot read requests. `respond` makes the reply."""
+    """Read requests from standard input and write replies to `reply_fd`, until the input ends.
+    Standard input is replaced by /dev/null, so a variant cannot read requests. `respond` makes the
+    reply."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
-    known = {kind.__name__: kind for kind in answers}
-    own_input, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    types_by_name = {request_type.__name__: request_type for request_type in answers}
+    requests_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_fd, 0)
+    os.close(null_fd)
     # Invalid Unicode, such as half a file name in an error, becomes question marks.
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
-    with os.fdopen(own_input, "r") as requests, replies:
+    with os.fdopen(requests_fd, "r") as requests, replies:
         for line in requests:
-            replies.write(reply_line(respond(answers, read_request(line, known))))
+            message = json.loads(line)
+            request = read_typed(types_by_name[message.pop("request")], message)
+            replies.write(reply_line(respond(answers, request)))
             replies.flush()
 
 
 def answer_request(answers: Answers, request: Request[Any]) -> object:
-    """Answer one request; a refusal or an exception becomes a `No`."""
+    """Answer one request; a refusal or an exception becomes a RefusalReply."""
     try:
         return answers[type(request)](request)
     except Refused as error:
         return RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
+    except NotImplementedError as error:  # Equivalent to the error number of a C kernel.
+        return RefusalReply(describe_error(error), "declined", type(error).__name__)
     except Exception as error:
-        declined = isinstance(error, NotImplementedError)  # Equivalent to the error number of a C kernel.
-        return RefusalReply(describe_error(error), "declined" if declined else "raised", type(error).__name__)
+        return RefusalReply(describe_error(error), "raised", type(error).__name__)
 
 
 def describe_error(error: Exception) -> str:
     """An exception in one line: type, first line of its text, last frame in the target's files."""
-    folders = FOLDERS or [sys.path[0] or os.curdir]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
-    text = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
-    place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
+    description = type(error).__name__
+    lines = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
+    if lines:
+        description += f": {lines[0]}"
+    target_folders = FOLDERS or [sys.path[0] or os.curdir]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if any(path.is_relative_to(folder) for folder in target_folders):
+            return f"{description} ({path.resolve().name}:{frame.lineno})"
+    return description
 
 
 def request_line(request: Request[Any]) -> str:
@@ -97,56 +105,56 @@ def request_line(request: Request[Any]) -> str:
 
 def reply_line(reply: object) -> str:
     """Encode a reply as one JSON line. The writer replaces invalid Unicode."""
-    refused = isinstance(reply, RefusalReply)
-    fields = {"status": "refused" if refused else "ok", **(vars(reply) if refused else {"reply": reply})}
-    return json.dumps(fields, ensure_ascii=False, default=vars) + "\n"
+    if isinstance(reply, RefusalReply):
+        message = {"status": "refused", **vars(reply)}
+    else:
+        message = {"status": "ok", "reply": reply}
+    return json.dumps(message, ensure_ascii=False, default=vars) + "\n"
 
 
-def read_request(line: str, known: Mapping[str, type[Request[Any]]]) -> Any:
-    """Decode a request; `known` maps type names to types."""
-    message = json.loads(line)
-    return read_typed(known[message.pop("request")], message)
-
-
-def read_reply(line: bytes, kind: Any) -> Any:
-    """Decode a reply of type `kind`, or a No. Anything else raises ValueError or RecursionError."""
+def read_reply(line: bytes, reply_type: Any) -> Any:
+    """Decode a reply of type `reply_type`, or a RefusalReply. Anything else raises ValueError or
+    RecursionError: a candidate may have written it."""
     message = json.loads(line)
     status = message.pop("status", None) if isinstance(message, dict) else None
     if status == "refused":
         return read_typed(RefusalReply, message)
     if status != "ok" or message.keys() != {"reply"}:
         raise ValueError(f"unknown status {status!r:.100}")
-    return read_typed(kind, message["reply"])
+    return read_typed(reply_type, message["reply"])
 
 
 @cache
-def field_types(kind: type) -> dict[str, Any]:
-    """Names and types of a message's fields."""
-    return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__annotations__}
+def field_types(message_type: type) -> dict[str, Any]:
+    """Names and types of a message's own fields, without those of its base classes."""
+    hints = get_type_hints(message_type)
+    return {name: hints[name] for name in hints if name in message_type.__annotations__}
 
 
-def read_typed(kind: Any, value: Any) -> Any:
-    """Convert JSON to a message type strictly. Raises ValueError if it does not match."""
-    parts, origin = get_args(kind), get_origin(kind)
+def read_typed(expected: Any, value: Any) -> Any:
+    """Convert JSON to an expected type, such as a message, a tuple or `int | None`; strictly: no
+    other type is converted. Raises ValueError if it does not match."""
+    arguments, origin = get_args(expected), get_origin(expected)
     if origin is tuple and type(value) is list:
-        return tuple(read_typed(parts[0], item) for item in value)
+        return tuple(read_typed(arguments[0], item) for item in value)
     if origin is dict and type(value) is dict:
-        return {name: read_typed(parts[1], item) for name, item in value.items()}
-    if origin is Literal and type(value) is str and value in parts:
+        return {name: read_typed(arguments[1], item) for name, item in value.items()}
+    if origin is Literal and type(value) is str and value in arguments:
         return value
     if origin in (Union, UnionType):
-        for part in parts:
+        for alternative in arguments:
             with contextlib.suppress(ValueError):
-                return read_typed(part, value)
-    elif isinstance(kind, type) and issubclass(kind, Plain):
-        fields: dict[str, Any] = field_types(kind)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == fields.keys():
-            return kind(**{name: read_typed(hint, value[name]) for name, hint in fields.items()})
-    elif hasattr(kind, "model_validate"):  # A pydantic model, which only the judge's messages contain.
-        return kind.model_validate(value)
-    elif kind is Any or type(value) is kind or (type(value) is int and kind is float):
+                return read_typed(alternative, value)
+    elif isinstance(expected, type) and issubclass(expected, Plain):
+        types: dict[str, Any] = field_types(expected)  # type: ignore[arg-type]
+        if type(value) is dict and value.keys() == types.keys():
+            fields = {name: read_typed(types[name], value[name]) for name in types}
+            return expected(**fields)
+    elif hasattr(expected, "model_validate"):  # A pydantic model, only in the judge's messages.
+        return expected.model_validate(value)
+    elif expected is Any or type(value) is expected or (type(value) is int and expected is float):
         return value
-    raise ValueError(f"no {kind}: {value!r:.100}")
+    raise ValueError(f"no {expected}: {value!r:.100}")
 
 
 Mistake = dict[str, Any]

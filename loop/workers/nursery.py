@@ -27,9 +27,12 @@ PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
 FORK_LIMIT_S = 60.0
 """Limit in seconds for a fork. The first one waits for torch's import."""
 POLL_S = 1e-3
+"""Seconds between two looks at a child that should end."""
 MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
+"""Limits of one order to fork: its JSON text, and the descriptors that come with it."""
 PAGE_BYTES, MAX_PAGES = 4096, 1 << 16
 ADOPTION_LIMIT_S = 10.0
+"""Seconds until the session must have become the parent of a forked process."""
 
 
 class ForkedProcess:
@@ -45,20 +48,23 @@ class ForkedProcess:
         """Exit status, negative for a signal; None while it runs."""
         if self.returncode is None:
             try:
-                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                ended_pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:  # Another thread has already collected its status.
-                ended, status = self.pid, 0
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+                ended_pid, status = self.pid, 0
+            if ended_pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the exit status. Raises TimeoutExpired after `timeout` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if end is not None and time.monotonic() > end:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        start_s = time.monotonic()
+        while True:
+            code = self.poll()
+            if code is not None:
+                return code
+            if timeout is not None and time.monotonic() - start_s > timeout:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(POLL_S)
-        return code
 
 
 THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -75,6 +81,7 @@ class Nursery:
         self._child: Child | None = None
         self._control: socket.socket | None = None
         self._is_unusable = sys.platform != "linux"
+        """Whether it cannot fork here, or has died: then children start without it."""
 
     @classmethod
     def start_early(cls) -> "Nursery":
@@ -90,12 +97,12 @@ class Nursery:
         if self._child is not None or self._is_unusable:
             return
         adopt_orphans()
-        self._control, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with far_end:
+        self._control, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
             self._child = Child(
-                [sys.executable, "-P", "-m", "loop.workers.nursery", str(far_end.fileno())],
+                [sys.executable, "-P", "-m", "loop.workers.nursery", str(child_end.fileno())],
                 env={"PYTHONPATH": python_path(), **PASSIVE_WAITING, **self.environment},
-                pass_fds=[far_end.fileno()],
+                pass_fds=[child_end.fileno()],
             )
 
     def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
@@ -105,11 +112,11 @@ class Nursery:
         self.warm_up()
         if self._control is None:
             raise ConnectionError("the nursery is lost")
-        whole, pid = json.dumps({"owner": os.getpid(), **order}), 0
+        message, pid = json.dumps({"owner": os.getpid(), **order}), 0
         with contextlib.suppress(OSError):
             self._control.settimeout(FORK_LIMIT_S)
-            socket.send_fds(self._control, [whole.encode()], list(handles))
-            pid = int(self._control.recv(64) or b"0")
+            socket.send_fds(self._control, [message.encode()], list(handles))
+            pid = int(self._control.recv(64) or b"0")  # Empty if it has died, 0 if it failed.
         if not pid:
             self._is_unusable = True
             self.close()
@@ -141,8 +148,13 @@ class ForkedChild(Child):
         assert stdin is not None
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
-        module, *words = self.command
-        order = {"module": module, "arguments": words, "cwd": os.getcwd(), "environment": child_environment(env)}
+        module, *arguments = self.command
+        order = {
+            "module": module,
+            "arguments": arguments,
+            "cwd": os.getcwd(),
+            "environment": child_environment(env),
+        }
         try:
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:
@@ -156,8 +168,12 @@ class ForkedChild(Child):
 
 
 def insert_descriptors(arguments: Sequence[str], handles: Sequence[int]) -> list[str]:
-    """Replace each argument `@N` by the number of descriptor N."""
-    return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in arguments]
+    """Replace each argument `@N` by the number of the descriptor `handles[N]`."""
+    numbered = []
+    for argument in arguments:
+        is_reference = argument.startswith("@")
+        numbered.append(str(handles[int(argument[1:])]) if is_reference else argument)
+    return numbered
 
 
 def main() -> None:
@@ -170,46 +186,60 @@ def main() -> None:
     from loop.workers import judge_program, worker_program
 
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # Forked processes then share these objects' memory.
     while True:
-        data, handles, _, _ = socket.recv_fds(control, MAX_ORDER_BYTES, MAX_HANDLES)
-        if not data:
+        message, handles, _, _ = socket.recv_fds(control, MAX_ORDER_BYTES, MAX_HANDLES)
+        if not message:
             return
         if os.fork() == 0:
             break
         for handle in handles:
             os.close(handle)
         os.wait()
+    # From here on this is the forked process.
     if os.fork():  # Double fork: the orphan is adopted by the session, which is a subreaper.
         os._exit(0)
-    order: dict[str, Any] = json.loads(data)
-    try:  # From here on, share only the imported modules with the nursery.
-        end = time.monotonic() + ADOPTION_LIMIT_S
-        while os.getppid() != order["owner"]:
-            if time.monotonic() > end:
-                raise TimeoutError("the session did not adopt it")
-            time.sleep(1e-4)
-        os.setsid()
-        die_with_parent()
-        os.environ.update(order["environment"])
-        os.chdir(order["cwd"])
-        for place, handle in enumerate(handles[:3]):
-            os.dup2(handle, place)
-            os.close(handle)
+    order: dict[str, Any] = json.loads(message)
+    try:
+        _become_child(order, handles)
     except BaseException:
         control.sendall(b"0")
         raise
     control.sendall(str(os.getpid()).encode())
     control.close()
-    # Shift later mappings by a random number of pages: each worker measures another memory layout.
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    private_anonymous = 0x22
-    libc.mmap(None, random.SystemRandom().randrange(1, MAX_PAGES) * PAGE_BYTES, 0, private_anonymous, -1, 0)
+    _shift_memory()
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](insert_descriptors(order["arguments"], handles[3:]))
+
+
+def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
+    """Make this process a child of the session with its environment, folder and standard handles,
+    so that it shares only the imported modules with the nursery. Raises TimeoutError if the session
+    does not adopt it."""
+    start_s = time.monotonic()
+    while os.getppid() != order["owner"]:
+        if time.monotonic() - start_s > ADOPTION_LIMIT_S:
+            raise TimeoutError("the session did not adopt it")
+        time.sleep(1e-4)
+    os.setsid()
+    die_with_parent()
+    os.environ.update(order["environment"])
+    os.chdir(order["cwd"])
+    for number, handle in enumerate(handles[:3]):
+        os.dup2(handle, number)
+        os.close(handle)
+
+
+def _shift_memory() -> None:
+    """Shift later mappings by a random number of pages: each worker measures another memory
+    layout."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    size = random.SystemRandom().randrange(1, MAX_PAGES) * PAGE_BYTES
+    private_anonymous, inaccessible = 0x22, 0
+    libc.mmap(None, size, inaccessible, private_anonymous, -1, 0)
 
 
 if __name__ == "__main__":
