@@ -12,9 +12,8 @@ from loop.workers.relations import Property
 
 
 def causal_mask(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
-    """Causal mask [Sq, Sk]: True where a query may see a key. `top_left`: key j is visible to query
-    i if j <= i, as in SDPA's `is_causal`. `bottom_right`: if j <= i + Sk - Sq, as in FlashAttention
-    2.1 and later."""
+    """Causal mask [Sq, Sk]: True where a query may see a key. `top_left`: key j is visible to query i if j <= i,
+    as in SDPA's `is_causal`. `bottom_right`: if j <= i + Sk - Sq, as in FlashAttention 2.1 and later."""
     shift = keys - queries if alignment == "bottom_right" else 0
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=shift)
 
@@ -70,12 +69,11 @@ PADDING = 2
 def attention_split_partial(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None, sizes: dict[str, int]
 ) -> Tensor:
-    """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole
-    tiles.
+    """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
 
-    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the
-    maximum m of x = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two
-    zeros. Where no key is visible m is -inf and the rest 0.
+    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the maximum m of x
+    = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two zeros. Where no key is visible
+    m is -inf and the rest 0.
     """
     logits = (q @ k.transpose(-1, -2)) * _softmax_scale(q, scale)
     visible = torch.ones(logits.shape[-2:], dtype=torch.bool)
@@ -88,8 +86,7 @@ def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> 
     """Partials [P, B, H, Sq, D + 4] of logits [B, H, Sq, Sk] and values [B, H, Sk, D]. The logits
     are in log2 and count only where `visible`."""
     keys = logits.shape[-1]
-    tiles_of_split = math.ceil(math.ceil(keys / TILE) / splits)
-    length, partials = tiles_of_split * TILE, []
+    length, partials = math.ceil(math.ceil(keys / TILE) / splits) * TILE, []
     for n in range(splits):
         part = slice(min(n * length, keys), min((n + 1) * length, keys))
         partials.append(_range_partial(logits[..., part], visible[..., part], v[..., part, :]))
@@ -138,10 +135,8 @@ def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
     logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
     values = torch.from_numpy(stream.standard_normal((*rows[:2], keys, sizes["D"])))
     visible_counts = torch.from_numpy(stream.randint(keys + 1, size=(*rows, 1)))
-    sees_nothing = torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0
-    visible_counts = visible_counts.masked_fill(sees_nothing, 0)
-    visible = torch.arange(keys) < visible_counts
-    return (_split_partials(logits, visible, values, sizes["P"]),)
+    visible_counts = visible_counts.masked_fill(torch.from_numpy(stream.randint(8, size=(*rows, 1))) == 0, 0)
+    return (_split_partials(logits, torch.arange(keys) < visible_counts, values, sizes["P"]),)
 
 
 def _softmax_scale(q: Tensor, scale: float | None) -> float:
@@ -157,8 +152,7 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     output = yield [q, k, equal_rows], attributes
     mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
     sees_key = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # By query: [Sq, 1].
-    row = repeat_for_query_heads(equal_rows[..., :1, :], q)
-    return output, torch.where(sees_key, row, 0.0).expand_as(output)
+    return output, torch.where(sees_key, repeat_for_query_heads(equal_rows[..., :1, :], q), 0.0).expand_as(output)
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:

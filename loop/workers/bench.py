@@ -73,9 +73,8 @@ FIRST_CALL_AFTER_HANG_S = 60.0
 """Limit for first calls of later processes after one first call has hung."""
 FIRST_CALL_HUNG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-"""Environment variables with the cache folders of just-in-time compilers. Each build of a variant
-gets its own new folders, so `loop` never runs kernels that an earlier build or a proposer left in
-the user's cache."""
+"""Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
+folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
 UNDER_COMPILE = "loop.workers.compiled:baseline"
 """Function that a worker loads if the baseline runs under `torch.compile`. Compiled code is cached
 next to the finished builds."""
@@ -198,9 +197,8 @@ class Bench:
 
     @property
     def can_fork_torch(self) -> bool:
-        """Whether the nursery forks torch workers: on a GPU, or with one thread. With several
-        threads on a CPU, OpenMP binds them to cores when torch is imported, and each process needs
-        other cores."""
+        """Whether the nursery forks torch workers: on a GPU, or with one thread. With several threads on a CPU,
+        OpenMP binds them to cores when torch is imported, and each process needs other cores."""
         return self.device == "cuda" or self.threads == 1
 
     @property
@@ -214,8 +212,7 @@ class Bench:
         return self._nursery
 
     def check_environment(self, check: str, limit_s: float) -> Generator[Tick, None, EnvironmentFinding]:
-        """Run one environment check, such as `torch`, in the judge's process. Raises LoopError if it
-        dies."""
+        """Run one environment check, such as `torch`, in the judge's process. Raises LoopError if it dies."""
         request = CheckEnvironment(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
@@ -229,8 +226,7 @@ class Bench:
         return make_target_request(self.target, self._component, self.folder)
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
-        """Measure the times of empty calls, once. `is_repeated`: measure again and keep the
-        minimum."""
+        """Measure the times of empty calls, once. `is_repeated`: measure again and keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
                 floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
@@ -238,8 +234,7 @@ class Bench:
         return self._floors
 
     def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
-        """Seconds by which the judge's clock exceeds the GPU's for a sample now; 0.0 without
-        GPU."""
+        """Seconds by which the judge's clock exceeds the GPU's for a sample now; 0.0 without GPU."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
             return (yield from measure_lag_s(worker, START_LIMIT_S))
         return 0.0
@@ -373,8 +368,8 @@ class Bench:
         return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
 
     def find_blind_spots(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
-        """Ask the judge what the inputs so far could not show. `small`: workload on which the judge
-        also tests which inputs the reference reads; None: skip that."""
+        """Ask the judge which errors the inputs so far could not show. `small`: workload on which
+        the judge also tests which inputs the reference reads, under two seeds; None: skip that."""
         pair = reseed_twice(small) if small else ()
         requests = tuple(self._answer_request(workload, with_windows=False) for workload in pair)
         request, note = FindBlindSpots(requests), "what the inputs can show"
@@ -483,9 +478,8 @@ def require_memory(target: Target, workload: Workload) -> float:
 
 
 class KeptWorker:
-    """Keeps one worker for a side. Replaces a lost worker, but does not retry a side that failed to
-    load. On a CPU a check uses every core, even if measurements use one: with one thread no data
-    race would show."""
+    """Keeps one worker for a side. Replaces a lost worker, but does not retry a side that failed to load. On a CPU
+    a check uses every core, even if measurements use one: with one thread no data race would show."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         if bench.device == "cpu" and side.threads is None:
@@ -546,7 +540,8 @@ class KeptWorker:
         return reply
 
     def kill(self) -> None:
-        """Kill the worker without waiting for its end; `close` comes next."""
+        """Kill the worker without waiting for its end, so that several end at the same time. The
+        caller closes it afterwards."""
         if self._worker is not None:
             kill_group(self._worker.child.process.pid)
 

@@ -87,8 +87,7 @@ def find_blind_spots(functions: TargetFunctions, drawn: DrawnInputs, request: Fi
 
 
 class ReferenceProbe:
-    """Changes one input or attribute of a call at a time, to see whether the reference's outputs
-    change."""
+    """Changes one input or attribute of a call at a time, to see whether the reference's outputs change."""
 
     def __init__(self, functions: TargetFunctions, inputs: Inputs) -> None:
         self.functions, self.inputs = functions, inputs
@@ -110,8 +109,7 @@ class ReferenceProbe:
         return {name: output.clone() for name, output in outputs.items()}
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
-        """Whether these inputs and attributes alter an output; None if the reference fails on
-        them."""
+        """Whether these inputs and attributes alter an output; None if the reference fails on them."""
         try:
             outputs = self._compute_outputs(tensors, call)
         except (Refused, RuntimeError):
@@ -121,16 +119,14 @@ class ReferenceProbe:
         return bool(names)
 
     def find_unread(self, other_tensors: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
-        """Fields of InputWeaknesses: inputs and attributes that change no output, outputs that
-        nothing changes, and weights with their initial values. `other_tensors`: the inputs under
-        another seed."""
+        """Fields of InputWeaknesses: inputs and attributes that change no output, outputs that nothing changes,
+        and weights with their initial values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
         is_read: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             changed = _change_input(tensor, other_tensors[n])
             if changed is not None:
-                changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
-                is_read[file.name] = self.changes_output(changed_tensors, call)
+                is_read[file.name] = self.changes_output([*tensors[:n], changed, *tensors[n + 1 :]], call)
         ignored = []
         for name in call.attributes:
             attribute = self.functions.signature.attributes[name]

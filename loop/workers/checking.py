@@ -42,8 +42,7 @@ Guards = tuple[Guard, ...]
 
 
 class CheckedOutput:
-    """One distinct output, the numbers of its first and last call, and the guard bytes of the
-    first."""
+    """One distinct output, the numbers of its first and last call, and the guard bytes of the first."""
 
     def __init__(self, data: bytes, call_number: int, guards: Guards = ()) -> None:
         self.data, self.guards = data, guards
@@ -107,8 +106,7 @@ class CallCheck:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.can_prefill_outputs and not self.is_slow:
                 (output,) = self.outputs.values()
-                data = self._call_once(output.guards, memory.draw_guard(MIXED))
-                self.depends_on_prefill = data != output.data
+                self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
                 self.stray_writes = self.prepared.allocation_strays()
@@ -121,8 +119,7 @@ class CallCheck:
         kinds = self.generator.sample(kinds, len(kinds))
         for kind in (*kinds, first_kind) if self.may_run_once else (first_kind, *kinds):
             # An out-of-bounds write decides the check: no further call is needed.
-            is_decided = bool(self.changed_inputs or self.stray_writes)
-            may_end = self.is_slow or self.prepared.is_program or is_decided
+            may_end = self.is_slow or self.prepared.is_program or bool(self.changed_inputs or self.stray_writes)
             if self.call_count >= self.min_calls and may_end:
                 break
             self._record_call(kind)
@@ -146,8 +143,7 @@ class CallCheck:
             if output.data == data:  # Quicker than a digest.
                 output.add_call(self.call_count)
                 return
-        digest = hashlib.sha256(data).hexdigest()
-        self.outputs[digest] = CheckedOutput(data, self.call_count, guards)
+        self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.call_count, guards)
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
@@ -164,8 +160,7 @@ class CallCheck:
                 self.call_count += 1
                 output = self.outputs.get(digest)
                 if output is None:
-                    new_output = CheckedOutput(data, self.call_count)
-                    output = self.enclosed_outputs.setdefault(digest, new_output)
+                    output = self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count))
                 output.add_call(self.call_count)
                 self.prepared.unprotect_zones()
 
@@ -190,8 +185,7 @@ class CallCheck:
     def _find_stray_reads(self) -> str:
         """Name tensors read out of bounds; empty if the output ignores guard bytes."""
         first, second = list(self.outputs.values())[:2]
-        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot
-        # imitate it.
+        # Equal guard bytes must give equal outputs. The order is random, so a call counter cannot imitate it.
         order = [first, second] * (CONFIRMING_CALLS // 2)
         self.generator.shuffle(order)
         for number, output in enumerate([second, first, first, *order]):
@@ -291,9 +285,8 @@ def _wait_for_torch() -> None:
 
 
 def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
-    """Record the kernels of one prepared call with torch's profiler. It uses the second of two
-    profiler runs, because the first includes the profiler's setup. Raises Refused if torch has no
-    GPU."""
+    """Record the kernels of one prepared call with torch's profiler. It uses the second of two profiler runs,
+    because the first includes the profiler's setup. Raises Refused if torch has no GPU."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 

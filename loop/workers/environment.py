@@ -76,8 +76,7 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
         error = float((product - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
-        message = f"torch computes nothing on it: {reason}"
-        return EnvironmentFinding(False, message, {"device": device})
+        return EnvironmentFinding(False, f"torch computes nothing on it: {reason}", {"device": device})
     fields: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()

@@ -50,9 +50,8 @@ def replace_buffers(generate: Function, positions: Sequence[int]) -> Function:
 
 
 def limit_seeds(generate: Function, seed_limit: int) -> Function:
-    """Wrap a generator: reduce the seed modulo `seed_limit`, as the task's own seeds are small. Some
-    generators draw values around the seed. Near 1e9, all float32 values are equal within any
-    tolerance."""
+    """Wrap a generator: reduce the seed modulo `seed_limit`, as the task's own seeds are small. Some generators
+    draw values around the seed. Near 1e9, all float32 values are equal within any tolerance."""
 
     @functools.wraps(generate)
     def generate_with_small_seed(**keywords: Any) -> Any:
@@ -64,11 +63,10 @@ def limit_seeds(generate: Function, seed_limit: int) -> Function:
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs
-    are float64.
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs are float64.
 
-    The buffer defines the output's type. Some references return float64 although the task passes a
-    float32 buffer; their result is rounded to the buffer's type, as a write to it would be.
+    The buffer defines the output's type. Some references return float64 although the task passes a float32 buffer;
+    their result is rounded to the buffer's type, as a write to it would be.
     """
 
     @functools.wraps(function)
@@ -147,9 +145,8 @@ def return_outputs(
     outputs: Mapping[str, tuple[Sequence[str], str]],
     sizes: Mapping[str, int | str],
 ) -> Function:
-    """Wrap a function that writes to output arguments: allocate them in each call and return them.
-    `inputs`: name to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: as in
-    `make_random_generator`."""
+    """Wrap a function that writes to output arguments: allocate them in each call and return them. `inputs`: name
+    to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: as in `make_random_generator`."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords
@@ -170,10 +167,9 @@ def return_outputs(
 
 
 def pass_by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
-    """Wrap a function so that it takes inputs by position, whatever its parameter names are.
-    `outputs`: name to element type. The function may return a dict, a sequence or numbers; the
-    wrapper returns tensors in the order of `outputs`, or the result unchanged if their number
-    differs."""
+    """Wrap a function so that it takes inputs by position, whatever its parameter names are. `outputs`: name to
+    element type. The function may return a dict, a sequence or numbers; the wrapper returns tensors in the order
+    of `outputs`, or the result unchanged if their number differs."""
 
     def call_by_position(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

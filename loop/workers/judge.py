@@ -149,15 +149,13 @@ class Judge:
         truths = []
         for (name, output), file in zip(exact_outputs.items(), call.outputs, strict=True):
             reference = self._to_canonical_form(output.to(torch.float64, copy=True), call)
-            text = self.signature.outputs.get(file.name, only_output_dimensions(self.signature))
-            dimension_names = text.split()
+            dimension_names = self.signature.outputs.get(file.name, only_output_dimensions(self.signature)).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
                 dimension_names = [f"axis_{n}" for n in range(reference.dim())]
             rounded = None
             if name in rounded_outputs:
                 rounded = self._to_canonical_form(rounded_outputs[name], call)
-            tolerance = self._tolerance_of(call, file)
-            right = truth.make_truth(file, dimension_names, reference, rounded, tolerance)
+            right = truth.make_truth(file, dimension_names, reference, rounded, self._tolerance_of(call, file))
             if right.is_integer and own_type_outputs is not None:
                 right = replace(right, own_type_output=own_type_outputs[name].double())
             truths.append(right)
@@ -242,8 +240,7 @@ class Judge:
             if own_type_outputs is None:
                 raise
             reason = str(refused).partition(": ")[2]
-            note = f"the reference in float64: it runs in its own types alone ({reason})"
-            return own_type_outputs, (note,)
+            return own_type_outputs, (f"the reference in float64: it runs in its own types alone ({reason})",)
         notes = []
         for (name, output), file in zip(outputs.items(), call.outputs, strict=True):
             expected = torch.float64 if is_floating(file.dtype) else TORCH_DTYPES[file.dtype]
@@ -298,8 +295,7 @@ class Judge:
                 worst = worst.replace(checker=worst.checker or complaint)
         earlier = self.answer_by_key.get(request.earlier_key)
         if earlier and not self.checker_decides:
-            distance = truth.distance_in_roundings(answer.truths, earlier.truths)
-            worst = worst.replace(answer_distance=distance)
+            worst = worst.replace(answer_distance=truth.distance_in_roundings(answer.truths, earlier.truths))
         return worst
 
     def _compare_output(self, answer: Answer, n: int, results: list[Tensor], tries_faults: bool) -> Finding:
@@ -429,8 +425,7 @@ class Judge:
         return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
     def _output_in_own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
-        """Output `n` of the reference in the inputs' own types; None if it fails or has another
-        shape there."""
+        """Output `n` of the reference in the inputs' own types; None if it fails or has another shape there."""
         try:
             output = self._compute_output(inputs.call, n, inputs.tensors, exact=False)
         except Refused:

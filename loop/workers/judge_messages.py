@@ -163,12 +163,12 @@ class PropertyAgreement(Plain):
     total: int
     largest_error: float
     allowed_error: float
-    """`largest` is the largest error, `allowed` the largest error that is allowed."""
+    """Both over all elements."""
 
 
 class AdvanceProperty(Request[Call | PropertyAgreement | None]):
     """Start a property on a call, or send the output that the property requested. Reply: the next
-    call to make; at the end an Agreement, or None if the property does not apply."""
+    call to make; at the end a PropertyAgreement, or None if the property does not apply."""
 
     call: Call
     property_name: str
@@ -184,4 +184,4 @@ TARGET_REQUESTS: tuple[type[Request[Any]], ...] = (
     FindBlindSpots,
     AdvanceProperty,
 )
-"""Requests that need a target, that is, a Begin before them."""
+"""Requests that need a target, that is, a SetTarget before them."""

@@ -222,8 +222,7 @@ class JudgeProcess:
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT, **memory_limit(self.device)}
             self._earlier_kills = count_memory_kills()
-            module = "loop.workers.judge_program"
-            self._program = Program(module, environment=environment, nursery=self.nursery)
+            self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
         return self._program
 
     def end(self) -> None:

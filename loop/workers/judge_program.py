@@ -1,7 +1,6 @@
 """The judge's program: `python -m loop.workers.judge_program REPLY_FD`.
 
-No request makes it load a candidate. The first request imports torch, so a broken torch is reported
-as a finding.
+No request makes it load a candidate. The first request imports torch, so a broken torch is reported as a finding.
 """
 
 import sys

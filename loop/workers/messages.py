@@ -47,9 +47,8 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
-    """Read requests from standard input and write replies to `reply_fd`, until the input ends.
-    Standard input is replaced by /dev/null, so a variant cannot read requests. `respond` makes the
-    reply."""
+    """Read requests from standard input and write replies to `reply_fd`, until the input ends. Standard input is
+    replaced by /dev/null, so a variant cannot read requests. `respond` makes the reply."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
@@ -62,8 +61,7 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
     with os.fdopen(requests_fd, "r") as requests, replies:
         for line in requests:
             message = json.loads(line)
-            request = read_typed(types_by_name[message.pop("request")], message)
-            replies.write(reply_line(respond(answers, request)))
+            replies.write(reply_line(respond(answers, read_typed(types_by_name[message.pop("request")], message))))
             replies.flush()
 
 

@@ -1,9 +1,8 @@
-"""A process that imports torch once and forks the judge and torch workers, which saves seconds for
-each.
+"""A process that imports torch once and forks the judge and torch workers, which saves seconds for each.
 
-Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process
-becomes a child of the session with its own session id before it loads anything. Linux only.
-Elsewhere, or after the nursery dies, workers start one by one.
+Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process becomes a child of
+the session with its own session id before it loads anything. Linux only. Elsewhere, or after the nursery dies,
+workers start one by one.
 """
 
 import contextlib
@@ -77,6 +76,7 @@ class Nursery:
     """The session's handle of the nursery process, started on demand. Its children outlive it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        """`environment`: variables of the nursery process, such as its number of threads."""
         self.environment = dict(environment)
         self._child: Child | None = None
         self._control: socket.socket | None = None
@@ -87,8 +87,7 @@ class Nursery:
     def start_early(cls) -> "Nursery":
         """Start the shared nursery before the target is known, to import torch meanwhile."""
         if not EARLY_NURSERY:
-            threads = str(max(1, len(os.sched_getaffinity(0)) - 1))
-            EARLY_NURSERY.append(cls(dict.fromkeys(THREADS, threads)))
+            EARLY_NURSERY.append(cls(dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) - 1)))))
             EARLY_NURSERY[0].warm_up()
         return EARLY_NURSERY[0]
 
@@ -106,9 +105,8 @@ class Nursery:
             )
 
     def fork(self, order: Mapping[str, object], handles: Sequence[int]) -> int:
-        """Fork a program and return its pid. Raises ConnectionError if the nursery has died.
-        `order`: module, arguments, folder and environment. `handles`: file descriptors it inherits,
-        standard ones first."""
+        """Fork a program and return its pid. Raises ConnectionError if the nursery has died. `order`: module,
+        arguments, folder and environment. `handles`: file descriptors it inherits, standard ones first."""
         self.warm_up()
         if self._control is None:
             raise ConnectionError("the nursery is lost")
@@ -214,9 +212,8 @@ def main() -> None:
 
 
 def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
-    """Make this process a child of the session with its environment, folder and standard handles,
-    so that it shares only the imported modules with the nursery. Raises TimeoutError if the session
-    does not adopt it."""
+    """Make this process a child of the session with its environment, folder and standard handles, so that it
+    shares only the imported modules with the nursery. Raises TimeoutError if the session does not adopt it."""
     start_s = time.monotonic()
     while os.getppid() != order["owner"]:
         if time.monotonic() - start_s > ADOPTION_LIMIT_S:
@@ -232,8 +229,7 @@ def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
 
 
 def _shift_memory() -> None:
-    """Shift later mappings by a random number of pages: each worker measures another memory
-    layout."""
+    """Shift later mappings by a random number of pages: each worker measures another memory layout."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

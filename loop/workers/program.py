@@ -74,8 +74,7 @@ def sanitizer_environment(compiler: str) -> dict[str, str]:
     """Variables for a sanitized build. Raises LoopError if the compiler lacks sanitizers."""
     paths = []
     for name in SANITIZER_LIBRARIES:
-        command = run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)
-        path = run_to_end(command).output.strip()
+        path = run_to_end(run([compiler, f"-print-file-name={name}"], limit_s=ASK_LIMIT_S)).output.strip()
         if "/" not in path:  # A compiler that does not find the file prints its name.
             raise WorkFailed(f"{compiler} has no {name}", hint="install the compiler's sanitizers")
         paths.append(path)
@@ -138,8 +137,7 @@ class Program:
             child: Child | None = None
             if nursery is not None:
                 with contextlib.suppress(ConnectionError):  # The nursery has died: start the child directly.
-                    command = [module, *all_arguments]
-                    child = ForkedChild(nursery, command, environment, request_end, inherited)
+                    child = ForkedChild(nursery, [module, *all_arguments], environment, request_end, inherited)
             self.child = child or Child(
                 [*tool, sys.executable, "-P", "-m", module, *insert_descriptors(all_arguments, inherited)],
                 env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
@@ -261,9 +259,8 @@ def memory_limit(device: Device) -> dict[str, str]:
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core.
 
-    `cores`: comma-separated core numbers. Two spinning threads on one core would wait for scheduler
-    slices instead of microseconds. The first core is random, so that processes that load at once do
-    not share it.
+    `cores`: comma-separated core numbers. Two spinning threads on one core would wait for scheduler slices instead
+    of microseconds. The first core is random, so that processes that load at once do not share it.
     """
     variables = dict.fromkeys(THREADS, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.

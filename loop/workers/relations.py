@@ -1,9 +1,8 @@
 """Properties: relations between outputs that need no reference.
 
-A property is a generator function. It takes a workload's inputs as float64 tensors (already rounded
-to the element type) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and
-receives the variant's output of each in float64. It returns `(got, expected)`, which must agree, or
-None if it does not apply.
+A property is a generator function. It takes a workload's inputs as float64 tensors (already rounded to the element
+type) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and receives the variant's output of
+each in float64. It returns `(got, expected)`, which must agree, or None if it does not apply.
 """
 
 from collections.abc import Generator, Mapping
@@ -37,6 +36,7 @@ class PropertyRunner:
     def __init__(
         self, signature: Signature, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
     ) -> None:
+        """`tolerance`: by element type. `plain`: the plain implementation; None without one."""
         self.signature, self.tolerance_by_dtype, self.plain = signature, tolerance, plain
         self.plain_error = 0.0
         """Error of the plain implementation on this property, with the same types and inputs."""
@@ -56,8 +56,7 @@ class PropertyRunner:
         """Start a property or give it the requested output. Returns the next call to make; at the
         end its PropertyAgreement, or None if the property does not apply."""
         if request.output_file:
-            output = torch_side.read_tensor(self.requested_call.output, request.output_file)
-            return self._resume(output.double())
+            return self._resume(torch_side.read_tensor(self.requested_call.output, request.output_file).double())
         self.call, self.request_count, self.property_name = request.call, 0, request.property_name
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
         start = partial(torch_side.find_function(self.property_name), *inputs, **self.call.attributes)
@@ -125,8 +124,7 @@ class PropertyRunner:
             size_by_dimension |= zip(dimensions, tensor.shape, strict=True)
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
-            shape = tuple(tensor.shape)
-            files.append(file.replace(path=path, shape=shape, extra_elements=0, offset=0))
+            files.append(file.replace(path=path, shape=tuple(tensor.shape), extra_elements=0, offset=0))
         output_dimensions = self.signature.output_dimensions.split()
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
         output_path = f"{self.call.output.path}.related"

@@ -1,10 +1,8 @@
-"""Judges answers by the rule that a task format states, if the format's own evaluator cannot run
-here.
+"""Judges answers by the rule that a task format states, if the format's own evaluator cannot run here.
 
-Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with the
-task's generator, runs the task's reference and the answer, and compares them by the format's rule.
-Without answers it audits the task: inputs that never vary, equal cases, a reference that
-contradicts float64.
+Program: `python -m loop.workers.stated TERMS RESULT`, both JSON files. It draws inputs with the task's generator,
+runs the task's reference and the answer, and compares them by the format's rule. Without answers it audits the
+task: inputs that never vary, equal cases, a reference that contradicts float64.
 """
 
 import hashlib
@@ -87,8 +85,7 @@ class StatedTask:
         right_tensors, tensors = outputs_of(expected), outputs_of(output)
         if len(right_tensors) != len(tensors):
             return f"{len(tensors)} outputs where {len(right_tensors)} are expected"
-        reasons = map(self.explain_difference, right_tensors.values(), tensors.values())
-        return next(filter(None, reasons), "")
+        return next(filter(None, map(self.explain_difference, right_tensors.values(), tensors.values())), "")
 
     def explain_difference(self, expected: Tensor, output: Any) -> str:
         """Why one output tensor is wrong by the stated tolerance; empty if it is right."""
@@ -174,14 +171,12 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
     for case in task.terms["cases"]:
         inputs = task.draw_case(case["given"], SEED)
         if not input_shapes:
-            reference = task.instantiate(task.reference)
-            output = split_structure(task.call_function(reference, copy_inputs(inputs)))
+            output = split_structure(task.call_function(task.instantiate(task.reference), copy_inputs(inputs)))
             input_shapes = _floating_shapes(inputs)
             output_shapes = _floating_shapes(output)
             findings += _find_float64_conflicts(task, inputs)
         findings += _find_seed_problems(task, case, inputs)
-        data = b"".join([inputs.skeleton, *map(digest, inputs.tensors)])
-        case_digest = hashlib.sha256(data).hexdigest()
+        case_digest = hashlib.sha256(b"".join([inputs.skeleton, *map(digest, inputs.tensors)])).hexdigest()
         if case_digest in name_by_digest and inputs.tensors:
             what = f"cases {name_by_digest[case_digest]} and {case['name']} have the same inputs"
             findings.append({"kind": "equal cases", "what": what})
@@ -239,7 +234,8 @@ def _find_float64_conflicts(task: StatedTask, inputs: SplitStructure) -> Iterato
 
 
 def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
-    """Judge an answer in a forked process, which the answer may corrupt."""
+    """Judge an answer in a forked process, which the answer may corrupt. Returns as `judge_answer`,
+    with the status `failed` if the process ends early or exceeds `limit_s`."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:

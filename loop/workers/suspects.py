@@ -82,8 +82,7 @@ class WrongOutput:
         return float(error.square().mean().sqrt().nan_to_num(math.inf)) if error.numel() else 0.0
 
     def find_factor(self) -> list[Suspect]:
-        """The suspect "right answer times a factor", with the median factor; empty if no factor
-        stands out."""
+        """The suspect "right answer times a factor", with the median factor; empty if no factor stands out."""
         is_large = _finite_magnitudes(self.reference) > ALLOWANCE_FACTOR * self.absolute_allowance
         usable = self.wrong & self.output.isfinite() & is_large
         right = self.reference[usable]
@@ -243,8 +242,7 @@ def _suspects_of_dimensions(
         for omission, indices in read_ranges.items() if size > 1 else ():
             shorter = list(inputs)
             for position, axis in axes:
-                part = shorter[position].narrow(axis, indices.start, len(indices))
-                shorter[position] = part.contiguous()
+                shorter[position] = shorter[position].narrow(axis, indices.start, len(indices)).contiguous()
             answer = partial(run_reference, shorter, call)
             yield f"{omission} of {dimension} were left out", answer
     for axis, dimension in enumerate(output_dimensions):
@@ -270,8 +268,7 @@ def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            wrapped = (right + half).remainder(2 * half) - half
-            answers[f"it overflowed an int{bits}"] = wrapped
+            answers[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
             answers[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
             answers[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
         answers["each result were one too large"] = right + 1

@@ -61,8 +61,7 @@ def draw_values(
             block = values[first : first + NUMBERS_PER_BLOCK]
             block[:] = stream.standard_normal(len(block)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
-        hot_indices = stream.randint(shape[-1], size=(*shape[:-1], 1))
-        is_hot = numpy.arange(shape[-1]) == hot_indices
+        is_hot = numpy.arange(shape[-1]) == stream.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(is_hot, numpy.float32(fill.scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
         values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
@@ -88,8 +87,7 @@ def make_tensor(
                 move_extremes(lines, greatest=True, position=-1)
                 move_extremes(lines, greatest=False, position=0)
     if file.constant_axis >= 0 and values.size:
-        first_slice = values.reshape(shape).take([0], axis=file.constant_axis)
-        values = numpy.broadcast_to(first_slice, shape)
+        values = numpy.broadcast_to(values.reshape(shape).take([0], axis=file.constant_axis), shape)
     return torch.from_numpy(values.reshape(-1)).to(TORCH_DTYPES[file.dtype])
 
 
@@ -219,9 +217,8 @@ class TargetFunctions:
     def _draw_other_seeds(
         self, request: PrepareAnswer, known_draw: SplitStructure
     ) -> tuple[list[SplitStructure], str]:
-        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what
-        stays untested. No draws if they need too much memory, differ in shape, or do not depend on
-        the seed."""
+        """Draw inputs from other seeds than that of `known_draw`; return them and a note on what stays untested.
+        No draws if they need too much memory, differ in shape, or do not depend on the seed."""
         purpose = f"timed calls on other values, on {request.call.key.rpartition(' #')[0]}"
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
@@ -318,8 +315,7 @@ class TargetFunctions:
 
         def bind() -> Any:
             terms = FunctionTerms("", is_class=self.are_classes)
-            arguments = self.constructor_arguments
-            callee = Callee(function, arguments, terms, call, str(device), watches_state=False)
+            callee = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
             if exact and callee.module is not None:
                 callee.module.double()
             return callee.bind(tensors)

@@ -17,8 +17,7 @@ from loop.workers.judge_messages import Finding
 MIN_EXPONENT, MAX_EXPONENT = -500, 500
 """Range of powers of two by which errors are counted."""
 EXPECTED_FACTOR, EXPECTED_EXTRA = 8, 8
-"""Errors of a size may be EXPECTED_FACTOR times as frequent as rounding explains, plus
-EXPECTED_EXTRA."""
+"""Errors of a size may be EXPECTED_FACTOR times as frequent as rounding explains, plus EXPECTED_EXTRA."""
 
 
 def count_by_magnitude(errors: Tensor) -> Tensor:
@@ -26,8 +25,7 @@ def count_by_magnitude(errors: Tensor) -> Tensor:
     [MAX_EXPONENT - MIN_EXPONENT], falling."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
-    counts = torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu()
-    return counts.flip(0).cumsum(0).flip(0)
+    return torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu().flip(0).cumsum(0).flip(0)
 
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
@@ -46,9 +44,8 @@ IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 implementation and reference means that one is wrong. Half-precision softmax of logits with standard
 deviation 30 stays below 0.06."""
 ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
-"""If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values.
-It stays as stated if 1/16 of that is below the reference's mean rounding error: the output is
-noise."""
+"""If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values. It stays as
+stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
 OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MAP_STRETCHES = 8
 """Equal stretches of a dimension for which a report shows the largest error."""
@@ -122,9 +119,8 @@ class Truth:
         return replace(self, allowed=torch.minimum(self.allowed, reduced))
 
     def mask_wrong(self, output: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """Mask of an output's wrong elements. `allowed`: errors that replace its own. If the
-        tolerance has `matched` below 1, that share of right elements is enough: other errors up to
-        its `cap` are forgiven."""
+        """Mask of an output's wrong elements. `allowed`: errors that replace its own. If the tolerance has
+        `matched` below 1, that share of right elements is enough: other errors up to its `cap` are forgiven."""
         wrong = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
         if self.own_type_output is not None:
             wrong &= output.double() != self.own_type_output
@@ -304,8 +300,7 @@ def would_pass_zeros(tolerance: Tolerance, reference: Tensor) -> bool:
 
 
 def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Largest and mean absolute error over elements that are finite in both tensors; 0.0 if none
-    is."""
+    """Largest and mean absolute error over elements that are finite in both tensors; 0.0 if none is."""
     largest, total, count = 0.0, 0.0, 0
     for values, right in float64_slices(output, reference):
         error = (values - right).abs()
@@ -324,8 +319,7 @@ def distance_in_roundings(truths: Sequence[Truth], others: Sequence[Truth]) -> f
     for truth, other in zip(truths, others, strict=True):
         if truth.reference.shape != other.reference.shape:
             continue
-        other_reference = other.reference.to(truth.reference.device)
-        difference, _ = largest_and_mean_error(other_reference, truth.reference)
+        difference, _ = largest_and_mean_error(other.reference.to(truth.reference.device), truth.reference)
         rounding = truth.plain_max + other.plain_max
         if not truth.is_integer:
             eps = torch.finfo(getattr(torch, truth.file.dtype)).eps
@@ -458,8 +452,7 @@ def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> boo
             return bool(equal[..., 0][wrong].all())
         if right.dim() != rows.dim() or right.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
             return False
-        right_values = rows.gather(-1, right.movedim(axis, -1))
-        equal = right_values == rows.gather(-1, indices.movedim(axis, -1))
+        equal = rows.gather(-1, right.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
         return bool(equal.movedim(-1, axis)[wrong].all())
 
     for values in inputs:
@@ -481,10 +474,9 @@ ROUNDINGS_PER_SUM = 1.0
 """Additional roundings per square root of the number of terms. Roundings of n partial sums are a
 random walk with standard deviation sqrt(n)/3 roundings of the sum; this allows three of them."""
 SMALLER_STEP, MIN_SHRINKAGE, MAX_SHRINKAGE, FLOAT64_NOISE = 16.0, 4.0, 16.0**3, 1e-12
-"""A step that is SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly
-linear) and at most MAX_SHRINKAGE times (cubic) less. Otherwise the function jumps there (an index,
-a comparison) and no rounding is forgiven. Movements below FLOAT64_NOISE times the largest element
-are float64's own rounding."""
+"""A step that is SMALLER_STEP times smaller must move an element at least MIN_SHRINKAGE (nearly linear) and at
+most MAX_SHRINKAGE times (cubic) less. Otherwise the function jumps there (an index, a comparison) and no rounding
+is forgiven. Movements below FLOAT64_NOISE times the largest element are float64's own rounding."""
 ExactAnswer = Callable[[list[Tensor]], Tensor]
 """Computes the exact answer to other inputs."""
 
@@ -492,12 +484,11 @@ ExactAnswer = Callable[[list[Tensor]], Tensor]
 def measure_input_rounding(
     answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str
 ) -> tuple[Tensor, float, float]:
-    """How far the exact `answer` moves from `reference` if every input is rounded: by element,
-    largest, mean.
+    """How far the exact `answer` moves from `reference` if every input is rounded: by element, largest, mean.
 
-    Inputs are rounded to `dtype`, or to their own type if that is wider; narrower ones convert
-    exactly. Two cases count: random directions, and all upwards. Random roundings average out in a
-    long sum, while errors of its partial sums do not.
+    Inputs are rounded to `dtype`, or to their own type if that is wider; narrower ones convert exactly. Two cases
+    count: random directions, and all upwards. Random roundings average out in a long sum, while errors of its
+    partial sums do not.
     """
     dtype_eps = torch.finfo(getattr(torch, dtype)).eps
 

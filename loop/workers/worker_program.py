@@ -47,9 +47,8 @@ class LoadedCandidate:
     def check(self, request: messages.Compute) -> CallCheck:
         """Check one call: at least two runs, or one if it is slow and was checked on other values.
 
-        At random, an unchecked call on other values comes first, so a variant cannot count which
-        calls are checked. The process's first call is always checked; there the other call comes
-        after it.
+        At random, an unchecked call on other values comes first, so a variant cannot count which calls are
+        checked. The process's first call is always checked; there the other call comes after it.
         """
         prepared = self._prepare(request)
         is_first, self.was_called = not self.was_called, True

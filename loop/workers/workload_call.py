@@ -30,11 +30,8 @@ def make_target_request(target: Target, component: Component | None, folder: Pat
     signature = target.signature
     tensor_names = {*signature.inputs, *signature.outputs}
     # A component inherits updates and types of the whole target, also for tensors it lacks.
-    updates, types = dict(signature.updates), dict(signature.types)
-    for name in updates.keys() - signature.outputs.keys():
-        del updates[name]
-    for name in types.keys() - tensor_names:
-        del types[name]
+    updates = {name: source for name, source in signature.updates.items() if name in signature.outputs}
+    types = {name: dtype for name, dtype in signature.types.items() if name in tensor_names}
     signature = signature.model_copy(update={"updates": updates, "types": types, "words": {}})
     return SetTarget(
         folder=str(folder),
@@ -175,11 +172,9 @@ def add_windows(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) 
     for file, fill in zip(call.inputs, fills, strict=True):
         if fill.kind == "normal" and not fill.nan_along and file.elements:
             step = window_step(file.dtype, device)
-            wanted = max(file.elements, MIN_ROOM_BYTES // file.itemsize)
-            extra_elements = -(-wanted // step) * step
+            extra_elements = -(-max(file.elements, MIN_ROOM_BYTES // file.itemsize) // step) * step
             # The known values may begin anywhere, because a rotation moves them to an aligned window.
-            offset = generator.randrange(extra_elements + 1)
-            file = file.replace(extra_elements=extra_elements, offset=offset)
+            file = file.replace(extra_elements=extra_elements, offset=generator.randrange(extra_elements + 1))
         inputs.append(file)
     return call.replace(inputs=tuple(inputs))
 
