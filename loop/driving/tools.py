@@ -76,10 +76,8 @@ def waiting_session(session: str, target: Path | None) -> WaitingChange:
     if is_locked(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    brief = None
-    if pending_brief_page(folder, finished):
-        _, output = outputs_by_run(finished, BriefOutput)[-1]
-        brief = output.brief
+    is_pending = bool(pending_brief_page(folder, finished))
+    brief = outputs_by_run(finished, BriefOutput)[-1][1].brief if is_pending else None
     if brief is None:
         hint = "run_session with plan=optimize begins a session that asks for one; sessions_list shows all"
         raise UsageError(f"{folder.id} waits for no change", hint)
@@ -124,13 +122,8 @@ def change_edit(
     is_changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
-    return {
-        "schema_version": 1,
-        "session": change.folder.id,
-        "file": file,
-        "changed": is_changed,
-        "next": f"{check}, then {change.next_call(target)}",
-    }
+    answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": is_changed}
+    return {**answer, "next": f"{check}, then {change.next_call(target)}"}
 
 
 LONGEST_WAIT_S = 50.0

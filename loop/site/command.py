@@ -142,15 +142,12 @@ def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     root = setting.project.sessions
     rows, damaged = index.read_index(root)
     statistics = prediction.gather_statistics(setting.project, setting.patterns)
-    patterns = {}
-    for name, read in setting.patterns.items():
-        patterns[name] = CataloguePattern(read.value, statistics.get(name))
+    patterns = {
+        name: CataloguePattern(read.value, statistics.get(name)) for name, read in setting.patterns.items()
+    }
     real_root = Path(os.path.realpath(root))
-    reports = {}
-    for row in rows:
-        report = real_root / row.id / REPORT
-        if stem(row.id) == row.id and report.is_file() and Path(os.path.realpath(report)) == report:
-            reports[row.id] = report
+    reports = {row.id: real_root / row.id / REPORT for row in rows if stem(row.id) == row.id}
+    reports = {name: p for name, p in reports.items() if p.is_file() and Path(os.path.realpath(p)) == p}
     return Contents(
         target=setting.target,
         patterns=patterns,

@@ -207,9 +207,11 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
     for name, known in contents.patterns.items():
-        asked_by = []  # Patterns that lead to this one, each with the outcome on which they do.
-        for other, asking in contents.patterns.items():
-            asked_by += [(other, answer.when) for answer in asking.pattern.next if answer.pattern == name]
+        # Patterns that lead to this one, each with the outcome on which they do.
+        answers = (
+            (other, answer) for other, asking in contents.patterns.items() for answer in asking.pattern.next
+        )
+        asked_by = [(other, answer.when) for other, answer in answers if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
         values = {"known": known, "asked_by": asked_by, "plans": plans, **_shown_rows(rows)}
@@ -244,7 +246,6 @@ def environment(templates: Path) -> Environment:
     """A Jinja2 environment for HTML: cleans and escapes all values except markup of templates."""
 
     def clean_value(value: Any) -> Any:
-        """A value as the page shows it: text of any origin is cleaned, markup stays."""
         return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     env = make_environment(templates, finalize=clean_value)

@@ -182,6 +182,7 @@ class EntryWriter:
             is_alone = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
             unknown = [integer for integer in unset if not _by_name(integer, sizes)]
             expression = _by_name(name, sizes) or _by_name(name, attributes)
+            # The only integer without a meaning of its own, such as `n`, is the number of all elements.
             if is_alone or (unknown == [name] and COUNT.fullmatch(name)):
                 expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
         if expression is None:
