@@ -67,10 +67,7 @@ class Folders:
         return errors
 
     def find_containing(self, path: Path) -> Path | None:
-        """The folder of `loop_folders` that contains `path`; None if none does.
-
-        TMPDIR belongs to everybody: there only names that begin with `loop-` count.
-        """
+        """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
         for folder in self.loop_folders:
             if path.is_relative_to(folder):
                 first = path.relative_to(folder).parts[:1]

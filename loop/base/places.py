@@ -30,10 +30,7 @@ def explain_foreign_access(path: Path) -> str:
 
 
 def _walk_down_to(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Each existing parent folder of a path, top first, then the path: (entry, stat, whether it is the path).
-
-    Both for the path as given and with its links resolved: who can change either can replace the file.
-    """
+    """Existing parent folders of a path (also resolved), top first, then the path: (entry, stat, is path)."""
     for path_form in dict.fromkeys((path.absolute(), Path(os.path.realpath(path)))):
         for entry in (*reversed(path_form.parents), path_form):
             with contextlib.suppress(OSError):
@@ -175,10 +172,7 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if a command would fall back on the bundled target, which nobody named.
-
-    `verb`: what the command would do to it, for the message. Inside loop's own checkout the fallback is meant.
-    """
+    """Raise UsageError if a command would fall back on the bundled target. `verb`: what it would do to it."""
     if find_project(target, current_folder).bundled and target is None and not _is_in_checkout(current_folder):
         own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
         raise UsageError(

@@ -67,17 +67,12 @@ def has_same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) ->
     `ids`: their build ids, which are ignored. Raises OSError or subprocess.SubprocessError.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        stripped = [Path(scratch) / name for name in ("one", "other")]
-        for library, stripped_path in zip((first, second), stripped, strict=True):
-            command = [
-                "objcopy",
-                "--strip-all",
-                "--remove-section=.note.gnu.build-id",
-                str(library),
-                str(stripped_path),
-            ]
+        contents, stripped = [], Path(scratch) / "stripped"
+        for library, build_id in zip((first, second), ids, strict=True):
+            options = ["--strip-all", "--remove-section=.note.gnu.build-id"]
+            command = ["objcopy", *options, str(library), str(stripped)]
             subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
-        contents = [path.read_bytes().replace(id_.encode(), b"") for path, id_ in zip(stripped, ids, strict=True)]
+            contents.append(stripped.read_bytes().replace(build_id.encode(), b""))
         return contents[0] == contents[1]
 
 

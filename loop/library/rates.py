@@ -53,10 +53,7 @@ def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
 
 
 def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateCard:
-    """Return `card`. Raises DefinitionError if it names an unknown rate or one of another resource.
-
-    `definition`: the file to blame. Its rates are fewer than those of `card` where shipped ones were added.
-    """
+    """Return `card`. Raises DefinitionError if it names an unknown rate, or one of another resource."""
     for field, resources in RESOURCES_BY_FIELD.items():
         name = getattr(card, field)
         rate = card.find_rate(name)

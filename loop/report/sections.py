@@ -10,9 +10,8 @@ from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_b
 
 MAX_REPORT_BYTES = 2**20
 """Most bytes of a report: code hosts do not show larger files."""
-CUT_NOTE = (
-    "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
-)
+REST = "`journal.jsonl` and `record.json` have all of it"
+CUT_NOTE = f"\nThe rest is left out, for a report is at most 1 MiB: {REST}.\n"
 Line = str | tuple[str, ...]
 """A sentence; or a tuple: the first sentence, with the others indented below it."""
 

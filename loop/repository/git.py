@@ -28,7 +28,7 @@ ENVIRONMENT = {
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """Forbids network access and lazy fetches."""
 
-NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 REPOSITORY_VARIABLES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
@@ -44,7 +44,7 @@ def git(
     *arguments: str,
     index: Path | None = None,
     stdin: str = "",
-    variables: Mapping[str, str] = NO_VARIABLES,
+    variables: Mapping[str, str] = NO_ENV,
 ) -> str:
     """Run git in `folder` and return its output as text. Parameters and errors: see `read_bytes`."""
     output = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
@@ -56,7 +56,7 @@ def read_bytes(
     *arguments: str,
     index: Path | None = None,
     stdin: str = "",
-    variables: Mapping[str, str] = NO_VARIABLES,
+    variables: Mapping[str, str] = NO_ENV,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.git import NO_VARIABLES, author_variables, git, read_bytes
+from loop.repository.git import NO_ENV, author_variables, git, read_bytes
 from loop.repository.reading import UNCOMMITTED_MESSAGE, parse_numstat, root_of
 
 SUBMODULE_MODE = "160000"
@@ -148,18 +148,10 @@ class Worktree:
                 return branch
         raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
 
-    def tracked_and_new_files(self) -> set[str]:
-        """Tracked and new files (not ignored ones), as paths from the target's folder."""
-        return self._split_paths(git(self.root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"))
-
     def committed_files(self) -> set[str]:
         """Files in the commit `head`, as paths from the target's folder."""
-        return self._split_paths(git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD"))
-
-    def _split_paths(self, listed: str) -> set[str]:
-        """Paths from the target's folder for a list that git printed, separated by NUL."""
-        names = filter(None, listed.split("\0"))
-        return {os.path.relpath(self.root / name, self.target) for name in names}
+        names = git(self.root, "ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0")
+        return {os.path.relpath(self.root / name, self.target) for name in names if name}
 
     def _require_own_worktree(self) -> None:
         """Raises LoopError if git would change a folder other than this worktree."""
@@ -275,7 +267,7 @@ def _no_worktree_error(root: Path, error: OSError) -> LoopError:
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
-def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] = NO_VARIABLES) -> None:
+def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] = NO_ENV) -> None:
     """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
 
     Neither hooks nor users interfere there, so only the disk can be the cause. Git's own message is vague.

@@ -130,22 +130,14 @@ def normalise_line(line: str) -> str:
 
 
 def collect_failures(session: str, records: Iterable[Finished]) -> tuple[FailureSeen, ...]:
-    """Failures of a session, one per step and fingerprint, also from before a fresh start.
-
-    `session`: its id, stored in a failure that a later attempt at the step no longer had.
-    """
+    """Failures of `session` (its id), one per step and fingerprint, also from before a fresh start."""
     attempts = list(records)
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(attempts):
         for failure in fingerprints_of_step(record) if record.status == "failed" else ():
             is_cured = any(_is_cured_in(later, record, failure) for later in attempts[index + 1 :])
-            fields = {
-                "pattern": record.pattern,
-                "step": record.step,
-                "message": record.message[:MAX_MESSAGE],
-                "hint": (record.hint or "")[:MAX_MESSAGE],
-                "cured_by": session if is_cured else None,
-            }
+            fields = {"pattern": record.pattern, "step": record.step, "cured_by": session if is_cured else None}
+            fields |= {"message": record.message[:MAX_MESSAGE], "hint": (record.hint or "")[:MAX_MESSAGE]}
             failures[record.pattern, record.step, failure.key] = failure.model_copy(update=fields)
     return tuple(failures.values())
 
@@ -159,11 +151,10 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
         if checks is None or failure is None:
             continue
         # Of wrong outputs keep only the kind: count and size of wrong elements differ from run to run.
-        if failure.status == "wrong":
-            kind = "wrong" if failure.wrong else "inexact"  # No element is beyond the tolerance.
-        elif failure.status == "tampered":
-            kind = "tampered"
-        else:
+        kind: str = failure.status
+        if failure.status == "wrong" and not failure.wrong:
+            kind = "inexact"  # No element is beyond the tolerance.
+        elif failure.status not in ("wrong", "tampered"):
             text = failure.fault.text if failure.fault else failure.message
             kind = f"{failure.status}: {normalise_line(text)}"
         failures.append(FailureSeen.from_fingerprint(f"{checks.variant} {kind}", checks.variant))

@@ -136,10 +136,10 @@ def tuning_searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Tuning searches of earlier sessions with this toolchain, oldest first."""
     searches = []
     for folder, _, steps in _earlier_sessions(root, head, toolchain_key):
-        change_by_run = {run: decision.tried for run, decision in outputs_by_run(steps, DecisionOutput)}
-        revert_reason_by_run = {
-            run: change.reason for run, change in change_by_run.items() if change and change.outcome == "reverted"
-        }
+        revert_reason_by_run = dict[int, str]()
+        for run, decision in outputs_by_run(steps, DecisionOutput):
+            if decision.tried is not None and decision.tried.outcome == "reverted":
+                revert_reason_by_run[run] = decision.tried.reason
         for run, output in outputs_by_run(steps, BriefOutput):
             if output.trials:
                 fields = {"ground": output.ground, "trials": output.trials}

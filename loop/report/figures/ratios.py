@@ -28,9 +28,8 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     judged = speed_verdicts(verdicts)
     if not judged:
         return None
-    variants, all_workloads = (
-        list(dict.fromkeys(getattr(v, name) for v in judged)) for name in ("variant", "workload")
-    )
+    variants = list(dict.fromkeys(verdict.variant for verdict in judged))
+    all_workloads = list(dict.fromkeys(verdict.workload for verdict in judged))
     ordered = dict.fromkeys(verdict.workload for verdict in sorted(judged, key=lambda verdict: verdict.ratio))
     lowest = {*list(ordered)[:MOST_WORKLOADS]}
     workloads = [name for name in all_workloads if name in lowest]
@@ -51,10 +50,8 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     parts.append(svg.text(svg.WIDTH - 12, bottom + 34, caption, "soft", anchor="end"))
     for place, workload in enumerate(workloads):
         row_top = top + row_height * place
-        wide = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
-        parts.append(
-            svg.rect(LEFT, row_top + 3, wide, NAME_HEIGHT, "paper")
-        )  # Hide the axis lines behind the name.
+        name_width = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
+        parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))  # Hides lines behind the name.
         parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", wide=0.5))
         for variant_number, name in enumerate(variants):
@@ -67,14 +64,12 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        mine = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
-        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (mine[0], mine[-1]))
-        sentences.append(f"{name}: from {least} to {most}" if len(mine) > 1 else f"{name}: {least}")
+        own_verdicts = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
+        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (own_verdicts[0], own_verdicts[-1]))
+        sentences.append(f"{name}: from {least} to {most}" if len(own_verdicts) > 1 else f"{name}: {least}")
     explanation = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
-    height = bottom + (60 if hidden else 46)
-    return svg.draw_figure(
-        "ratios", f"Ratio by workload, against {baseline}", explanation + "; ".join(sentences), height, parts
-    )
+    title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
+    return svg.draw_figure("ratios", title, explanation + "; ".join(sentences), height, parts)
 
 
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:

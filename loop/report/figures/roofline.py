@@ -71,10 +71,8 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
         if flops and moved and time_us:
             flops_per_s, ratio = flops / time_us * 1e6, _positive_fact(profile, "ratio")
-            library_flops_per_s = flops_per_s / ratio if ratio else None
-            all_points.append(
-                Point(profile.variant, profile.workload, flops / moved, flops_per_s, library_flops_per_s)
-            )
+            library = flops_per_s / ratio if ratio else None
+            all_points.append(Point(profile.variant, profile.workload, flops / moved, flops_per_s, library))
     points, hidden_count = all_points[:MAX_VARIANTS], len(all_points[MAX_VARIANTS:])
     if not points:
         return None
@@ -84,25 +82,19 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     if roof:
         intensities.append(roof.flops_per_s / roof.bytes_per_s)
         heights.append(roof.flops_per_s)
-    x, y = (
-        logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3),
-        logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2),
-    )
+    x = logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3)
+    y = logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2)
     hidden_text = (
         f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
-    )  # The report's table has them.
+    )  # In the report's table.
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
     for variant_number, point in enumerate(points):  # First, so that no mark of the library hides a variant.
         if point.library_flops_per_s:
-            column = x(point.intensity)
-            parts.append(
-                svg.line(column, y(point.flops_per_s), column, y(point.library_flops_per_s), "soft", dash="3 3")
-            )
-            parts.append(svg.mark(column, y(point.library_flops_per_s), variant_number, hollow=True))
-    parts += [
-        svg.mark(x(point.intensity), y(point.flops_per_s), variant_number)
-        for variant_number, point in enumerate(points)
-    ]
+            column, library_height = x(point.intensity), y(point.library_flops_per_s)
+            parts.append(svg.line(column, y(point.flops_per_s), column, library_height, "soft", dash="3 3"))
+            parts.append(svg.mark(column, library_height, variant_number, hollow=True))
+    for variant_number, point in enumerate(points):
+        parts.append(svg.mark(x(point.intensity), y(point.flops_per_s), variant_number))
     line, room = BOTTOM + 58, svg.WIDTH - 46
     for variant_number, point in enumerate(points):
         speed, _, workload = point.describe(roof).rpartition(" on ")

@@ -113,16 +113,13 @@ def text(
     x: float, y: float, content: object, kind: str = "ink", *, anchor: str = "start", max_width: float = 0
 ) -> str:
     """One line of text, cut in its middle if wider than `max_width`; 0: never cut. `kind`: its CSS class."""
-    line_text = one_line(content)
-    max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(line_text)
-    end_letters = (max_letters - 1) // 2  # Names of workloads often differ only at the end.
-    shown = (
-        line_text
-        if len(line_text) <= max_letters
-        else f"{line_text[: max_letters - 1 - end_letters]}…{line_text[-end_letters:]}"
-    )
+    shown, title = one_line(content), ""
+    max_letters = max(4, int(max_width / LETTER_WIDTH)) if max_width else len(shown)
+    if len(shown) > max_letters:
+        end_letters = (max_letters - 1) // 2  # Names of workloads often differ only at the end.
+        shown = f"{shown[: max_letters - 1 - end_letters]}…{shown[-end_letters:]}"
+        title = f"<title>{escaped_text(content)}</title>"
     anchor_attribute = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    title = f"<title>{escaped_text(content)}</title>" if shown != line_text else ""
     return f'<text class="{kind}" x="{coord(x)}" y="{coord(y)}"{anchor_attribute}>{title}{escape(shown)}</text>'
 
 
