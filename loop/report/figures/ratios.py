@@ -64,9 +64,9 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
         parts.append(svg.text(12, bottom + 50, f"and {say.count(hidden, 'workload')} with higher ratios", "soft"))
     sentences = []  # The figure in words.
     for name in variants:
-        own_verdicts = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
-        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (own_verdicts[0], own_verdicts[-1]))
-        sentences.append(f"{name}: from {least} to {most}" if len(own_verdicts) > 1 else f"{name}: {least}")
+        by_ratio = sorted((v for v in judged if v.variant == name), key=lambda v: v.ratio)
+        least, most = (f"{say.ratio(v.ratio, v.interval)} on {v.workload}" for v in (by_ratio[0], by_ratio[-1]))
+        sentences.append(f"{name}: from {least} to {most}" if len(by_ratio) > 1 else f"{name}: {least}")
     explanation = f"{baseline}'s time over the variant's, with 99 % intervals; above 1 the variant is faster. "
     title, height = f"Ratio by workload, against {baseline}", bottom + (60 if hidden else 46)
     return svg.draw_figure("ratios", title, explanation + "; ".join(sentences), height, parts)
