@@ -148,8 +148,7 @@ def environment_facts(head: SessionHead, finished: Sequence[Finished]) -> Iterat
 
 def device_text(head: SessionHead) -> str:
     """Where the session ran: `cpu`, or `cuda (NVIDIA H200)`."""
-    gpus = head.machine.gpus if head.device == "cuda" else ()
-    return f"{head.device} ({gpus[0]})" if gpus else head.device
+    return f"{head.device} ({head.gpu})" if head.gpu else head.device
 
 
 SLACK_S, SLACK_SHARE = 60.0, 0.1
