@@ -84,8 +84,7 @@ def read_line(folder: Path, good: str, bad: str | None) -> CommitLine:
         raise UsageError("no good revision to begin from", hint="loop bisect --good REV")
     top = repository_of(folder)
     if top is None:
-        message = f"{folder} is not under git, or none of it is committed"
-        raise UsageError(message, hint="git init, and commit it")
+        raise UsageError(f"{folder} is not under git, or none of it is committed", hint="git init, and commit it")
     first, last = reading.resolve_revision(top, good), reading.resolve_revision(top, bad or "HEAD")
     uncommitted = (changed_lines(folder, last) if bad is None else None) or {}
     commits: Sequence[Candidate] = ()
@@ -203,8 +202,7 @@ class Builder:
             is_todays = isinstance(variant, CAbiVariant) and variant.build.compiler == compiler
             if failed.no_compiler and is_todays:
                 raise WorkFailed(failed.message, failed.hint) from failed
-            reasons = filter(None, (f"does not build: {failed.message}", warning))
-            raise Untestable("; ".join(reasons)) from failed
+            raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", warning)))) from failed
         names = build.list_files_read(variant, folder, **places)
         if names is None:
             raise Untestable("its files change while it is built")

@@ -139,8 +139,7 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
     if request.metric not in metrics:
-        hint = f"--metric {' or '.join(metrics)}"
-        raise UsageError(f"unknown metric {request.metric!r}", hint=hint)
+        raise UsageError(f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(metrics)}")
     setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     target, metric = setting.target, cast(Metric, request.metric)
     device = choose_device(request.device, target, [request.variant] if request.variant else ())
@@ -191,12 +190,10 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]
-    python = [name for name in names if isinstance(target.variants[name], PythonVariant)]
-    built = compiled or python
+    built = compiled or [name for name in names if isinstance(target.variants[name], PythonVariant)]
     if len(built) != 1:
         number = f"several ({', '.join(built)})" if built else "none"
-        message = f"one variant that is built is searched, there are {number}"
-        raise UsageError(message, hint="--variant NAME")
+        raise UsageError(f"one variant that is built is searched, there are {number}", hint="--variant NAME")
     return built[0]
 
 

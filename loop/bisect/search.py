@@ -623,8 +623,7 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
         rejected.append(key)
     if len(rejected) >= SUSPECTS_MOST:
         last = problem.short_hash(rejected[-1].culprit)
-        why = f"{len(rejected)} suspects were not confirmed, the last one {last}"
-        return SearchEnd("inconclusive", why)
+        return SearchEnd("inconclusive", f"{len(rejected)} suspects were not confirmed, the last one {last}")
     return _narrow_down(evidence, low, high, rejected)
 
 

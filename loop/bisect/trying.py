@@ -181,8 +181,7 @@ class LatencyProbe(KernelProbe):
         sides = yield from self.build_sides(candidate, against)
         self.seed += 1
         timings = yield from self.time_sides(sides, Terms(count, math.inf, self.seed))
-        series = [pair_log_ratios(timings, workload) for workload in self.workloads]
-        return mean_over_workloads(series)
+        return mean_over_workloads([pair_log_ratios(timings, workload) for workload in self.workloads])
 
     def ask_gate(self, line: CommitLine) -> GateResult:
         """The verdict on both ends, in blocks of fresh process pairs until each workload has one. The search
@@ -406,8 +405,7 @@ class CommandProbe(Prober):
                 completed = yield from self._run(candidate, limit_s)
             if completed.timed_out:
                 limits = f"killed after {limit_s:.3g} s, {self.good_end_s:.2g} s on the good end"
-                why = f"the command hangs: {limits} (`timeout S COMMAND` makes that bad)"
-                raise Untestable(why)
+                raise Untestable(f"the command hangs: {limits} (`timeout S COMMAND` makes that bad)")
             if completed.code == SKIP:
                 last_line = _last_error_line(completed)
                 raise Untestable(f"exit {SKIP}: the command cannot judge it{last_line}")
@@ -425,8 +423,7 @@ class CommandProbe(Prober):
             raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
         if completed.timed_out:
             why = f"the command did not end at the good end, {good}: killed after {limit_s:g} s"
-            hint = f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}"
-            raise WorkFailed(why, hint=hint)
+            raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}")
         return completed
 
     def _run(self, candidate: Candidate, limit_s: float) -> Generator[Tick, None, Completed]:

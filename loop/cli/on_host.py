@@ -326,10 +326,10 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         lock_folder = state_folder() / "trees"
         lock_folder.mkdir(parents=True, exist_ok=True)
         locks.enter_context(locked(lock_folder / f"{host.name}-{sending.tree}"))
-        ready = there.check_ready(sending.tree)
+        home, free_kb = there.check_ready(sending.tree)
         needed_kb = sending.kilobytes + SPARE_KB
-        if ready.free_kb < needed_kb:
-            message = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        if free_kb < needed_kb:
+            message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
             ssh = shlex.join(there.connection.ssh_arguments)
             raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
         # Send the session to resume, the newest, and those whose results these build on.
@@ -340,7 +340,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         paths = (path for name in past for path in (session_root / name).rglob("*"))
         past_files = [path.relative_to(session_root).as_posix() for path in paths if path.name not in UNSENT]
         title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-        project_there = f"{ready.home}/{HOME}/trees/{sending.tree}"
+        project_there = f"{home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
             options["target"] = f"{project_there}/{sending.target}"
         if resumed:
@@ -359,7 +359,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             sessions=str(session_root),
             root=str(sending.root or ""),
             tree=sending.tree,
-            home=ready.home,
+            home=home,
             resumed=resumed_id,
             past=tuple(name for name in past if name != resumed_id),
             last=command.words != CHECK and not options.get("dry_run"),

@@ -198,8 +198,7 @@ class RuleSearch:
             for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
                 if not mask_a & mask_b & mask_c:
                     rules.append(_join_and(_join_and(a, b), c))
-        distinct = {rule.text: rule for rule in rules}
-        return sorted(distinct.values(), key=lambda rule: rule.cost)[:MOST_RULES]
+        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
     def _threshold_rules(self) -> Iterator[tuple[Rule, bool]]:
         """Threshold rules, each with True: holds in all failing cases; False: in no passing case."""

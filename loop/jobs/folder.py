@@ -228,8 +228,7 @@ class JobFolder:
         wrong = [name for name in expected if digests.get(name) != digest_by_name[name]]
         if wrong:
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
-            hint = "copy it again, or run the job again"
-            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint=hint)
+            raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")
 
     def _is_run_by(self, runner: str) -> bool:
         """True if a process still runs: ask this system, or read another system's heartbeat. `runner`: the
@@ -277,8 +276,7 @@ def create_job(
 
 def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
     """Hash of arguments and files as a job's id. `within`: session that may reuse the result."""
-    parts = [*words, "", *(part for pair in sorted(files.items()) for part in pair), within]
-    return content_hash(parts)[:24]
+    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), within])[:24]
 
 
 def list_jobs() -> list[JobFolder]:

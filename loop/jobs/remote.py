@@ -167,8 +167,7 @@ class Connection:
         options += [f"--exclude=/{name}" for name in without]
         for name in only:
             options += [f"--include=/{name}", f"--include=/{name}/**"]
-        source = f"{self.listed.rsync_address}:{place}/"
-        self._rsync([*options, "--exclude=*", source, f"{into}/"], b"")
+        self._rsync([*options, "--exclude=*", f"{self.listed.rsync_address}:{place}/", f"{into}/"], b"")
 
     def _rsync(self, arguments: Sequence[str], stdin: bytes) -> None:
         """Run rsync with these arguments. Raises the error of `_make_error` if it fails."""

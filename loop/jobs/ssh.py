@@ -44,8 +44,7 @@ def _choose_hosts() -> list[ListedHost]:
     for word in words or listed:
         host_by_name |= {host.name: host for host in host_list.choose_hosts(listed, word)}
     if not host_by_name:
-        message = f"--executor ssh: no hosts: there is no {HOSTS_FILE}"
-        raise UsageError(message, hint="loop hosts --help")
+        raise UsageError(f"--executor ssh: no hosts: there is no {HOSTS_FILE}", hint="loop hosts --help")
     return [*host_by_name.values()]
 
 
@@ -59,7 +58,8 @@ def slots(width: int) -> list[Slot]:
             break
         try:
             with Connection(host) as connection:
-                if RemoteJobs(connection).check_ready().free_kb << 10 < LEAST_BYTES:
+                _, free_kb = RemoteJobs(connection).check_ready()
+                if free_kb << 10 < LEAST_BYTES:
                     raise connection.disk_full_error()
         except MachineFailure as error:
             unfit.append(error)

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
@@ -102,8 +101,7 @@ def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
             continues_ours = read_text(session / journal.NAME).startswith(whole_lines)
             if not is_resumed or not continues_ours:
                 why = "went on here meanwhile" if is_resumed else "is there already"
-                hint = f"move it aside, then: loop jobs follow {folder.id}"
-                raise WorkFailed(f"{place} {why}", hint=hint)
+                raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         _replace_session(session, place)
     shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
     return imported
@@ -214,15 +212,6 @@ LOOKED = re.compile(
 """First line of the output of `LOOK`: state, exit code, stream sizes (bytes), age (seconds)."""
 
 
-class Ready(NamedTuple):
-    """A machine that can take a job."""
-
-    home: str
-    """Home folder of the user there."""
-    free_kb: int
-    """Free disk space in KiB."""
-
-
 @dataclass(frozen=True)
 class PollResult:
     """State of a job and its new output, from one poll."""
@@ -268,16 +257,16 @@ class RemoteJobs:
         text = self.connection.run_script(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
-    def check_ready(self, tree: str = "-") -> Ready:
-        """Home and free space. Raises UsageError for another `loop`, Busy if `tree` is in use. `tree`: name of the
-        project's folder there; `-`: none."""
+    def check_ready(self, tree: str = "-") -> tuple[str, int]:
+        """Home folder of the user there, and free disk space in KiB. Raises UsageError for another `loop`, Busy if a
+        job uses `tree`, the name of the project's folder there (`-`: none)."""
         home, digest, free_kb, *running = self._run(READY, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
         if running[0]:
             raise Busy(self.name, running[0][:80])
-        return Ready(home, int(free_kb) if free_kb.isdigit() else 0)
+        return home, int(free_kb) if free_kb.isdigit() else 0
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
         """Make the project's folder there hold exactly these files. `config`: its `.git/config`."""

@@ -112,8 +112,7 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     if missing:
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
-        lines = dict.fromkeys(f"add to {absent.file}: {absent.line}" for absent in missing)
-        hint = "; ".join(lines)
+        hint = "; ".join(dict.fromkeys(f"add to {absent.file}: {absent.line}" for absent in missing))
     if failures:
         message, hint = failures[0].message, failures[0].hint
     facts = {"ok": not missing and not failures, "message": message, "hint": hint, "promised": count}

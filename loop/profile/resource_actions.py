@@ -133,8 +133,7 @@ def merge_launches(placed: Sequence[PlacedLaunch], timed: set[str]) -> tuple[Pla
     merged = []
     for same in shapes.values():
         workloads = {placement.workload for placement in same}
-        facts = {"workloads": len(workloads), "timed": bool(workloads & timed)}
-        merged.append(same[0].model_copy(update=facts))
+        merged.append(same[0].model_copy(update={"workloads": len(workloads), "timed": bool(workloads & timed)}))
     return tuple(merged)
 
 

@@ -18,7 +18,7 @@ from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import Unreachable
 from loop.jobs.ssh import SshSlot
-from loop.jobs.there import PollResult, Ready, RemoteJobs
+from loop.jobs.there import PollResult, RemoteJobs
 from loop.library.hosted import SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
 from tests.jobs.ssh_jobs import HOST, QUICK, ended, make, wait
@@ -98,10 +98,10 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
 ) -> None:
     """It does not answer, or its disk is full: the others do all. Where there is none that is the error."""
 
-    def ready(there: RemoteJobs) -> Ready:
+    def ready(there: RemoteJobs) -> tuple[str, int]:
         if there.name == "off":
             raise Unreachable("off cannot be reached: Connection refused", "")
-        return Ready("/home/me", 1000 if there.name == "full" else 10**6)
+        return "/home/me", 1000 if there.name == "full" else 10**6
 
     monkeypatch.setattr(RemoteJobs, "check_ready", ready)
     costs = HOST.host.model_copy(update={"stop": "true"})
