@@ -258,8 +258,8 @@ class RemoteJobs:
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
-        """Home folder of the user there, and free disk space in KiB. Raises UsageError for another `loop`, Busy if a
-        job uses `tree`, the name of the project's folder there (`-`: none)."""
+        """Home folder of the user there, and free disk space in KiB. Raises UsageError for another `loop`, Busy if
+        a job uses `tree`, the name of the project's folder there (`-`: none)."""
         home, digest, free_kb, *running = self._run(READY, TREE=tree)
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
