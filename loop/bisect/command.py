@@ -185,8 +185,8 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The variant to search for, one that is built. Raises LoopError if the choice is unclear. Compiled variants
-    come before variants in Python."""
+    """The variant to search for, one that is built; compiled ones come before ones in Python. Raises LoopError if
+    the choice is unclear."""
     requested, target = [request.variant] if request.variant else (), setting.target
     names = choose_variants(requested, target, device) or choose_emulated(requested, target, device)
     compiled = [name for name in names if isinstance(target.variants[name], CAbiVariant)]

@@ -114,14 +114,10 @@ class Bisection:
     def _explain_equal_ends(self, builder: Builder) -> SearchEnd:
         """The result if no commit changes what the variant is built from."""
         count, names = len(self.line.candidates), list_sources(self.line, builder)
-        if len(names) > MOST_NAMED_SOURCES:
-            names = [*names[:MOST_NAMED_SOURCES], "..."]
-        sources = f" ({', '.join(names)})" if names else ""
-        commits = f"none of the {count} commits changes"
-        if count == 1:
-            commits = "the one commit does not change"
-        why = f"not in the code: {commits} what {builder.variant} is built from{sources}"
-        return SearchEnd("no_regression", why)
+        shown = ", ".join(names[:MOST_NAMED_SOURCES]) + (", ..." if len(names) > MOST_NAMED_SOURCES else "")
+        commits = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
+        sources = f"what {builder.variant} is built from{f' ({shown})' if names else ''}"
+        return SearchEnd("no_regression", f"not in the code: {commits} {sources}")
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
         """Observe a commit and save the result, with ticks that tell how the search stands. Raises MachineFailure

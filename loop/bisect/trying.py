@@ -314,7 +314,7 @@ class CorrectnessProbe(KernelProbe):
     """Whether today's gate finds a commit's kernel right."""
 
     metric = "correctness"
-    layouts = True
+    tries_layouts = True
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """1 for right, 0 for wrong; each with fresh values. Ignores `against`."""
