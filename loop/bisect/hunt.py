@@ -159,8 +159,7 @@ class Bisection:
         for merge in answer.culprits:
             results: list[BisectAnswer] = []
             # A failure may need both branches together, so the merge itself ends the branch.
-            joined = self.prober.metric == "correctness"
-            for line in branches_of_merge(self.line, merge, joined=joined):
+            for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
                 bisection = replace(self, line=line, merge=merge, probes=[], step_by_culprit={})
                 result = yield from bisection.run()
                 steps, innocent = bisection.step_by_culprit, ""
@@ -174,8 +173,7 @@ class Bisection:
                 results.append(result)
                 if result.culprits or result.range:
                     break
-            if results:
-                answer = self._replace_merge(answer, merge, results)
+            answer = self._replace_merge(answer, merge, results) if results else answer
         return answer
 
     def _replace_merge(
@@ -250,12 +248,12 @@ class Bisection:
     def _read_diffs(self, culprits: Sequence[Candidate]) -> str:
         """Diffs of the culprits, in the target's folder."""
         diffs, folder = list[str](), self.line.folder
-        for culprit in culprits:
-            if culprit.commit == UNCOMMITTED:
+        for commit in (culprit.commit for culprit in culprits):
+            if commit == UNCOMMITTED:
                 command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
                 diffs.append(decode_for_people(read_bytes(folder, *command)))
             else:
-                diffs.append(reading.patch_between(folder, f"{culprit.commit}^", culprit.commit))
+                diffs.append(reading.difference(folder, f"{commit}^", commit))
         return "\n".join(diffs)
 
 

@@ -270,30 +270,26 @@ def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
 def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ...], str]:
     """The result if there is nothing to search for, else None; slower workloads; and why. Undecided workloads are
     judged together, by their mean."""
-    count = len(log_ratios)
-    names_by_verdict: dict[str, list[str]] = {"slower": [], "faster": [], "inconclusive": []}
-    for name, values in log_ratios.items():
-        names_by_verdict.setdefault(decide_workload(values, count).verdict, []).append(name)
-    slower, faster = names_by_verdict["slower"], names_by_verdict["faster"]
-    undecided = names_by_verdict["inconclusive"]
+    count, parts = len(log_ratios), list[str]()
+    verdict_by_name = {name: decide_workload(values, count).verdict for name, values in log_ratios.items()}
+    slower = tuple(name for name, verdict in verdict_by_name.items() if verdict == "slower")
+    faster = tuple(name for name, verdict in verdict_by_name.items() if verdict == "faster")
+    undecided = tuple(name for name, verdict in verdict_by_name.items() if verdict == "inconclusive")
     if slower:
-        return None, tuple(slower), f"slower on {len(slower)} of {count} workloads"
-    same = count - len(faster) - len(undecided)
-    parts = []
-    if same:
+        return None, slower, f"slower on {len(slower)} of {count} workloads"
+    if same := count - len(faster) - len(undecided):
         parts.append(f"within {verdicts.SAME_MARGIN:.0%} of the good one on {same} of {count} workloads")
     if undecided:
         together = decide_workload(mean_over_workloads([log_ratios[name] for name in undecided]), 1)
         on_undecided = f"{len(undecided)} of {count} workloads"
         if together.verdict == "slower":
-            return None, tuple(undecided), f"slower in the mean of {on_undecided}"
+            return None, undecided, f"slower in the mean of {on_undecided}"
         if together.verdict == "inconclusive":
             unknown = f"the gate cannot tell whether the bad end is slower on {on_undecided}"
             why = f"{unknown}: {together.reason}"
             return SearchEnd("inconclusive", why), (), why
         parts.append(f"within {verdicts.SAME_MARGIN:.0%} of it in the mean of {len(undecided)}")
-    if faster:
-        parts.append(f"faster on {len(faster)} (are they swapped?)")
+    parts += [f"faster on {len(faster)} (are they swapped?)"] if faster else []
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return SearchEnd("no_regression", why, swapped=bool(faster)), (), why
 
