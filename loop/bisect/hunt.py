@@ -253,7 +253,7 @@ class Bisection:
                 command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
                 diffs.append(decode_for_people(read_bytes(folder, *command)))
             else:
-                diffs.append(reading.difference(folder, f"{commit}^", commit))
+                diffs.append(reading.patch_between(folder, f"{commit}^", commit))
         return "\n".join(diffs)
 
 
