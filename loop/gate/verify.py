@@ -154,7 +154,7 @@ def verify(
                 continue
             for workload in filter(is_needed, group):
                 try:
-                    yield from bench.prepare_answer(workload, is_run_twice=workload is first_needed)
+                    yield from bench.prepare_answer(workload, checks_determinism=workload is first_needed)
                     has_judged = True
                 except Unjudged as error:
                     unjudged.append(error)

@@ -14,8 +14,8 @@ from loop.workers.relations import Property
 def causal_mask(queries: int, keys: int, alignment: str, device: torch.device) -> Tensor:
     """Causal mask [Sq, Sk]: True where a query may see a key. `top_left`: key j is visible to query i if j <= i,
     as in SDPA's `is_causal`. `bottom_right`: if j <= i + Sk - Sq, as in FlashAttention 2.1 and later."""
-    shift = keys - queries if alignment == "bottom_right" else 0
-    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=shift)
+    diagonal = keys - queries if alignment == "bottom_right" else 0
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=diagonal)
 
 
 def repeat_for_query_heads(shared: Tensor, q: Tensor) -> Tensor:
@@ -28,10 +28,7 @@ def repeat_for_query_heads(shared: Tensor, q: Tensor) -> Tensor:
 
 def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """softmax(scale * Q K^T + mask) V in the type of the inputs; rows that see no key are zero.
-
-    q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], Hq a multiple of Hk; returns [B, Hq, Sq, D].
-    `scale` None is 1/sqrt(D).
-    """
+    q [B, Hq, Sq, D], k and v [B, Hk, Sk, D]; Hq is a multiple of Hk. `scale` None: 1/sqrt(D)."""
     k, v = repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)
     scores = (q @ k.transpose(-1, -2)) * _softmax_scale(q, scale)
     if not causal:
@@ -70,11 +67,9 @@ def attention_split_partial(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None, sizes: dict[str, int]
 ) -> Tensor:
     """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
-
-    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the maximum m of x
-    = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two zeros. Where no key is visible
-    m is -inf and the rest 0.
-    """
+    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [P, B, H, Sq, D + 4]: D sums of 2^(x - m) v, the
+    maximum m of x = scale * q.k * log2(e) over the range's visible keys, the sum of 2^(x - m), two
+    zeros. Where no key is visible m is -inf and the rest 0."""
     logits = (q @ k.transpose(-1, -2)) * _softmax_scale(q, scale)
     visible = torch.ones(logits.shape[-2:], dtype=torch.bool)
     if causal:
@@ -86,10 +81,10 @@ def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> 
     """Partials [P, B, H, Sq, D + 4] of logits [B, H, Sq, Sk] and values [B, H, Sk, D]. The logits
     are in log2 and count only where `visible`."""
     keys = logits.shape[-1]
-    length, partials = math.ceil(math.ceil(keys / TILE) / splits) * TILE, []
+    keys_per_split, partials = math.ceil(math.ceil(keys / TILE) / splits) * TILE, []
     for n in range(splits):
-        part = slice(min(n * length, keys), min((n + 1) * length, keys))
-        partials.append(_range_partial(logits[..., part], visible[..., part], v[..., part, :]))
+        key_range = slice(min(n * keys_per_split, keys), min((n + 1) * keys_per_split, keys))
+        partials.append(_range_partial(logits[..., key_range], visible[..., key_range], v[..., key_range, :]))
     return torch.stack(partials)
 
 
@@ -105,9 +100,9 @@ def _range_partial(logits: Tensor, visible: Tensor, v: Tensor) -> Tensor:
 
 
 def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
-    """Normalise partials [..., D + 4], so that partials with different m compare equal. A kernel
-    may subtract an m slightly below the true maximum. Returns the weighted sums divided by the row
-    sum, m + log2(row sum), 1 where the row saw any key (else 0), and the padding."""
+    """Normalise partials [..., D + 4], so that partials with different m (subtracted in the exponent:
+    the maximum, or slightly less) compare equal. Returns the weighted sums divided by the row sum,
+    m + log2(row sum), 1 where the row saw any key (else 0), and the padding."""
     sums, columns = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :]
     maximum, row_sum, *padding = columns.unbind(-1)
     divisor = torch.where(row_sum > 0, row_sum, torch.ones_like(row_sum))
@@ -117,8 +112,7 @@ def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
 
 
 def attention_split_reduce(partials: Tensor) -> Tensor:
-    """Second stage of split-K: merge partials [P, B, H, Sq, D + 4] into outputs [B, H, Sq, D]. Rows
-    that saw no key are zero."""
+    """Second stage of split-K: merge partials [P, B, H, Sq, D + 4] into outputs; no key gives zero."""
     sums = partials[..., : -PADDING - 2]
     maximum, row_sum = partials[..., -PADDING - 2], partials[..., -PADDING - 1]
     row_maximum = maximum.amax(dim=0)
@@ -129,7 +123,7 @@ def attention_split_reduce(partials: Tensor) -> Tensor:
 
 
 def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
-    """Random valid partials as inputs of the second stage; some rows see few keys or none."""
+    """Random valid partials as inputs of the second stage: one row in eight sees no key, others few or many."""
     stream = numpy.random.RandomState(seed % 2**32)
     rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
     logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
@@ -147,9 +141,9 @@ def _softmax_scale(q: Tensor, scale: float | None) -> float:
 def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: weights sum to one. So if all rows of V are equal, each output row is that row."""
     if 0 in (q.numel(), k.numel()):
-        return None
+        return None  # It does not apply.
     equal_rows = v[..., :1, :].expand_as(v)
-    output = yield [q, k, equal_rows], attributes
+    output = yield [q, k, equal_rows], attributes  # Receives the variant's output for these inputs.
     mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
     sees_key = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # By query: [Sq, 1].
     return output, torch.where(sees_key, repeat_for_query_heads(equal_rows[..., :1, :], q), 0.0).expand_as(output)
@@ -158,33 +152,33 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: without a mask, the order of the keys does not change the output."""
     if attributes["causal"] or k.shape[-2] < 2:
-        return None
+        return None  # It does not apply.
     order = torch.randperm(k.shape[-2])
-    straight = yield [q, k, v], attributes
-    shuffled = yield [q, k[..., order, :], v[..., order, :]], attributes
-    return shuffled, straight
+    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    shuffled_output = yield [q, k[..., order, :], v[..., order, :]], attributes
+    return shuffled_output, output
 
 
 def logit_shift(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: adding one vector to every key shifts a row's logits equally, with no effect."""
     if 0 in (q.numel(), k.numel()):
-        return None
+        return None  # It does not apply.
     shift = torch.full((k.shape[-1],), 0.5, dtype=k.dtype)
     # Keys on a grid of 1/16, so that the sum is exact in every element type.
-    grid = (k.clamp(-4, 4) * 16).round() / 16
-    straight = yield [q, grid, v], attributes
-    shifted = yield [q, grid + shift, v], attributes
-    return shifted, straight
+    grid_keys = (k.clamp(-4, 4) * 16).round() / 16
+    output = yield [q, grid_keys, v], attributes  # Receives the variant's output for these inputs.
+    output_of_shifted = yield [q, grid_keys + shift, v], attributes
+    return output_of_shifted, output
 
 
 def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: attention is linear in V, so outputs add up when values add up."""
     if 0 in (q.numel(), k.numel()):
-        return None
+        return None  # It does not apply.
     # Values on a grid of 1/16, so that the sum is exact in every element type.
     values = (v.clamp(-4, 4) * 16).round() / 16
     other_values = (torch.randn_like(v).clamp(-4, 4) * 16).round() / 16
-    output = yield [q, k, values], attributes
+    output = yield [q, k, values], attributes  # Receives the variant's output for these inputs.
     other_output = yield [q, k, other_values], attributes
     output_of_sum = yield [q, k, values + other_values], attributes
     return output_of_sum, output + other_output
@@ -194,34 +188,34 @@ def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Propert
     """Property: under a causal mask, cutting off later queries and keys keeps earlier rows."""
     queries = q.shape[-2]
     if not attributes["causal"] or queries != k.shape[-2] or queries < 2:
-        return None
-    kept = (queries + 1) // 2
-    whole = yield [q, k, v], attributes
-    prefix = yield [q[..., :kept, :], k[..., :kept, :], v[..., :kept, :]], attributes
-    return prefix, whole[..., :kept, :]
+        return None  # It does not apply.
+    kept_count = (queries + 1) // 2
+    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    output_of_prefix = yield [tensor[..., :kept_count, :] for tensor in (q, k, v)], attributes
+    return output_of_prefix, output[..., :kept_count, :]
 
 
 def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: attention over two halves of keys, merged by log-sum-exp, is the whole one."""
     keys = k.shape[-2]
     if attributes["causal"] or keys < 2 or q.numel() == 0:
-        return None
+        return None  # It does not apply.
     middle = keys // 2
-    whole = yield [q, k, v], attributes
-    left = yield [q, k[..., :middle, :], v[..., :middle, :]], attributes
-    right = yield [q, k[..., middle:, :], v[..., middle:, :]], attributes
+    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    left_output = yield [q, k[..., :middle, :], v[..., :middle, :]], attributes
+    right_output = yield [q, k[..., middle:, :], v[..., middle:, :]], attributes
     logits = q @ repeat_for_query_heads(k, q).transpose(-1, -2)
     logits = logits * _softmax_scale(q, attributes["scale"])
-    left_sum, right_sum = logits[..., :middle].logsumexp(-1), logits[..., middle:].logsumexp(-1)
-    left_share = torch.sigmoid(left_sum - right_sum).unsqueeze(-1)
-    return left_share * left + (1 - left_share) * right, whole
+    left_log_sum, right_log_sum = logits[..., :middle].logsumexp(-1), logits[..., middle:].logsumexp(-1)
+    left_share = torch.sigmoid(left_log_sum - right_log_sum).unsqueeze(-1)
+    return left_share * left_output + (1 - left_share) * right_output, output
 
 
 def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """Property: grouped heads give the same output as heads with copies of keys and values."""
     if q.shape[1] == k.shape[1]:
-        return None
-    output_of_shared = yield [q, k, v], attributes
+        return None  # It does not apply.
+    output_of_shared = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
     copies = [q, repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)]
     output_of_copies = yield copies, attributes
     return output_of_shared, output_of_copies
@@ -232,14 +226,14 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     weights (3/4, 1/4); query 1 has (0, 0), so (1/2, 1/2). With values 4 and 8 the outputs are 5 and
     6. Under a causal mask query 0 sees only key 0: 4."""
     if 0 in (q.numel(), k.numel()):
-        return None
+        return None  # It does not apply.
     queries = torch.zeros(*q.shape[:2], 2, q.shape[-1], dtype=q.dtype)
     keys = torch.zeros(*k.shape[:2], 2, q.shape[-1], dtype=q.dtype)
     queries[..., 0, 0] = math.log(3) / _softmax_scale(q, attributes["scale"])
     keys[..., 0, 0] = 1
     values = torch.full_like(keys, 8)
     values[..., 0, :] = 4
-    output = yield [queries, keys, values], attributes
+    output = yield [queries, keys, values], attributes  # Receives the variant's output for these inputs.
     expected = torch.full_like(output, 6)
     expected[..., 0, :] = 4 if attributes["causal"] else 5
     return output, expected

@@ -76,8 +76,7 @@ JIT_CACHE_VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXT
 """Environment variables with the cache folders of just-in-time compilers. Each build of a variant gets its own new
 folders, so `loop` never runs kernels that an earlier build or a proposer left in the user's cache."""
 UNDER_COMPILE = "loop.workers.compiled:baseline"
-"""Function that a worker loads if the baseline runs under `torch.compile`. Compiled code is cached
-next to the finished builds."""
+"""Function that a worker loads instead of a baseline that runs under `torch.compile`."""
 SCRATCH_PREFIX = "loop-bench-"
 LAYOUTS_WITH_OWN_VALUES: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts with input values of their own. All other layouts use the values of `contiguous`."""
@@ -226,7 +225,7 @@ class Bench:
         return make_target_request(self.target, self._component, self.folder)
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
-        """Measure the times of empty calls, once. `is_repeated`: measure again and keep the minimum."""
+        """Measure the times of empty calls, unless known. `is_repeated`: again, and keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
                 floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
@@ -305,16 +304,17 @@ class Bench:
         """The target's baseline, under `torch.compile` if the manifest says so."""
         function_name, environment = self.target.baseline.python, {}
         if self.target.baseline.compiled:
-            cache = self.cache / "inductor"
+            cache = self.cache / "inductor"  # Next to the finished builds.
             environment = {
                 "LOOP_COMPILES": function_name,
                 "TORCHINDUCTOR_CACHE_DIR": str(cache),
                 "TRITON_CACHE_DIR": str(cache / "triton"),
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
             }
-            function_name = UNDER_COMPILE
+            function_name = UNDER_COMPILE  # It compiles the function that LOOP_COMPILES names.
         terms = make_function_terms(self.target, function_name)
-        return Side(BASELINE, terms, tuple(ITEM_SIZES), False, build_id=None, environment=environment)
+        all_types = tuple(ITEM_SIZES)
+        return Side(BASELINE, terms, all_types, deterministic=False, build_id=None, environment=environment)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
@@ -332,20 +332,19 @@ class Bench:
         workload: Workload,
         *,
         with_windows: bool = False,
-        is_run_twice: bool = False,
+        checks_determinism: bool = False,
         layout: Layout = "contiguous",
     ) -> Generator[Tick, None, None]:
         """Have the judge write the workload's inputs and compute the reference, unless both exist.
-        `is_run_twice`: compute the reference twice and compare, to detect randomness. Raises
-        LoopError if the reference cannot be trusted, or at once if memory is too small."""
+        `checks_determinism`: compute the reference twice and compare. Raises LoopError if the
+        reference cannot be trusted, or at once if memory is too small."""
         request = self._answer_request(workload, with_windows=with_windows, layout=layout)
         answered = self._judge.find_answered(self._target_request, request.call.key)
-        if answered is not None:
-            answered_request, _ = answered
-            if answered_request == request:
-                return
-        needed = require_memory(self.target, workload)
-        full_request = request.replace(is_run_twice=is_run_twice, reference_bytes=needed)
+        answered_request, _ = answered or (None, None)
+        if answered_request == request:
+            return
+        needed_bytes = require_memory(self.target, workload)
+        full_request = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
         start_s = time.monotonic()
         reply = yield from self.ask_judge(full_request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.reference_s[workload.name] = time.monotonic() - start_s
@@ -367,14 +366,14 @@ class Bench:
         call = make_call(target, workload, str(self.scratch), "judge", layout)
         return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
 
-    def find_blind_spots(self, small: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
+    def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small`: workload on which
         the judge also tests which inputs the reference reads, under two seeds; None: skip that."""
-        pair = reseed_twice(small) if small else ()
-        requests = tuple(self._answer_request(workload, with_windows=False) for workload in pair)
+        reseeded_pair = reseed_twice(small_workload) if small_workload else ()
+        requests = tuple(self._answer_request(workload, with_windows=False) for workload in reseeded_pair)
         request, note = FindBlindSpots(requests), "what the inputs can show"
         weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
-        for workload in pair:
+        for workload in reseeded_pair:
             self._remove_files(workload)
         return weaknesses
 
@@ -394,10 +393,10 @@ class Bench:
 
     @property
     def sensors(self) -> Sensors | None:
-        """Sensors of the GPU in use; None on a CPU or if the driver has no NVML."""
+        """Sensors of the GPU in use, opened once; None on a CPU or if the driver has no NVML."""
         if self.device == "cuda" and self._sensors is None:
             gpu = gpus().first
-            self._sensors = (open_sensors(gpu.uuid if gpu else 0),)
+            self._sensors = (open_sensors(gpu.uuid if gpu else 0),)  # 0: the driver's first GPU.
         return self._sensors[0] if self._sensors else None
 
     @property
@@ -431,8 +430,7 @@ class Bench:
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Specifications of this machine's GPU: from the manifest if listed there, else from the
-        driver; None without a GPU."""
+        """Specifications of this machine's GPU, by the manifest or else the driver; None without a GPU."""
         gpu = gpus().first
         if gpu is None:
             return None
@@ -462,8 +460,7 @@ def make_scratch_folder() -> Path:
 
 
 def require_memory(target: Target, workload: Workload) -> float:
-    """Bytes that the reference of a workload needs; 0 if the manifest gives no formula. Raises
-    LoopError if less memory is free."""
+    """Bytes that a workload's reference needs; 0 without a formula. Raises LoopError if less is free."""
     if target.memory is None:
         return 0.0
     needed_bytes = Expression.parse(target.memory).evaluate_number(workload.formula_values)
@@ -540,8 +537,7 @@ class KeptWorker:
         return reply
 
     def kill(self) -> None:
-        """Kill the worker without waiting for its end, so that several end at the same time. The
-        caller closes it afterwards."""
+        """Kill the worker without waiting, so that several end at once. The caller closes it later."""
         if self._worker is not None:
             kill_group(self._worker.child.process.pid)
 
@@ -570,8 +566,8 @@ class Fitting(NamedTuple):
         """A step's message, extended by the first excluded workload and the number of others."""
         if not self.exclusions:
             return message
-        others = len(self.exclusions) - 1
-        more = f", and {others} more" if others else ""
+        other_count = len(self.exclusions) - 1
+        more = f", and {other_count} more" if other_count else ""
         return f"{message or 'nothing has room'}; left out: {self.exclusions[0]}{more}"
 
 
@@ -595,7 +591,7 @@ def fit_workloads(
     for name, count in Counter(side.name for side in sides).items():
         side_names.append(name if count == 1 else f"{name} {count} times")
     for workload in workloads:
-        call = bench.make_call(workload, "x", with_windows=with_windows)
+        call = bench.make_call(workload, "unused", with_windows=with_windows)
         input_bytes = sum(tensor.pool_nbytes for tensor in call.inputs)
         bytes_of_sides = []
         for side in sides:

@@ -54,18 +54,18 @@ class DrawnInputs:
                     self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
-        """Summarise which inputs vary, change with the seed, or become negative."""
-        properties: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
+        """Summarise which inputs vary within a call, move with the seed or stay fixed, or become negative."""
+        shown_by_input: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
         for (name, _), digest_by_call in self.sample_digests.items():
             if len(digest_by_call) > 1:
                 is_fixed = len(set(digest_by_call.values())) == 1
-                properties[name].add("fixed" if is_fixed else "moves")
-        for name in properties:
+                shown_by_input[name].add("fixed" if is_fixed else "moves")
+        for name in shown_by_input:
             if name in self.varied_inputs:
-                properties[name].add("varies")
+                shown_by_input[name].add("varies")
             if name in self.negative_inputs:
-                properties[name].add("negative")
-        shown = {name: tuple(sorted(words)) for name, words in properties.items()}
+                shown_by_input[name].add("negative")
+        shown = {name: tuple(sorted(words)) for name, words in shown_by_input.items()}
         return InputWeaknesses(shown=shown, finite=self.all_finite)
 
 
@@ -74,10 +74,12 @@ def _has_two_values(tensor: Tensor) -> bool:
     return bool((tensor != tensor[0]).any())
 
 
-def find_blind_spots(functions: TargetFunctions, drawn: DrawnInputs, request: FindBlindSpots) -> InputWeaknesses:
+def find_blind_spots(
+    functions: TargetFunctions, drawn_inputs: DrawnInputs, request: FindBlindSpots
+) -> InputWeaknesses:
     """Report errors that the inputs drawn so far cannot reveal. If the request has a pair of calls,
     also changes inputs to find those that the reference does not read."""
-    weaknesses = drawn.summarise()
+    weaknesses = drawn_inputs.summarise()
     with contextlib.suppress(Refused, RuntimeError):  # The reference may need the judging device.
         if request.pair:
             inputs, other_inputs = (functions.make_inputs(call) for call in request.pair)
@@ -103,9 +105,7 @@ class ReferenceProbe:
 
     def _compute_outputs(self, tensors: list[Tensor], call: Call) -> dict[str, Tensor]:
         """Copies of the reference's outputs by name."""
-        outputs, _ = self.functions.compute_outputs(
-            "reference", self.functions.reference, tensors, call, exact=self.is_exact
-        )
+        outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
         return {name: output.clone() for name, output in outputs.items()}
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
@@ -122,37 +122,35 @@ class ReferenceProbe:
         """Fields of InputWeaknesses: inputs and attributes that change no output, outputs that nothing changes,
         and weights with their initial values. `other_tensors`: the inputs under another seed."""
         call, tensors = self.inputs.call, self.inputs.tensors
-        is_read: dict[str, bool | None] = {}
+        effect_by_input: dict[str, bool | None] = {}
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             changed = _change_input(tensor, other_tensors[n])
             if changed is not None:
-                is_read[file.name] = self.changes_output([*tensors[:n], changed, *tensors[n + 1 :]], call)
-        ignored = []
+                effect_by_input[file.name] = self.changes_output([*tensors[:n], changed, *tensors[n + 1 :]], call)
+        ignored_attributes = []
         for name in call.attributes:
             attribute = self.functions.signature.attributes[name]
-            answers = []
+            effects = []
             for _, value in alternative_values(call.attributes[name], attribute):
                 changed_call = call.replace(attributes={**call.attributes, name: value})
-                answers.append(self.changes_output(tensors, changed_call))
-            if False in answers and True not in answers:
-                ignored.append(name)
-        unmoved = []
-        if any(answer is not None for answer in is_read.values()):
-            unmoved = [name for name in self.outputs if name not in self.changed_outputs]
-        unread = [name for name, answer in is_read.items() if answer is False]
-        if set(unmoved) == set(self.outputs):
-            unread = []  # One message, that nothing changes any output, is enough.
-        initial = self._initial_weights()
+                effects.append(self.changes_output(tensors, changed_call))
+            if False in effects and True not in effects:
+                ignored_attributes.append(name)
+        constant_outputs = []
+        if any(answer is not None for answer in effect_by_input.values()):
+            constant_outputs = [name for name in self.outputs if name not in self.changed_outputs]
+        unread_inputs = [name for name, answer in effect_by_input.items() if answer is False]
+        if set(constant_outputs) == set(self.outputs):
+            unread_inputs = []  # One message, that nothing changes any output, is enough.
         return {
-            "ignored": tuple(ignored),
-            "unmoved": tuple(unmoved),
-            "initial": tuple(initial),
-            "unread": tuple(unread),
+            "ignored": tuple(ignored_attributes),
+            "unmoved": tuple(constant_outputs),
+            "initial": tuple(self._initial_weights()),
+            "unread": tuple(unread_inputs),
         }
 
     def _initial_weights(self) -> list[str]:
-        """Names of the reference module's weights that are all 1 or all 0, as after construction;
-        empty if the reference is a function."""
+        """Names of a reference module's weights that are all 1 or all 0; empty for a function."""
         functions, names = self.functions, []
         if functions.are_classes:
             arguments, seed = functions.constructor_arguments, self.inputs.call.seed
@@ -160,8 +158,9 @@ class ReferenceProbe:
             weights = module.state_dict() if isinstance(module, torch.nn.Module) else {}
             for name, weight in weights.items():
                 flat = weight.reshape(-1)
-                if flat.is_floating_point() and len(flat) and not _has_two_values(flat):
-                    names += [name] if float(flat[0]) in (0.0, 1.0) else []
+                is_constant = flat.is_floating_point() and len(flat) and not _has_two_values(flat)
+                if is_constant and float(flat[0]) in (0.0, 1.0):
+                    names.append(name)
         return names
 
 

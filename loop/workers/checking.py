@@ -65,12 +65,11 @@ class CallCheck:
         may_run_once: bool = False,
         interposes_call: bool = False,
     ) -> None:
-        """`is_hurried`: stop early. `may_run_once`: a slow call may run once, because it was checked
-        on other values or is a control. `interposes_call`: insert a call on other values after the
-        first or second, and ignore its output."""
+        """`is_hurried`: stop early. `may_run_once`: a slow call was checked on other values before.
+        `interposes_call`: call on other values after the first or second call, ignore that output."""
         self.prepared, self.generator = prepared, generator
         self.is_hurried, self.may_run_once = is_hurried, may_run_once
-        self.interposes_call = interposes_call and not prepared.is_program
+        self.must_interpose = interposes_call and not prepared.is_program
         self.limit_s = HURRIED_LIMIT_S if is_hurried else SLOW_LIMIT_S
         self.min_calls = 1 if may_run_once else MIN_CALLS
         self.start_s, self.call_count, self.quickest_s = perf_counter(), 0, math.inf
@@ -109,7 +108,7 @@ class CallCheck:
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
-                self.stray_writes = self.prepared.allocation_strays()
+                self.stray_writes = self.prepared.allocation_strays()  # Beside the variant's own tensors.
         return self
 
     def _repeat_with_guards(self) -> None:
@@ -124,9 +123,9 @@ class CallCheck:
                 break
             self._record_call(kind)
             is_due = self.call_count == 2 or self.is_slow or self.generator.randrange(2)
-            if self.interposes_call and is_due:
+            if self.must_interpose and is_due:
                 # After one call or two, at random: catches a variant that caches every other call.
-                self.interposes_call = False
+                self.must_interpose = False
                 self.prepared.rotate_randomly(self.generator)
                 self.prepared.bind()()
         end_s = perf_counter() + REPEAT_S
@@ -147,9 +146,8 @@ class CallCheck:
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
-        message. Afterwards the tensors return to their old addresses, so a variant that caches by
-        address sees them again."""
-        for at_end in (False, True):
+        message. Afterwards the tensors return to their old addresses, for variants that cache by them."""
+        for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
             if self.is_slow and (self.is_hurried or not at_end):
                 continue
             if self.prepared.protect_zones(at_end=at_end):
@@ -172,6 +170,7 @@ class CallCheck:
         self.prepared.poison_outputs(prefill)
         kinds = {guard.kind for guard in guards}
         is_new_kind = bool(self.survived_kinds) and not kinds <= self.survived_kinds
+        # If the call crashes without another reason, the message blames the bytes that are new to it.
         self.fault_watch.fallback_message = CRASH_GUESS if is_new_kind else ""
         run, start_s = self.prepared.bind(), perf_counter()
         run()
@@ -244,13 +243,10 @@ class DryRun:
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool; return its kernels if `how` is `trace`, otherwise nothing. Raises
-    Refused if torch has no GPU.
-
-    `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of exactly its size,
-    with an uninitialised output. So the sanitizer sees out-of-bounds accesses and reads of
-    unwritten memory. `mark`: profilers count only between the marks, after a warm-up call.
-    """
+    """Make a call under a tool; return its kernels if `how` is `trace` (Refused if torch has no GPU),
+    otherwise nothing. `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of
+    exactly its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses and
+    reads of unwritten memory. `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
             from loop.calls.cuda.stage import ExactCall

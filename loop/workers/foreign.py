@@ -63,11 +63,9 @@ def limit_seeds(generate: Function, seed_limit: int) -> Function:
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs are float64.
-
-    The buffer defines the output's type. Some references return float64 although the task passes a float32 buffer;
-    their result is rounded to the buffer's type, as a write to it would be.
-    """
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs are.
+    Some references return float64 although the task passes a float32 buffer: their result is
+    rounded to the buffer's type, as a write to it would be."""
 
     @functools.wraps(function)
     def call_with_buffers(data: Any, *other_arguments: Any) -> Any:

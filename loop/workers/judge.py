@@ -123,31 +123,29 @@ class Judge:
         if not would_pass_zeros(right.tolerance, right.reference):
             return False
         zeros = torch.zeros_like(right.reference, dtype=TORCH_DTYPES[right.file.dtype])
-        return self._worst_finding(right, [zeros]).passes
+        return self._find_worst(right, [zeros]).passes
 
     def _compute_answer(self, inputs: Inputs, request: judge_messages.PrepareAnswer) -> Answer:
-        """Compute the right answer of a call. Raises Refused if two runs of the reference, which
-        the request may ask for, differ."""
+        """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
         call, tensors = inputs.call, inputs.tensors
         own_type_outputs, raw_result = None, None
-        is_mixed = call.structure or call.parts or not is_floating(call.output.dtype)
-        if request.has_unknown_outputs or is_mixed:
+        has_other_types = call.structure or call.parts or not is_floating(call.output.dtype)
+        if request.has_unknown_outputs or has_other_types:  # Outputs of other types than the call's.
             own_type_outputs, raw_result = self._run_in_own_types(call, tensors)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
         rounded_outputs = own_type_outputs or {}
         if self.plain is not None:
-            rounded_outputs, _ = self.functions.compute_outputs("plain", self.plain, tensors, call, exact=False)
+            rounded_outputs, _ = self.functions.compute_outputs("plain", tensors, call, exact=False)
         if request.has_unknown_outputs and own_type_outputs is not None:
             call = self._with_output_files(call, own_type_outputs)
         exact_outputs, notes = self._run_in_float64(call, tensors, own_type_outputs)
-        pairs = list(zip(exact_outputs.values(), call.outputs, strict=True))
-        if not rounded_outputs:
-            lenient = [would_pass_zeros(self._tolerance_of(call, file), output) for output, file in pairs]
-            if any(lenient):  # Noise of the reference decides whether the tolerance can be tightened.
-                with contextlib.suppress(Refused):
-                    rounded_outputs, _ = self._run_in_own_types(call, tensors)
+        tolerances = [self._tolerance_of(call, file) for file in call.outputs]
+        if not rounded_outputs and any(map(would_pass_zeros, tolerances, exact_outputs.values())):
+            # Noise of the reference decides whether the tolerance can be tightened.
+            with contextlib.suppress(Refused):
+                rounded_outputs, _ = self._run_in_own_types(call, tensors)
         truths = []
-        for (name, output), file in zip(exact_outputs.items(), call.outputs, strict=True):
+        for (name, output), file, tolerance in zip(exact_outputs.items(), call.outputs, tolerances, strict=True):
             reference = self._to_canonical_form(output.to(torch.float64, copy=True), call)
             dimension_names = self.signature.outputs.get(file.name, only_output_dimensions(self.signature)).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
@@ -155,11 +153,11 @@ class Judge:
             rounded = None
             if name in rounded_outputs:
                 rounded = self._to_canonical_form(rounded_outputs[name], call)
-            right = truth.make_truth(file, dimension_names, reference, rounded, self._tolerance_of(call, file))
+            right = truth.make_truth(file, dimension_names, reference, rounded, tolerance)
             if right.is_integer and own_type_outputs is not None:
                 right = replace(right, own_type_output=own_type_outputs[name].double())
             truths.append(right)
-        if request.is_run_twice:
+        if request.checks_determinism:
             self._check_determinism(call, tensors, own_type_outputs, truths)
         if not self.checker_decides:
             notes = (*notes, *(right.tightening_note for right in truths if right.tightening_note))
@@ -188,20 +186,13 @@ class Judge:
         self, call: Call, tensors: list[Tensor], *, is_second_run: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference in the call's own types; return outputs by name and the raw result."""
-        outputs, raw_result = self._run_reference(tensors, call, exact=False, is_second_run=is_second_run)
+        outputs, raw_result = self.functions.compute_outputs(
+            "reference", tensors, call, exact=False, is_second_run=is_second_run
+        )
         copies = {}  # The reference may reuse its output buffers.
         for name, output in outputs.items():
             copies[name] = output.clone() if isinstance(output, Tensor) else output
         return copies, raw_result
-
-    def _run_reference(
-        self, tensors: Sequence[Tensor], call: Call, *, exact: bool, is_second_run: bool = False
-    ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference; arguments and results as in `TargetFunctions.compute_outputs`."""
-        reference = self.functions.reference
-        return self.functions.compute_outputs(
-            "reference", reference, tensors, call, exact=exact, is_second_run=is_second_run
-        )
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
@@ -232,14 +223,16 @@ class Judge:
         """Compute the outputs in float64, with notes on where float64 was impossible: there the
         outputs are `own_type_outputs` (None: not computed yet)."""
         try:
-            outputs, _ = self._run_reference(tensors, call, exact=True, is_second_run=is_second_run)
+            outputs, _ = self.functions.compute_outputs(
+                "reference", tensors, call, exact=True, is_second_run=is_second_run
+            )
         except Refused as refused:
             with contextlib.suppress(Refused):
                 if not own_type_outputs:
                     own_type_outputs, _ = self._run_in_own_types(call, tensors, is_second_run=is_second_run)
             if own_type_outputs is None:
                 raise
-            reason = str(refused).partition(": ")[2]
+            reason = str(refused).partition(": ")[2]  # Without "the reference on ...".
             return own_type_outputs, (f"the reference in float64: it runs in its own types alone ({reason})",)
         notes = []
         for (name, output), file in zip(outputs.items(), call.outputs, strict=True):
@@ -256,7 +249,8 @@ class Judge:
         """The tolerance of an output: by the workload's type if all share it, else by its own.
         Integers without a stated tolerance have to be equal."""
         tolerance = None
-        if call.structure or call.parts or not is_floating(file.dtype):
+        may_have_own_type = call.structure or call.parts or not is_floating(file.dtype)
+        if may_have_own_type:
             tolerance = self.tolerance_by_dtype.get(file.dtype)
         if tolerance is None and not is_floating(file.dtype):
             return Tolerance(atol=0.0, rtol=0.0)
@@ -282,12 +276,12 @@ class Judge:
             outputs = [view_output(block, part) for part in call.parts] if call.parts else [block]
             outputs_of_files.append(outputs)
         if self.checker_decides:
-            worst = Finding(0.0, None, 0, sum(map(Tensor.numel, outputs_of_files[0])))
+            total = sum(map(Tensor.numel, outputs_of_files[0]))
+            worst = Finding(max_error=0.0, plain_max_error=None, wrong=0, total=total)
         else:
             findings = []
-            for n in range(len(answer.truths)):
-                same_output = [outputs[n] for outputs in outputs_of_files]
-                findings.append(self._compare_output(answer, n, same_output, request.tries_faults))
+            for index, results in enumerate(zip(*outputs_of_files, strict=True)):
+                findings.append(self._compare_output(answer, index, results, request.tries_faults))
             worst = max(findings, key=lambda finding: finding.badness)
         if self.functions.checker:
             for outputs in outputs_of_files:
@@ -298,26 +292,28 @@ class Judge:
             worst = worst.replace(answer_distance=truth.distance_in_roundings(answer.truths, earlier.truths))
         return worst
 
-    def _compare_output(self, answer: Answer, n: int, results: list[Tensor], tries_faults: bool) -> Finding:
-        """Compare several results for output number `n`; return the worst finding. Widens the
-        stored limits of the answer where rounding may explain a wrong result, because these effects
-        are too expensive to compute for every call."""
-        inputs, right = answer.inputs, answer.truths[n]
+    def _compare_output(
+        self, answer: Answer, index: int, results: Sequence[Tensor], tries_faults: bool
+    ) -> Finding:
+        """Compare several results for output number `index`; return the worst finding. Widens the
+        answer's stored limits where rounding may explain a wrong result, which is too expensive to
+        compute for every call. `tries_faults`: compare a wrong result with known faults too."""
+        inputs, right = answer.inputs, answer.truths[index]
         device = right.reference.device
         outputs = [self._to_canonical_form(result.to(device), inputs.call) for result in results]
-        worst = self._worst_finding(right, outputs)
+        worst = self._find_worst(right, outputs)
         is_rounded = not right.is_integer
-        asks_exactness = not (right.tolerance.atol or right.tolerance.rtol)
-        may_widen = is_rounded and not right.allows_input_rounding and not asks_exactness
+        must_be_equal = not (right.tolerance.atol or right.tolerance.rtol)
+        may_widen = is_rounded and not right.allows_input_rounding and not must_be_equal
         if may_widen and not worst.passes and truth.rounding_may_explain(right, outputs):
-            right = answer.truths[n] = self._allow_input_rounding(answer, n)
-            worst = self._worst_finding(right, outputs)
+            right = answer.truths[index] = self._allow_input_rounding(answer, index)
+            worst = self._find_worst(right, outputs)
         if worst.wrong and is_rounded:  # The reference's own rounding or overflow may explain them.
             for output in outputs:
-                right = answer.truths[n] = self._allow_reference_noise(inputs, right, n, output)
+                right = answer.truths[index] = self._allow_reference_noise(inputs, right, index, output)
             wrong_outputs = [output for output in outputs if bool(right.mask_wrong(output).any())]
-            reasons = [self._explain_overflow(inputs, right, n, output) for output in wrong_outputs]
-            worst = self._worst_finding(right, outputs)
+            reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
+            worst = self._find_worst(right, outputs)
             if reasons and all(reasons):
                 worst = worst.replace(unjudged_reason=reasons[0])
         if worst.wrong:
@@ -325,10 +321,10 @@ class Judge:
             ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
             worst = worst.replace(has_only_ties=all(ties))
             if tries_faults:
-                worst = worst.replace(fits=self._fitting_faults(inputs, right, n, outputs))
+                worst = worst.replace(fits=self._find_fitting_faults(inputs, right, index, outputs))
         return worst.replace(output=right.file.name) if len(answer.truths) > 1 else worst
 
-    def _worst_finding(self, right: Truth, outputs: list[Tensor]) -> Finding:
+    def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         """The worst finding of several results for one output."""
         findings = []
         for output in outputs:
@@ -336,57 +332,53 @@ class Judge:
             findings.append(truth.compare_output(limits, output, limits_by_plain=self.plain is not None))
         return max(findings, key=lambda finding: finding.badness)
 
-    def _allow_input_rounding(self, answer: Answer, n: int) -> Truth:
-        """Widen output `n`'s allowed error by what any sound summation and exponential may lose.
-
-        `explained_counts` of the result counts errors that rounded inputs explain, and those by
-        which the reference errs in the call's own types. That run replaces `plain` if there is none.
-        """
-        inputs, right = answer.inputs, answer.truths[n]
+    def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
+        """Widen the allowed error of output number `index` by what any sound summation and exponential
+        may lose. `explained_counts` of the result counts errors that rounded inputs explain, and those
+        by which the reference errs in the call's own types. That run replaces a missing `plain`."""
+        inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not has_unknown_outputs(self.signature):
             # Terms an element may sum: over dimensions missing in the output, or along one of its own.
             output_names = only_output_dimensions(self.signature).split()
             summed_sizes = [size for name, size in sizes.items() if name not in output_names]
-            terms = max([math.prod(summed_sizes), *(sizes[name] for name in output_names)])
+            summed_terms = max([math.prod(summed_sizes), *(sizes[name] for name in output_names)])
         else:
-            terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
+            summed_terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = right.file.dtype if call.structure else call.dtype
-        answer_to = partial(self._compute_output, call, n)
         try:
-            effect = truth.measure_input_rounding(answer_to, inputs.tensors, right.reference, dtype)
+            movement, largest_movement, mean_movement = truth.measure_input_rounding(
+                partial(self._compute_output, call, index), inputs.tensors, right.reference, dtype
+            )
         except Refused:  # Without float64 the condition of the function is unknown.
             return replace(right, allows_input_rounding=True, explained_counts=None)
-        movement, largest, mean = effect
-        factor = truth.allowed_roundings(dtype, terms)
+        factor = truth.allowed_roundings(dtype, summed_terms)
         movement = movement.mul_(factor)  # In place: the tensor may have gigabytes.
         counts = truth.count_by_magnitude(movement[movement > 0])
         reference_error = 0.0 if self.plain else MAX_SLACK * right.plain_max
         if not self.plain and not answer.ran_in_own_types:
-            own_type_output = self._output_in_own_type(inputs, right, n)
+            own_type_output = self._compute_own_type_output(inputs, right, index)
             if own_type_output is not None:
                 error, _ = truth.largest_and_mean_error(own_type_output, right.reference)
                 reference_error = MAX_SLACK * error
                 counts += truth.count_errors_beyond(right.tolerance, right.reference, own_type_output, MAX_SLACK)
         if right.explained_counts is not None:
             counts += right.explained_counts
-        plausible = IMPLAUSIBLE * truth.largest_magnitude(right.reference)
-        largest = min(max(largest * factor, reference_error), plausible)
+        plausible_error = IMPLAUSIBLE * truth.largest_magnitude(right.reference)
+        largest_error = min(max(largest_movement * factor, reference_error), plausible_error)
         largest_limit, mean_limit = right.error_limits
         return replace(
             right,
             allows_input_rounding=True,
-            error_limits=(max(largest_limit, largest), max(mean_limit, mean * factor)),
-            allowed=right.allowed.clamp(min=largest),
+            error_limits=(max(largest_limit, largest_error), max(mean_limit, mean_movement * factor)),
+            allowed=right.allowed.clamp(min=largest_error),
             explained_counts=counts,
         )
 
-    def _allow_reference_noise(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> Truth:
-        """Allow more where float64 rounding of the reference itself may explain a wrong element.
-
-        float64's error of an element is estimated by how far the element moves when inputs change
-        by a few float64 roundings. Example: an exact zero that is the difference of large numbers.
-        """
+    def _allow_reference_noise(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> Truth:
+        """Allow more where float64 rounding of the reference itself may explain a wrong element, such
+        as an exact zero that is the difference of large numbers. It is estimated by how far the
+        element moves when inputs change by a few float64 roundings."""
         scale = max(map(truth.largest_magnitude, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
         wrong = truth.mask_outside(output, right.reference, right.allowed)
@@ -400,20 +392,20 @@ class Judge:
                     if tensor.is_floating_point():
                         tensor = tensor.double() * (1 + NOISE_STEP * truth.random_signs(tensor, seed))
                     changed.append(tensor)
-                movement = (self._compute_output(inputs.call, n, changed) - right.reference).abs()
+                movement = (self._compute_output(inputs.call, index, changed) - right.reference).abs()
                 noise = torch.maximum(noise, movement.where(movement.isfinite(), 0.0))
         except Refused:
             return right
         allowed = (NOISE_SLACK * noise).clamp(max=MAX_NOISE_SHARE * scale)
         return replace(right, allowed=torch.maximum(right.allowed, allowed))
 
-    def _explain_overflow(self, inputs: Inputs, right: Truth, n: int, output: Tensor) -> str:
+    def _explain_overflow(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> str:
         """Why the wrong elements prove nothing; empty if they do prove an error. They prove nothing
         if the reference overflows in the call's own type to the same values."""
         wrong = truth.mask_outside(output, right.reference, right.allowed)
         if not bool((wrong & ~output.isfinite()).any()):
             return ""
-        own_type_output = self._output_in_own_type(inputs, right, n)
+        own_type_output = self._compute_own_type_output(inputs, right, index)
         if own_type_output is None:
             return ""
         if not bool(truth.mask_overflow(own_type_output, right.reference).any()):
@@ -424,24 +416,25 @@ class Judge:
             return ""
         return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
-    def _output_in_own_type(self, inputs: Inputs, right: Truth, n: int) -> Tensor | None:
-        """Output `n` of the reference in the inputs' own types; None if it fails or has another shape there."""
+    def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
+        """Output number `index` of the reference in the inputs' own types; None if it has no such output."""
         try:
-            output = self._compute_output(inputs.call, n, inputs.tensors, exact=False)
+            output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
         except Refused:
             return None
         return output if output.shape == right.reference.shape else None
 
-    def _compute_output(self, call: Call, n: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Run the reference on `tensors`; return output `n` as float64, in canonical form. `exact`:
-        compute in float64; otherwise in the tensors' own types."""
-        outputs, _ = self._run_reference(tensors, call, exact=exact)
-        return self._to_canonical_form(list(outputs.values())[n].double(), call)
+    def _compute_output(self, call: Call, index: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
+        """Run the reference on `tensors`; return output number `index` as float64, in canonical form.
+        `exact`: compute in float64; otherwise in the tensors' own types."""
+        outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
+        return self._to_canonical_form(list(outputs.values())[index].double(), call)
 
-    def _fitting_faults(
-        self, inputs: Inputs, right: Truth, n: int, outputs: list[Tensor]
+    def _find_fitting_faults(
+        self, inputs: Inputs, right: Truth, index: int, outputs: list[Tensor]
     ) -> dict[str, bool] | None:
-        """Known faults that explain the wrong results for output `n`, as `Finding.fits`."""
+        """Known faults that explain the wrong results for output number `index`, as `Finding.fits`:
+        description to whether it explains the right elements too; None if too few are wrong."""
         wrong_outputs, rtol = [], right.tolerance.rtol
         for output in map(Tensor.double, outputs):
             wrong = truth.mask_outside(output, right.reference, right.tighten_for(output).allowed)
@@ -449,16 +442,16 @@ class Judge:
                 wrong_outputs.append(suspects.WrongOutput(right.reference, right.allowed, rtol, output, wrong))
 
         def run_reference(tensors: Sequence[Tensor], call: Call) -> Tensor:
-            return self._compute_output(call, n, tensors)
+            return self._compute_output(call, index, tensors)
 
         call, tensors = inputs.call, inputs.tensors
         is_plain = self.functions.has_plain_signature(call)
         suspects_of_target: list[suspects.Suspect] = []
         if is_plain:
             exact = [tensor.double() for tensor in tensors]
-            for words, fault in suspects.load_faults(self.functions.terms.faults):
+            for description, fault in suspects.load_faults(self.functions.terms.faults):
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
-                suspects_of_target.append((words, answer))
+                suspects_of_target.append((description, answer))
         suspects_of_call = suspects.suspects_of_call(
             run_reference, call, tensors, self.signature, right.reference, has_plain_signature=is_plain
         )

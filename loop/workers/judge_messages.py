@@ -70,7 +70,7 @@ class PrepareAnswer(Request[PreparedAnswer]):
     fills: tuple[Fill, ...]
     """Kinds of values for each input; empty if a generator makes the inputs."""
     seed: int
-    is_run_twice: bool
+    checks_determinism: bool
     """Whether the reference runs twice and both results have to agree."""
     generator_arguments: dict[str, Value]
     """Keyword arguments of the generator."""

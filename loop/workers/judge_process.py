@@ -59,9 +59,8 @@ class Orders:
 
     def give_order(self, operation: int) -> Generator[Tick, None, float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
-        the worker dies or exceeds the limit, Refusal if the call fails.
-
-        The order number is random, so a variant cannot report an order as done in advance."""
+        the worker dies or exceeds the limit, Refusal if the call fails. The order's number is random,
+        so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
         number = self._generator.getrandbits(63) | 1
         bell = self.worker.bell
@@ -73,12 +72,12 @@ class Orders:
             while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE] != number:
                 yield from self._check_worker(clock_ns() - start_ns, number)
             return (clock_ns() - start_ns) / 1e9
-        next_check_ns, is_long = start_ns + int(LIFE_CHECK_S * 1e9), False
+        next_check_ns, is_long_wait = start_ns + int(LIFE_CHECK_S * 1e9), False
         while words[DONE] != number:
             if clock_ns() > next_check_ns:
                 yield from self._check_worker(clock_ns() - start_ns, number)
-                next_check_ns, is_long = clock_ns() + int(LIFE_CHECK_S * 1e9), True
-            elif is_long:
+                next_check_ns, is_long_wait = clock_ns() + int(LIFE_CHECK_S * 1e9), True
+            elif is_long_wait:
                 time.sleep(NAP_S)
         return (clock_ns() - start_ns) / 1e9
 
@@ -127,8 +126,7 @@ class Floors:
 
 
 def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
-    """Measure the floors of this machine. Takes the tenth percentile of many orders, because
-    interference can only make orders slower."""
+    """Measure the floors of this machine: tenth percentiles, as interference only makes orders slower."""
     timings = yield from _time_empty_orders(worker, limit_s, "", 0)
     order_s = tenth_percentile([judge_s for judge_s, _ in timings])
     call_s_by_way: dict[CallWay, float] = {}
@@ -152,8 +150,7 @@ def time_empty_call(worker: Worker, way: CallWay, order_s: float, limit_s: float
 
 def measure_lag_s(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels: third
-    quartile. Raises Refusal without a GPU. On a GPU shared with others, or a busy host, the lag is
-    several times that of a quiet machine."""
+    quartile. It is several times larger on a shared GPU or a busy host. Raises Refusal without a GPU."""
     timings = yield from _time_empty_orders(worker, limit_s, "kernel", EMPTY_CALLS)
     return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
 

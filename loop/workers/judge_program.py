@@ -1,7 +1,5 @@
-"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`.
-
-No request makes it load a candidate. The first request imports torch, so a broken torch is reported as a finding.
-"""
+"""The judge's program: `python -m loop.workers.judge_program REPLY_FD`. No request makes it load a
+candidate. The first one imports torch, so a broken torch is reported as a finding."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until the session closes standard input. `arguments`: the number of the
-    descriptor for replies."""
+    """Answer requests until standard input ends. `arguments`: number of the descriptor for replies."""
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge

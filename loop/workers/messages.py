@@ -48,7 +48,7 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
     """Read requests from standard input and write replies to `reply_fd`, until the input ends. Standard input is
-    replaced by /dev/null, so a variant cannot read requests. `respond` makes the reply."""
+    then /dev/null, so a variant cannot read requests. `respond` makes a reply, by the functions in `answers`."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
@@ -218,8 +218,7 @@ class Compute(Request[Computed]):
 
 
 class StageCall(Request[int | None]):
-    """Lay a call out in shared memory, and make it once. Reply: peak memory of the call in bytes;
-    None if the system does not report it."""
+    """Lay a call out in shared memory, and make it once. Reply: its peak bytes; None if unknown."""
 
     call: Call
     shared_bytes: int
@@ -256,9 +255,8 @@ class Kernel(Plain):
 
 
 class Observe(Request[tuple[Kernel, ...]]):
-    """Make a call under a tool; reply with the kernels, in launch order. `mark`: one call between
-    the marks of a profiler. `trace`: one call under torch's profiler. Both follow a warm-up call.
-    `once`: a single call without guard zones."""
+    """Make a call under a tool; reply with the kernels, in launch order. After a warm-up call: `mark`,
+    one between a profiler's marks; `trace`, one by torch's profiler. `once`: just one, unguarded."""
 
     call: Call
     how: ObserveMode
@@ -274,8 +272,7 @@ class DryLaunches(Plain):
 
 
 class ListLaunches(Request[DryLaunches]):
-    """List the kernels that a call would launch, by a dry run of an emulated library. The process
-    must load nothing else."""
+    """List the kernels that a call would launch, by a dry run in a process that loads nothing else."""
 
     variant: Terms
     path: str

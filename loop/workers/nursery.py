@@ -66,7 +66,7 @@ class ForkedProcess:
             time.sleep(POLL_S)
 
 
-THREADS = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_VARIABLES = ("LOOP_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables that limit the thread count of each runtime."""
 EARLY_NURSERY: list["Nursery"] = []
 """At most one nursery, started before the target is known. A bench on a GPU uses it."""
@@ -87,7 +87,8 @@ class Nursery:
     def start_early(cls) -> "Nursery":
         """Start the shared nursery before the target is known, to import torch meanwhile."""
         if not EARLY_NURSERY:
-            EARLY_NURSERY.append(cls(dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) - 1)))))
+            threads = max(1, len(os.sched_getaffinity(0)) - 1)
+            EARLY_NURSERY.append(cls(dict.fromkeys(THREAD_VARIABLES, str(threads))))
             EARLY_NURSERY[0].warm_up()
         return EARLY_NURSERY[0]
 

@@ -30,7 +30,7 @@ from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.workers.messages import RefusalReply, Request, read_reply, request_line
-from loop.workers.nursery import THREADS, ForkedChild, Nursery, insert_descriptors
+from loop.workers.nursery import THREAD_VARIABLES, ForkedChild, Nursery, insert_descriptors
 
 SANITIZER_FLAGS = (
     "-fsanitize=address,undefined",
@@ -50,8 +50,7 @@ START_LIMIT_S, ASK_LIMIT_S = 60.0, 10.0
 STOP_LIMIT_S = 0.05
 """Seconds to wait for a process to stop after SIGSTOP."""
 PADDING_BYTES = 4096
-"""The environment lies above the stack, so padding of random size moves the stack. Each worker
-measures another memory layout."""
+"""Limit of random padding in the environment, which lies above the stack and so moves it."""
 ERROR_TAIL, ERROR_LINE = 2000, 200
 """Characters to keep of a lost child's stderr, and of its last line in a message."""
 MAX_REPLY_BYTES = 4 << 20
@@ -206,8 +205,7 @@ class Program:
         return bool(data)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
-        """Kill the child and make the WorkerLost that describes its end. A sanitizer's message in
-        its stderr replaces `reason`."""
+        """Kill the child and make its WorkerLost. A sanitizer's message in stderr replaces `reason`."""
         self.child.kill()
         errors = self.child.errors.text
         cause, fault_message = parse_fault(errors)
@@ -249,26 +247,23 @@ def inherited_environment() -> dict[str, str]:
 
 
 def memory_limit(device: Device) -> dict[str, str]:
-    """Variables that limit a CPU program to the memory that is free now; empty on a GPU, where the
-    driver maps more than it uses."""
+    """Variables that limit a program to the memory that is free now; empty on a GPU, which maps more."""
     if device == "cuda":
         return {}
     return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
-    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core.
-
-    `cores`: comma-separated core numbers. Two spinning threads on one core would wait for scheduler slices instead
-    of microseconds. The first core is random, so that processes that load at once do not share it.
-    """
-    variables = dict.fromkeys(THREADS, str(threads))
+    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core: two
+    spinning threads on one core would wait for scheduler slices. `cores`: comma-separated numbers.
+    The first core is random, so that processes that load at once do not share it."""
+    variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
     if len(places) > 1:
         first = random.randrange(len(places))
         variables["OMP_PROC_BIND"] = "true"
         variables["OMP_PLACES"] = ",".join([*places[first:], *places[:first]])
-    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}
+    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}  # Moves the stack: another layout.
 
 
 class Worker(Program):

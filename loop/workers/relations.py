@@ -71,10 +71,10 @@ class PropertyRunner:
         except Refused:
             raise
         except Exception as error:
-            raise self._refusal(error) from error
+            raise self._make_refusal(error) from error
         return self._resume(None)
 
-    def _refusal(self, error: Exception) -> Refused:
+    def _make_refusal(self, error: Exception) -> Refused:
         """A Refused that names the property which raised `error`."""
         return Refused(f"property {self.property_name} on {self.call.key}: {describe_error(error)}")
 
@@ -109,7 +109,7 @@ class PropertyRunner:
             self.running_property = None
             return None if end.value is None else self._compare_sides(*end.value)
         except Exception as error:
-            raise self._refusal(error) from error
+            raise self._make_refusal(error) from error
         self.request_count += 1
         self.requested_call = self._make_requested_call(inputs, attributes)
         return self.requested_call

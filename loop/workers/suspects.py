@@ -112,16 +112,16 @@ def _finite_magnitudes(values: Tensor) -> Tensor:
 
 
 def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
-    """Find the suspects that explain all these outputs of a call. Returns their words, each with
-    whether it explains the right elements too; None if too few elements are wrong."""
+    """Find the suspects that explain all these outputs of a call. Returns their descriptions, each
+    with whether it explains the right elements too; None if too few elements are wrong."""
     compared = outputs[:MAX_COMPARED_OUTPUTS]
     if not any(output.distinct_errors >= MIN_DISTINCT_ERRORS for output in compared):
         return None
     fitting: dict[str, bool] = {}
     complete_faults: set[str] = set()  # Without their examples: another example adds nothing.
-    for words, compute_answer in suspects:
-        fault = words.partition(EXAMPLE_PREFIX)[0]
-        if fault in complete_faults:
+    for description, compute_answer in suspects:
+        fault_name = description.partition(EXAMPLE_PREFIX)[0]
+        if fault_name in complete_faults:
             continue
         try:
             answer = compute_answer()
@@ -129,20 +129,20 @@ def find_fitting_suspects(outputs: Sequence[WrongOutput], suspects: Iterable[Sus
         except Exception:  # The reference may reject a suspect's changed call.
             continue
         if None not in judgements:
-            fitting[words] = all(judgements)
-            if fitting[words]:
-                complete_faults.add(fault)
+            fitting[description] = all(judgements)
+            if fitting[description]:
+                complete_faults.add(fault_name)
     return fitting
 
 
 def load_faults(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
     """Load a target's own faults as (words, function). Raises Refused if one cannot be loaded."""
     functions = []
-    for words, function in faults.items():
+    for description, function in faults.items():
         try:
-            functions.append((words, torch_side.find_function(function.python)))
+            functions.append((description, torch_side.find_function(function.python)))
         except Refused as missing:
-            raise Refused(f"faults: {words}: {missing}") from missing
+            raise Refused(f"faults: {description}: {missing}") from missing
     return functions
 
 
@@ -161,9 +161,9 @@ def suspects_of_call(
     if has_plain_signature:
         yield from _suspects_of_dimensions(run_reference, call, inputs, signature, right)
     for name, attribute in signature.attributes.items():
-        for words, value in alternative_values(call.attributes[name], attribute):
+        for description, value in alternative_values(call.attributes[name], attribute):
             changed_call = call.replace(attributes={**call.attributes, name: value})
-            yield f"{name} {words}", partial(run_reference, inputs, changed_call)
+            yield f"{name} {description}", partial(run_reference, inputs, changed_call)
     names = [file.name for file in call.inputs]
     axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
@@ -184,15 +184,15 @@ def suspects_of_call(
                 changed_inputs[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
                 if is_declared:
                     axes_of_dimension.setdefault(dimension, []).append((position, axis))
-        for words, changed in changed_inputs.items():
-            yield words, partial(run_reference, _replace_inputs(inputs, {position: changed}), call)
+        for description, changed in changed_inputs.items():
+            yield description, partial(run_reference, _replace_inputs(inputs, {position: changed}), call)
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2):
             repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
-            words = " and ".join(names[position] for position, _ in pair)
+            pair_names = " and ".join(names[position] for position, _ in pair)
             answer = partial(run_reference, _replace_inputs(inputs, repeated), call)
-            yield f"only the first {dimension} of {words} were read", answer
+            yield f"only the first {dimension} of {pair_names} were read", answer
 
 
 def _replace_inputs(inputs: Sequence[Tensor], replacements: Mapping[int, Tensor]) -> list[Tensor]:
@@ -208,8 +208,7 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
 def _suspects_of_dimensions(
     run_reference: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
-    """Yield suspects: exchanged inputs, partly summed dimensions, shifted or transposed outputs.
-    Arguments as in `suspects_of_call`."""
+    """As `suspects_of_call`: exchanged inputs, partly summed dimensions, shifted or transposed outputs."""
 
     def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
         return partial(run_reference, _replace_inputs(inputs, replacements), call)
@@ -248,18 +247,17 @@ def _suspects_of_dimensions(
     for axis, dimension in enumerate(output_dimensions):
         if right.shape[axis] > 1:
             for shift, place in ((1, "before"), (-1, "after")):
-                words = f"each place held the one {place} it along {dimension}"
-                yield words, partial(right.roll, shift, axis)
+                description = f"each place held the one {place} it along {dimension}"
+                yield description, partial(right.roll, shift, axis)
     if len(output_dimensions) > 1 and min(right.shape[-2:]) > 1:
         transposed = right.transpose(-1, -2).reshape(right.shape)
-        words = "the last two dimensions of the output were swapped in memory"
-        yield words, partial(torch.clone, transposed)
+        description = "the last two dimensions of the output were swapped in memory"
+        yield description, partial(torch.clone, transposed)
 
 
 def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects that change a right result: zeros, wrong signs, and for integer results also
-    integer overflow and off by one."""
-    answers = {
+    """Yield suspects that change a right result: zeros, wrong signs; integers overflow or are off by one."""
+    answer_by_description = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),
         "its sign were lost": right.abs(),
@@ -268,10 +266,10 @@ def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answers[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
-            answers[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-            answers[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
-        answers["each result were one too large"] = right + 1
-        answers["each result were one too small"] = right - 1
-    for words, answer in answers.items():
-        yield words, partial(torch.clone, answer)
+            answer_by_description[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
+            answer_by_description[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
+            answer_by_description[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
+        answer_by_description["each result were one too large"] = right + 1
+        answer_by_description["each result were one too small"] = right - 1
+    for description, answer in answer_by_description.items():
+        yield description, partial(torch.clone, answer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import torch
@@ -41,6 +41,8 @@ REFERENCE_BYTES_PER_ELEMENT = 64
 """Memory to reserve when the reference runs, in bytes per input element: seven float64 tensors."""
 MAY_FAIL_FOR_ONE_SIZE = ("reference", "plain", "generator")
 """Functions that may fail for one size only. Other sizes are still judged."""
+MAX_INPUTS = 64
+"""Inputs of a signature that get seeds of their own, different for every seed of a workload."""
 SEED_STEP = 104_729
 """Distance between the seeds of several draws: a prime, so that seeds of workloads rarely meet."""
 GENERATOR_KEYWORDS = ("seed", "dtype", "device")
@@ -48,7 +50,7 @@ GENERATOR_KEYWORDS = ("seed", "dtype", "device")
 
 
 def draw_values(
-    fill: Fill, stream: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
+    fill: Fill, random_state: numpy.random.RandomState, file: TensorFile, nan_axis: int | None
 ) -> numpy.ndarray:
     """Draw the values of one input file: float32, flat, [elements + extra elements]. `nan_axis`:
     set one random index along it to NaN; None: no NaN. NumPy promises (NEP 19) that RandomState
@@ -59,15 +61,15 @@ def draw_values(
         values = numpy.empty(file.elements + file.extra_elements, dtype=numpy.float32)
         for first in range(0, len(values), NUMBERS_PER_BLOCK):  # Blocks stay in the cache: three times as fast.
             block = values[first : first + NUMBERS_PER_BLOCK]
-            block[:] = stream.standard_normal(len(block)) * fill.scale
+            block[:] = random_state.standard_normal(len(block)) * fill.scale
     elif fill.kind == "one_hot" and values.size:
-        is_hot = numpy.arange(shape[-1]) == stream.randint(shape[-1], size=(*shape[:-1], 1))
+        is_hot = numpy.arange(shape[-1]) == random_state.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(is_hot, numpy.float32(fill.scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
         values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
     if nan_axis is not None and values.size:
         values = values.reshape(shape)
-        numpy.moveaxis(values, nan_axis, 0)[stream.randint(shape[nan_axis])] = numpy.nan
+        numpy.moveaxis(values, nan_axis, 0)[random_state.randint(shape[nan_axis])] = numpy.nan
     return values.reshape(-1)
 
 
@@ -77,11 +79,12 @@ def make_tensor(
     """Draw one input tensor, flat and in its own element type: the content of its file.
     `input_position`: in the signature. For odd seeds the extreme values of each axis go to its
     ends, so a loop that stops early leaves them out and fails."""
-    stream, shape = numpy.random.RandomState((seed * 64 + input_position) % 2**32), file.shape
-    values = draw_values(fill, stream, file, nan_axis)
+    stream, shape = seed * MAX_INPUTS + input_position, file.shape
+    random_state = numpy.random.RandomState(stream % 2**32)
+    values = draw_values(fill, random_state, file, nan_axis)
     if seed % 2 and fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
-        for axis in stream.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
+        for axis in random_state.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
             lines = numpy.moveaxis(values, axis, -1)
             if lines.size:
                 move_extremes(lines, greatest=True, position=-1)
@@ -177,8 +180,8 @@ class TargetFunctions:
             for fill, text in zip(request.fills, self.signature.inputs.values(), strict=True):
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
             with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
-                columns = (request.fills, repeat(seed), range(len(nan_axes)), call.inputs, nan_axes)
-                return list(threads.map(make_tensor, *columns))
+                argument_columns = (request.fills, repeat(seed), range(len(nan_axes)), call.inputs, nan_axes)
+                return list(threads.map(make_tensor, *argument_columns))
         make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
         values = list(self.call_function("maker of inputs", make_inputs, [], call))
         for value, file in zip(values, call.inputs, strict=True):
@@ -193,7 +196,7 @@ class TargetFunctions:
         """Make the inputs with the target's own generator. Timed calls need several draws. The draw
         of the workload's own seed is number `request.draw_position` among them."""
         known_draw = self._draw(request, request.seed)
-        if request.is_run_twice and not _are_equal(known_draw, self._draw(request, request.seed)):
+        if request.checks_determinism and not _are_equal(known_draw, self._draw(request, request.seed)):
             raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
@@ -234,8 +237,8 @@ class TargetFunctions:
         """Call the generator with one seed and split the result into tensors and structure."""
         arguments, dtype = request.generator_arguments, request.call.dtype
         draw = partial(draw_inputs, self.generator, arguments, seed, self.input_passing, "cpu", dtype)
-        split: SplitStructure = self._call_or_refuse("generator", draw, request.call)
-        return split
+        split_draw: SplitStructure = self._call_or_refuse("generator", draw, request.call)
+        return split_draw
 
     def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
         """Raise Refused if the generator's tensors do not match the signature."""
@@ -262,8 +265,7 @@ class TargetFunctions:
 
     def compute_outputs(
         self,
-        role: str,
-        function: Any,
+        role: Literal["reference", "plain"],
         inputs: Sequence[Tensor],
         call: Call,
         *,
@@ -271,19 +273,17 @@ class TargetFunctions:
         is_second_run: bool = False,
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference or the plain implementation; return outputs by name and the raw result.
-
         `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
         `is_second_run`: advance the random generators first, so that a function that draws random
         numbers gives another result. Raises Refused if the function changes an input in place that
-        is not an output, because the next function would read the changed values.
-        """
-        tensors = []
+        is not an output, because the next function would read the changed values."""
+        function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for n, tensor in enumerate(inputs):
             if exact:
                 dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
-                tensors.append(tensor.to(dtype, copy=True))
-            else:
-                tensors.append(tensor.clone() if n in call.updated_inputs else tensor)
+                tensors[n] = tensor.to(dtype, copy=True)
+            elif n in call.updated_inputs:
+                tensors[n] = tensor.clone()
         # torch counts in-place changes of a tensor in `_version`.
         versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
         result = self._outputs_by_name(role, function, tensors, call, exact, is_second_run)
@@ -292,8 +292,8 @@ class TargetFunctions:
                 continue
             name = call.inputs[n].name
             if name.isdigit():  # An error names the parameter, not its position.
-                parameters = _parameter_names(getattr(function, "forward", function))
-                names = [parameter for parameter in parameters if parameter != "self"]
+                parameters = list(_parameter_names(getattr(function, "forward", function)))
+                names = parameters[1:] if parameters[:1] == ["self"] else parameters
                 name = names[int(name)] if int(name) < len(names) else name
             raise Refused(
                 f"the {role} itself changes its input `{name}`, so nothing is judged: let it change a copy "
@@ -320,10 +320,10 @@ class TargetFunctions:
                 callee.module.double()
             return callee.bind(tensors)
 
-        bound = self._call_or_refuse(role, bind, call)
+        bound_call = self._call_or_refuse(role, bind, call)
         if is_second_run:
-            random.random(), numpy.random.random(), torch.rand(1)
-        result = self._call_or_refuse(role, bound, call)
+            random.random(), numpy.random.random(), torch.rand(1)  # Advance the random generators.
+        result = self._call_or_refuse(role, bound_call, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):
@@ -344,16 +344,18 @@ class TargetFunctions:
         `expected`: the reference's raw result. Raises Refused if the checker raises."""
         assert self.checker is not None
         assert self.terms.checker is not None
-        call, split = inputs.call, split_structure(expected)
-        if len(split.tensors) != len(outputs):
-            why = f"it gives {len(outputs)} outputs, of which {len(split.tensors)} are tensors of their own"
-            raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {why}")
-        pairs = zip(outputs, split.tensors, strict=True)
+        call, split_result = inputs.call, split_structure(expected)
+        if len(split_result.tensors) != len(outputs):
+            reason = (
+                f"it gives {len(outputs)} outputs, of which {len(split_result.tensors)} are tensors of their own"
+            )
+            raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {reason}")
+        pairs = zip(outputs, split_result.tensors, strict=True)
         on_device = [output.to(reference.device) for output, reference in pairs]
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
             copies = rebuild_inputs(structure_of(call), copies, self.input_passing)
-        rebuilt = rebuild_structure(split.skeleton, on_device)
+        rebuilt = rebuild_structure(split_result.skeleton, on_device)
         arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
         check = partial(self.checker, *(arguments[name] for name in self.terms.checker.given))
         complaint: str = self._call_or_refuse("checker", partial(run_check, check), call)

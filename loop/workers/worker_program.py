@@ -1,6 +1,5 @@
 """A worker's program: `python -m loop.workers.worker_program REPLY_FD CORES ARENA_FD [BELL_FD
-BELL_FD]`. It holds one variant. It imports torch and pydantic only if the variant needs them, so
-that it starts in tens of milliseconds."""
+BELL_FD]`. It holds one variant and imports torch only for one that needs it: that saves seconds."""
 
 import contextlib
 import ctypes
@@ -45,11 +44,9 @@ class LoadedCandidate:
         """Whether that call was checked and proved slow."""
 
     def check(self, request: messages.Compute) -> CallCheck:
-        """Check one call: at least two runs, or one if it is slow and was checked on other values.
-
-        At random, an unchecked call on other values comes first, so a variant cannot count which calls are
-        checked. The process's first call is always checked; there the other call comes after it.
-        """
+        """Check one call: at least two runs, or one if it is slow and was checked on other values. At
+        random, an unchecked call on other values comes first, so a variant cannot count which calls
+        are checked. The process's first call is always checked; there the other call comes after it."""
         prepared = self._prepare(request)
         is_first, self.was_called = not self.was_called, True
         if is_first:
@@ -57,7 +54,7 @@ class LoadedCandidate:
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
         if makes_other_call and not is_first and self.generator.randrange(2):
-            prepared.rotate_randomly(self.generator)
+            prepared.rotate_randomly(self.generator)  # Rotated inputs are other values.
             prepared.bind()()
         check = CallCheck(
             prepared,
@@ -70,8 +67,7 @@ class LoadedCandidate:
         return check
 
     def _prepare(self, request: messages.Compute) -> Prepared:
-        """Prepare a call. If only the values differ from the last call, reuse its memory, so a
-        variant that caches by address fails."""
+        """Prepare a call in the last one's memory if only values differ: caching by address then fails."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
@@ -110,7 +106,7 @@ class WorkerProgram:
     def load(self, request: messages.Load) -> None:
         """Load a variant, after importing what it needs and sealing the functions that time it."""
         terms = request.variant
-        library: type[Compiled] = Compiled
+        library_class: type[Compiled] = Compiled
         loaded: Loaded
         if isinstance(terms, FunctionTerms):
             from loop.calls import torch_call, torch_side  # Imported so that they are sealed.
@@ -121,10 +117,10 @@ class WorkerProgram:
         elif isinstance(terms, LibraryTerms) and terms.device == "cuda":
             from loop.calls.cuda.stage import DeviceLibrary
 
-            library = DeviceLibrary
+            library_class = DeviceLibrary
         self.seal = Seal()
         if isinstance(terms, LibraryTerms):
-            loaded = library(terms)
+            loaded = library_class(terms)
         elif isinstance(terms, FunctionTerms):
             search_folder(request.folder)
             loaded = torch_call.Importable(terms, request.device)
@@ -262,8 +258,7 @@ def make_empty_stage(way: str) -> Stage:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until the session closes standard input. `arguments`: as in this module's
-    docstring, after the module's name."""
+    """Answer requests until standard input ends. `arguments`: as in this module's docstring."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
     unbound_cores = {int(core) for core in arguments[1].split(",") if core}
     arena, *bell = (int(handle) for handle in arguments[2:])

@@ -65,7 +65,7 @@ def make_answer_request(
         call,
         fills=(),
         seed=workload.seed,
-        is_run_twice=False,
+        checks_determinism=False,
         has_unknown_outputs=has_unknown_outputs(target.signature),
         generator_arguments={},
     )
@@ -173,7 +173,7 @@ def add_windows(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) 
         if fill.kind == "normal" and not fill.nan_along and file.elements:
             step = window_step(file.dtype, device)
             extra_elements = -(-max(file.elements, MIN_ROOM_BYTES // file.itemsize) // step) * step
-            # The known values may begin anywhere, because a rotation moves them to an aligned window.
+            # The known values may begin anywhere: rotating the whole file moves them to an aligned window.
             file = file.replace(extra_elements=extra_elements, offset=generator.randrange(extra_elements + 1))
         inputs.append(file)
     return call.replace(inputs=tuple(inputs))

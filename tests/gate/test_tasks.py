@@ -125,9 +125,9 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
     (workload,) = expand_sets(bad, ["some"], "float32", 5)
     if expected:
         with pytest.raises(LoopError) as raised:
-            run_to_end(bench.prepare_answer(workload, is_run_twice=True))
+            run_to_end(bench.prepare_answer(workload, checks_determinism=True))
         assert expected in raised.value.message
     else:
-        run_to_end(bench.prepare_answer(workload, is_run_twice=True))
+        run_to_end(bench.prepare_answer(workload, checks_determinism=True))
         (note,) = bench.notes
         assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")

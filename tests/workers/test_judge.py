@@ -37,7 +37,9 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
     (workload,) = expand_sets(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
     request = make_answer_request(target, workload, call, "secret", "cpu", with_windows=False)
-    return judge.Judge(make_target_request(target, None, folder)), request.replace(is_run_twice=True, **changes)
+    return judge.Judge(make_target_request(target, None, folder)), request.replace(
+        checks_determinism=True, **changes
+    )
 
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
