@@ -84,7 +84,8 @@ def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> 
     keys_per_split, partials = math.ceil(math.ceil(keys / TILE) / splits) * TILE, []
     for n in range(splits):
         key_range = slice(min(n * keys_per_split, keys), min((n + 1) * keys_per_split, keys))
-        partials.append(_range_partial(logits[..., key_range], visible[..., key_range], v[..., key_range, :]))
+        masked = logits[..., key_range], visible[..., key_range]
+        partials.append(_range_partial(*masked, v[..., key_range, :]))
     return torch.stack(partials)
 
 
@@ -100,8 +101,8 @@ def _range_partial(logits: Tensor, visible: Tensor, v: Tensor) -> Tensor:
 
 
 def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
-    """Normalise partials [..., D + 4], so that partials with different m (subtracted in the exponent:
-    the maximum, or slightly less) compare equal. Returns the weighted sums divided by the row sum,
+    """Normalise partials [..., D + 4], so that those with different m (subtracted in the exponent: the
+    maximum, or slightly less) compare equal. Returns the weighted sums divided by the row sum,
     m + log2(row sum), 1 where the row saw any key (else 0), and the padding."""
     sums, columns = partials[..., : -PADDING - 2], partials[..., -PADDING - 2 :]
     maximum, row_sum, *padding = columns.unbind(-1)
@@ -112,7 +113,7 @@ def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:
 
 
 def attention_split_reduce(partials: Tensor) -> Tensor:
-    """Second stage of split-K: merge partials [P, B, H, Sq, D + 4] into outputs; no key gives zero."""
+    """Second stage of split-K: merge partials [P, B, H, Sq, D + 4]. Rows without keys are zero."""
     sums = partials[..., : -PADDING - 2]
     maximum, row_sum = partials[..., -PADDING - 2], partials[..., -PADDING - 1]
     row_maximum = maximum.amax(dim=0)
@@ -123,7 +124,7 @@ def attention_split_reduce(partials: Tensor) -> Tensor:
 
 
 def attention_partials(*, sizes: dict[str, int], seed: int) -> tuple[Tensor]:
-    """Random valid partials as inputs of the second stage: one row in eight sees no key, others few or many."""
+    """Random valid partials as inputs of the second stage: one row in eight sees no key."""
     stream = numpy.random.RandomState(seed % 2**32)
     rows, keys = (sizes["B"], sizes["H"], sizes["Sq"]), sizes["P"] * TILE
     logits = torch.from_numpy(stream.standard_normal((*rows, keys))) / math.log(2)
@@ -143,7 +144,7 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     if 0 in (q.numel(), k.numel()):
         return None  # It does not apply.
     equal_rows = v[..., :1, :].expand_as(v)
-    output = yield [q, k, equal_rows], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, k, equal_rows], attributes  # The variant's output.
     mask = causal_mask(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
     sees_key = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # By query: [Sq, 1].
     return output, torch.where(sees_key, repeat_for_query_heads(equal_rows[..., :1, :], q), 0.0).expand_as(output)
@@ -154,7 +155,7 @@ def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Prope
     if attributes["causal"] or k.shape[-2] < 2:
         return None  # It does not apply.
     order = torch.randperm(k.shape[-2])
-    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, k, v], attributes  # The variant's output.
     shuffled_output = yield [q, k[..., order, :], v[..., order, :]], attributes
     return shuffled_output, output
 
@@ -166,7 +167,7 @@ def logit_shift(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     shift = torch.full((k.shape[-1],), 0.5, dtype=k.dtype)
     # Keys on a grid of 1/16, so that the sum is exact in every element type.
     grid_keys = (k.clamp(-4, 4) * 16).round() / 16
-    output = yield [q, grid_keys, v], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, grid_keys, v], attributes  # The variant's output.
     output_of_shifted = yield [q, grid_keys + shift, v], attributes
     return output_of_shifted, output
 
@@ -178,7 +179,7 @@ def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     # Values on a grid of 1/16, so that the sum is exact in every element type.
     values = (v.clamp(-4, 4) * 16).round() / 16
     other_values = (torch.randn_like(v).clamp(-4, 4) * 16).round() / 16
-    output = yield [q, k, values], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, k, values], attributes  # The variant's output.
     other_output = yield [q, k, other_values], attributes
     output_of_sum = yield [q, k, values + other_values], attributes
     return output_of_sum, output + other_output
@@ -190,7 +191,7 @@ def causal_prefix(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Propert
     if not attributes["causal"] or queries != k.shape[-2] or queries < 2:
         return None  # It does not apply.
     kept_count = (queries + 1) // 2
-    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, k, v], attributes  # The variant's output.
     output_of_prefix = yield [tensor[..., :kept_count, :] for tensor in (q, k, v)], attributes
     return output_of_prefix, output[..., :kept_count, :]
 
@@ -201,13 +202,13 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     if attributes["causal"] or keys < 2 or q.numel() == 0:
         return None  # It does not apply.
     middle = keys // 2
-    output = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    output = yield [q, k, v], attributes  # The variant's output.
     left_output = yield [q, k[..., :middle, :], v[..., :middle, :]], attributes
     right_output = yield [q, k[..., middle:, :], v[..., middle:, :]], attributes
     logits = q @ repeat_for_query_heads(k, q).transpose(-1, -2)
     logits = logits * _softmax_scale(q, attributes["scale"])
-    left_log_sum, right_log_sum = logits[..., :middle].logsumexp(-1), logits[..., middle:].logsumexp(-1)
-    left_share = torch.sigmoid(left_log_sum - right_log_sum).unsqueeze(-1)
+    left_log_sum = logits[..., :middle].logsumexp(-1)
+    left_share = torch.sigmoid(left_log_sum - logits[..., middle:].logsumexp(-1)).unsqueeze(-1)
     return left_share * left_output + (1 - left_share) * right_output, output
 
 
@@ -215,7 +216,7 @@ def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     """Property: grouped heads give the same output as heads with copies of keys and values."""
     if q.shape[1] == k.shape[1]:
         return None  # It does not apply.
-    output_of_shared = yield [q, k, v], attributes  # Receives the variant's output for these inputs.
+    output_of_shared = yield [q, k, v], attributes  # The variant's output.
     copies = [q, repeat_for_query_heads(k, q), repeat_for_query_heads(v, q)]
     output_of_copies = yield copies, attributes
     return output_of_shared, output_of_copies
@@ -233,7 +234,7 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     keys[..., 0, 0] = 1
     values = torch.full_like(keys, 8)
     values[..., 0, :] = 4
-    output = yield [queries, keys, values], attributes  # Receives the variant's output for these inputs.
+    output = yield [queries, keys, values], attributes  # The variant's output.
     expected = torch.full_like(output, 6)
     expected[..., 0, :] = 4 if attributes["causal"] else 5
     return output, expected

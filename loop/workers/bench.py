@@ -225,7 +225,7 @@ class Bench:
         return make_target_request(self.target, self._component, self.folder)
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
-        """Measure the times of empty calls, unless known. `is_repeated`: again, and keep the minimum."""
+        """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
                 floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
@@ -313,8 +313,8 @@ class Bench:
             }
             function_name = UNDER_COMPILE  # It compiles the function that LOOP_COMPILES names.
         terms = make_function_terms(self.target, function_name)
-        all_types = tuple(ITEM_SIZES)
-        return Side(BASELINE, terms, all_types, deterministic=False, build_id=None, environment=environment)
+        side = Side(BASELINE, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
+        return replace(side, environment=environment)
 
     def start_worker(self, side: Side, tool: Sequence[str] = ()) -> Worker:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
@@ -430,7 +430,7 @@ class Bench:
 
     @property
     def gpu(self) -> DeviceFacts | None:
-        """Specifications of this machine's GPU, by the manifest or else the driver; None without a GPU."""
+        """Specifications of this machine's GPU, by the manifest or else the driver; None without one."""
         gpu = gpus().first
         if gpu is None:
             return None
@@ -460,7 +460,7 @@ def make_scratch_folder() -> Path:
 
 
 def require_memory(target: Target, workload: Workload) -> float:
-    """Bytes that a workload's reference needs; 0 without a formula. Raises LoopError if less is free."""
+    """Bytes that a workload's reference needs; 0: unknown. Raises LoopError if less is free."""
     if target.memory is None:
         return 0.0
     needed_bytes = Expression.parse(target.memory).evaluate_number(workload.formula_values)
@@ -537,7 +537,7 @@ class KeptWorker:
         return reply
 
     def kill(self) -> None:
-        """Kill the worker without waiting, so that several end at once. The caller closes it later."""
+        """Kill the worker without waiting, so that several end at once. The caller closes it."""
         if self._worker is not None:
             kill_group(self._worker.child.process.pid)
 

@@ -54,7 +54,7 @@ class DrawnInputs:
                     self.negative_inputs.add(file.name)
 
     def summarise(self) -> InputWeaknesses:
-        """Summarise which inputs vary within a call, move with the seed or stay fixed, or become negative."""
+        """Summarise which inputs vary in a call, move with the seed (or are fixed), become negative."""
         shown_by_input: dict[str, set[Shown]] = {name: set() for name, _ in self.sample_digests}
         for (name, _), digest_by_call in self.sample_digests.items():
             if len(digest_by_call) > 1:
@@ -126,7 +126,8 @@ class ReferenceProbe:
         for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
             changed = _change_input(tensor, other_tensors[n])
             if changed is not None:
-                effect_by_input[file.name] = self.changes_output([*tensors[:n], changed, *tensors[n + 1 :]], call)
+                changed_tensors = [*tensors[:n], changed, *tensors[n + 1 :]]
+                effect_by_input[file.name] = self.changes_output(changed_tensors, call)
         ignored_attributes = []
         for name in call.attributes:
             attribute = self.functions.signature.attributes[name]

@@ -66,7 +66,7 @@ class CallCheck:
         interposes_call: bool = False,
     ) -> None:
         """`is_hurried`: stop early. `may_run_once`: a slow call was checked on other values before.
-        `interposes_call`: call on other values after the first or second call, ignore that output."""
+        `interposes_call`: call on other values after the first or second, ignore that output."""
         self.prepared, self.generator = prepared, generator
         self.is_hurried, self.may_run_once = is_hurried, may_run_once
         self.must_interpose = interposes_call and not prepared.is_program
@@ -108,7 +108,7 @@ class CallCheck:
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
-                self.stray_writes = self.prepared.allocation_strays()  # Beside the variant's own tensors.
+                self.stray_writes = self.prepared.allocation_strays()  # Around tensors of its own.
         return self
 
     def _repeat_with_guards(self) -> None:
@@ -146,7 +146,7 @@ class CallCheck:
 
     def _call_in_enclosures(self) -> None:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
-        message. Afterwards the tensors return to their old addresses, for variants that cache by them."""
+        message. Then the tensors return to their old addresses, for variants that cache by them."""
         for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
             if self.is_slow and (self.is_hurried or not at_end):
                 continue
@@ -170,7 +170,7 @@ class CallCheck:
         self.prepared.poison_outputs(prefill)
         kinds = {guard.kind for guard in guards}
         is_new_kind = bool(self.survived_kinds) and not kinds <= self.survived_kinds
-        # If the call crashes without another reason, the message blames the bytes that are new to it.
+        # If the call crashes for no other reason, the message blames the new guard bytes.
         self.fault_watch.fallback_message = CRASH_GUESS if is_new_kind else ""
         run, start_s = self.prepared.bind(), perf_counter()
         run()
@@ -243,10 +243,10 @@ class DryRun:
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:
-    """Make a call under a tool; return its kernels if `how` is `trace` (Refused if torch has no GPU),
-    otherwise nothing. `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of
-    exactly its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses and
-    reads of unwritten memory. `mark`: profilers count only between the marks, after a warm-up call."""
+    """Make a call under a tool; return its kernels if `how` is `trace` (Refused without a GPU), else
+    nothing. `once` (sanitizers): each tensor of a compiled GPU variant is an allocation of exactly
+    its size, the output uninitialised, so that a sanitizer sees out-of-bounds accesses and reads of
+    unwritten memory. `mark`: profilers count only between the marks, after a warm-up call."""
     if request.how == "once":
         if isinstance(loaded, Compiled) and loaded.device == "cuda":
             from loop.calls.cuda.stage import ExactCall

@@ -63,7 +63,7 @@ def limit_seeds(generate: Function, seed_limit: int) -> Function:
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 if inputs are.
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 as inputs.
     Some references return float64 although the task passes a float32 buffer: their result is
     rounded to the buffer's type, as a write to it would be."""
 

@@ -130,7 +130,7 @@ class Judge:
         call, tensors = inputs.call, inputs.tensors
         own_type_outputs, raw_result = None, None
         has_other_types = call.structure or call.parts or not is_floating(call.output.dtype)
-        if request.has_unknown_outputs or has_other_types:  # Outputs of other types than the call's.
+        if request.has_unknown_outputs or has_other_types:  # Other types than the call's.
             own_type_outputs, raw_result = self._run_in_own_types(call, tensors)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
         rounded_outputs = own_type_outputs or {}
@@ -145,7 +145,8 @@ class Judge:
             with contextlib.suppress(Refused):
                 rounded_outputs, _ = self._run_in_own_types(call, tensors)
         truths = []
-        for (name, output), file, tolerance in zip(exact_outputs.items(), call.outputs, tolerances, strict=True):
+        columns = exact_outputs.items(), call.outputs, tolerances
+        for (name, output), file, tolerance in zip(*columns, strict=True):
             reference = self._to_canonical_form(output.to(torch.float64, copy=True), call)
             dimension_names = self.signature.outputs.get(file.name, only_output_dimensions(self.signature)).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
@@ -333,9 +334,9 @@ class Judge:
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
-        """Widen the allowed error of output number `index` by what any sound summation and exponential
-        may lose. `explained_counts` of the result counts errors that rounded inputs explain, and those
-        by which the reference errs in the call's own types. That run replaces a missing `plain`."""
+        """Widen the allowed error of output number `index` by what any sound summation and exp may
+        lose. `explained_counts` of the result counts errors that rounded inputs explain, and those by
+        which the reference errs in the call's own types. That run replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
         if self.functions.has_plain_signature(call) and sizes and not has_unknown_outputs(self.signature):
@@ -376,9 +377,9 @@ class Judge:
         )
 
     def _allow_reference_noise(self, inputs: Inputs, right: Truth, index: int, output: Tensor) -> Truth:
-        """Allow more where float64 rounding of the reference itself may explain a wrong element, such
-        as an exact zero that is the difference of large numbers. It is estimated by how far the
-        element moves when inputs change by a few float64 roundings."""
+        """Allow more where float64 rounding of the reference itself may explain a wrong element: say,
+        an exact zero that is the difference of large numbers. It is estimated by how far the element
+        moves when inputs change by a few float64 roundings."""
         scale = max(map(truth.largest_magnitude, [right.reference, *inputs.tensors]))
         error = (output.double() - right.reference).abs()
         wrong = truth.mask_outside(output, right.reference, right.allowed)
@@ -417,7 +418,7 @@ class Judge:
         return truth.OVERFLOW.format(whose="the reference", dtype=right.file.dtype)
 
     def _compute_own_type_output(self, inputs: Inputs, right: Truth, index: int) -> Tensor | None:
-        """Output number `index` of the reference in the inputs' own types; None if it has no such output."""
+        """Output `index` of the reference in the inputs' own types; None if it fails or is reshaped."""
         try:
             output = self._compute_output(inputs.call, index, inputs.tensors, exact=False)
         except Refused:
@@ -425,7 +426,7 @@ class Judge:
         return output if output.shape == right.reference.shape else None
 
     def _compute_output(self, call: Call, index: int, tensors: Sequence[Tensor], *, exact: bool = True) -> Tensor:
-        """Run the reference on `tensors`; return output number `index` as float64, in canonical form.
+        """Run the reference on `tensors`; return output number `index` in float64, canonical form.
         `exact`: compute in float64; otherwise in the tensors' own types."""
         outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=exact)
         return self._to_canonical_form(list(outputs.values())[index].double(), call)

@@ -59,8 +59,8 @@ class Orders:
 
     def give_order(self, operation: int) -> Generator[Tick, None, float]:
         """Give one order and wait for it; return seconds by the judge's clock. Raises WorkerLost if
-        the worker dies or exceeds the limit, Refusal if the call fails. The order's number is random,
-        so a variant cannot report an order as done in advance."""
+        the worker dies or exceeds the limit, Refusal if the call fails. The order's number is
+        random, so a variant cannot report an order as done in advance."""
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
         number = self._generator.getrandbits(63) | 1
         bell = self.worker.bell
@@ -126,7 +126,7 @@ class Floors:
 
 
 def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
-    """Measure the floors of this machine: tenth percentiles, as interference only makes orders slower."""
+    """Measure the floors of this machine: tenth percentiles, as interference only slows orders."""
     timings = yield from _time_empty_orders(worker, limit_s, "", 0)
     order_s = tenth_percentile([judge_s for judge_s, _ in timings])
     call_s_by_way: dict[CallWay, float] = {}
@@ -150,7 +150,7 @@ def time_empty_call(worker: Worker, way: CallWay, order_s: float, limit_s: float
 
 def measure_lag_s(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels: third
-    quartile. It is several times larger on a shared GPU or a busy host. Raises Refusal without a GPU."""
+    quartile. On a shared GPU or busy host it is several times larger. Raises Refusal without GPU."""
     timings = yield from _time_empty_orders(worker, limit_s, "kernel", EMPTY_CALLS)
     return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
 

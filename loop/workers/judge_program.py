@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until standard input ends. `arguments`: number of the descriptor for replies."""
+    """Answer requests until standard input ends. `arguments`: the descriptor for replies."""
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge

@@ -48,7 +48,7 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
     """Read requests from standard input and write replies to `reply_fd`, until the input ends. Standard input is
-    then /dev/null, so a variant cannot read requests. `respond` makes a reply, by the functions in `answers`."""
+    then /dev/null, so a variant cannot read requests. `respond` makes a reply, by `answers`."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
@@ -255,8 +255,8 @@ class Kernel(Plain):
 
 
 class Observe(Request[tuple[Kernel, ...]]):
-    """Make a call under a tool; reply with the kernels, in launch order. After a warm-up call: `mark`,
-    one between a profiler's marks; `trace`, one by torch's profiler. `once`: just one, unguarded."""
+    """Make a call under a tool; reply with the kernels, in launch order. After a warm-up: `mark`, one
+    between a profiler's marks; `trace`, one by torch's profiler. `once`: one without guard zones."""
 
     call: Call
     how: ObserveMode
@@ -272,7 +272,7 @@ class DryLaunches(Plain):
 
 
 class ListLaunches(Request[DryLaunches]):
-    """List the kernels that a call would launch, by a dry run in a process that loads nothing else."""
+    """List the kernels a call would launch, by a dry run in a process that loads nothing else."""
 
     variant: Terms
     path: str

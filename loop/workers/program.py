@@ -85,7 +85,8 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
     match = FAULT_MESSAGE.search(errors)
     if match is None:
         return "", ""
-    message, cause = match[match.lastindex or 0], FAULT_CAUSES[match.lastindex or 0]
+    group = match.lastindex or 0  # The pattern's alternative that matched.
+    message, cause = match[group], FAULT_CAUSES[group]
     location = SOURCE_LOCATION.search(match[0])
     if location is not None:
         path, line = location.groups()
@@ -205,7 +206,7 @@ class Program:
         return bool(data)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
-        """Kill the child and make its WorkerLost. A sanitizer's message in stderr replaces `reason`."""
+        """Kill the child, make its WorkerLost. A sanitizer's message in stderr replaces `reason`."""
         self.child.kill()
         errors = self.child.errors.text
         cause, fault_message = parse_fault(errors)
@@ -247,15 +248,15 @@ def inherited_environment() -> dict[str, str]:
 
 
 def memory_limit(device: Device) -> dict[str, str]:
-    """Variables that limit a program to the memory that is free now; empty on a GPU, which maps more."""
+    """Variables that limit a CPU program to the memory free now; empty on a GPU: it maps more."""
     if device == "cuda":
         return {}
     return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
-    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core: two
-    spinning threads on one core would wait for scheduler slices. `cores`: comma-separated numbers.
+    """Variables that set every runtime to `threads` threads, each OpenMP thread on its own core; two
+    spinning on one core would wait for scheduler slices. `cores`: comma-separated numbers.
     The first core is random, so that processes that load at once do not share it."""
     variables = dict.fromkeys(THREAD_VARIABLES, str(threads))
     places = [f"{{{core}}}" for core in cores.split(",")]  # OpenMP's syntax: {2},{3}.
@@ -263,7 +264,7 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
         first = random.randrange(len(places))
         variables["OMP_PROC_BIND"] = "true"
         variables["OMP_PLACES"] = ",".join([*places[first:], *places[:first]])
-    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}  # Moves the stack: another layout.
+    return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}  # Moves the stack.
 
 
 class Worker(Program):

@@ -50,17 +50,17 @@ class StatedTask:
         names = ("generator", "reference", "arguments", "checker")
         functions = {name: torch_side.find_function(terms[name]) for name in names if terms[name]}
         self.generator, self.reference = functions.get("generator"), functions.get("reference")
-        self.constructor_arguments, self.checker = functions.get("arguments"), functions.get("checker")
+        self.make_arguments, self.checker = functions.get("arguments"), functions.get("checker")
 
     def instantiate(self, function: Any, *, exact: bool = False) -> Any:
         """Return the function, or a new seeded instance if it is a class. `exact`: in float64."""
         if not self.terms["is_class"]:
             return function
-        module = torch_side.make_instance(function, self.constructor_arguments, SEED)
+        module = torch_side.make_instance(function, self.make_arguments, SEED)
         return (module.double() if exact else module).to(self.terms["device"])
 
     def draw_case(self, arguments: dict[str, Any], seed: int) -> SplitStructure:
-        """Draw a case's inputs. `arguments`: the generator's keywords; a seed there overrides `seed`."""
+        """Draw a case's inputs. `arguments`: the generator's keywords; their seed overrides `seed`."""
         device = self.terms["device"]
         drawn = draw_inputs(self.generator, arguments, seed, self.terms["passes"], device)
         return replace(drawn, tensors=tuple(tensor.to(device) for tensor in drawn.tensors))
@@ -161,7 +161,7 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def audit_task(task: StatedTask) -> dict[str, Any]:
-    """Audit the task: shapes of the first case's floating-point tensors, findings about all cases."""
+    """Audit the task: shapes of the first case's floating-point tensors, findings of all cases."""
     findings: list[dict[str, str]] = []
     input_shapes: list[list[int]] = []
     output_shapes: list[list[int]] = []

@@ -185,7 +185,8 @@ def suspects_of_call(
                 if is_declared:
                     axes_of_dimension.setdefault(dimension, []).append((position, axis))
         for description, changed in changed_inputs.items():
-            yield description, partial(run_reference, _replace_inputs(inputs, {position: changed}), call)
+            inputs_with_change = _replace_inputs(inputs, {position: changed})
+            yield description, partial(run_reference, inputs_with_change, call)
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
         for pair in itertools.combinations(axes, 2):
@@ -208,7 +209,7 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
 def _suspects_of_dimensions(
     run_reference: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
-    """As `suspects_of_call`: exchanged inputs, partly summed dimensions, shifted or transposed outputs."""
+    """As `suspects_of_call`: swapped inputs, partly summed dimensions, shifted or transposed outputs."""
 
     def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
         return partial(run_reference, _replace_inputs(inputs, replacements), call)
@@ -256,8 +257,8 @@ def _suspects_of_dimensions(
 
 
 def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
-    """Yield suspects that change a right result: zeros, wrong signs; integers overflow or are off by one."""
-    answer_by_description = {
+    """Yield suspects that change a right result: zeros, wrong signs, integer overflow, off by one."""
+    answer_by_fault = {
         "nothing were computed (zeros)": torch.zeros_like(right),
         "negative results were zero": right.clamp(min=0),
         "its sign were lost": right.abs(),
@@ -266,10 +267,10 @@ def suspects_of_result(right: Tensor, *, is_integer: bool) -> Iterator[Suspect]:
     if is_integer:
         for bits in (8, 16, 32):
             half = 2.0 ** (bits - 1)
-            answer_by_description[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
-            answer_by_description[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
-            answer_by_description[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
-        answer_by_description["each result were one too large"] = right + 1
-        answer_by_description["each result were one too small"] = right - 1
-    for description, answer in answer_by_description.items():
-        yield description, partial(torch.clone, answer)
+            answer_by_fault[f"it overflowed an int{bits}"] = (right + half).remainder(2 * half) - half
+            answer_by_fault[f"it overflowed a uint{bits}"] = right.remainder(2 * half)
+            answer_by_fault[f"it were cut off at the ends of an int{bits}"] = right.clamp(-half, half - 1)
+        answer_by_fault["each result were one too large"] = right + 1
+        answer_by_fault["each result were one too small"] = right - 1
+    for fault, answer in answer_by_fault.items():
+        yield fault, partial(torch.clone, answer)

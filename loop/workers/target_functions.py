@@ -84,7 +84,7 @@ def make_tensor(
     values = draw_values(fill, random_state, file, nan_axis)
     if seed % 2 and fill.kind == "normal" and not file.extra_elements:
         values = values.reshape(shape)
-        for axis in random_state.permutation(values.ndim):  # A later axis may move extremes of earlier ones.
+        for axis in random_state.permutation(values.ndim):  # Later axes may move earlier extremes.
             lines = numpy.moveaxis(values, axis, -1)
             if lines.size:
                 move_extremes(lines, greatest=True, position=-1)
@@ -180,8 +180,9 @@ class TargetFunctions:
             for fill, text in zip(request.fills, self.signature.inputs.values(), strict=True):
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
             with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
-                argument_columns = (request.fills, repeat(seed), range(len(nan_axes)), call.inputs, nan_axes)
-                return list(threads.map(make_tensor, *argument_columns))
+                positions = range(len(nan_axes))
+                columns = (request.fills, repeat(seed), positions, call.inputs, nan_axes)
+                return list(threads.map(make_tensor, *columns))
         make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
         values = list(self.call_function("maker of inputs", make_inputs, [], call))
         for value, file in zip(values, call.inputs, strict=True):

@@ -21,7 +21,7 @@ EXPECTED_FACTOR, EXPECTED_EXTRA = 8, 8
 
 
 def count_by_magnitude(errors: Tensor) -> Tensor:
-    """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on: falling."""
+    """Count how many errors (positive, finite) reach each power of two from 2^MIN_EXPONENT on."""
     _, exponents = torch.frexp(errors)  # m 2^e with 0.5 <= m < 1: it reaches 2^(e - 1).
     bins = (exponents.long() - 1).clamp(MIN_EXPONENT, MAX_EXPONENT - 1) - MIN_EXPONENT
     return torch.bincount(bins, minlength=MAX_EXPONENT - MIN_EXPONENT).cpu().flip(0).cumsum(0).flip(0)
@@ -39,8 +39,8 @@ a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2 - 1)."""
 SUMMATION_ROUNDINGS = 4
 """Roundings of the largest value by which two runs of one reference may differ."""
 IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
-"""Largest share of the largest value that rounding can explain. A larger difference means that plain
-implementation or reference is wrong. Half-precision softmax of wide logits stays below 0.06."""
+"""Largest share of the largest value that rounding can explain. A larger difference means that
+plain implementation or reference is wrong. Half-precision softmax of wide logits stays below 0.06."""
 ZEROS_DIVISOR, NOISE_FACTOR = 16.0, 16.0
 """If zeros would pass the stated tolerance, `atol` becomes 1/16 of the RMS of the nonzero values. It stays as
 stated if 1/16 of that is below the reference's mean rounding error: the output is noise."""
@@ -167,15 +167,15 @@ def make_truth(
 def count_errors_beyond(tolerance: Tolerance, reference: Tensor, output: Tensor, factor: float = 1.0) -> Tensor:
     """Count errors beyond a tolerance (`count_by_magnitude`), after multiplying them by `factor`."""
     errors = []
-    for values, right_values in float64_slices(output, reference):
-        error = (values - right_values).abs_().mul_(factor)
-        allowed = tolerance.atol + tolerance.rtol * right_values.abs()
+    for values, expected in float64_slices(output, reference):
+        error = (values - expected).abs_().mul_(factor)
+        allowed = tolerance.atol + tolerance.rtol * expected.abs()
         errors.append(error[error.isfinite() & (error > allowed)])
     return count_by_magnitude(torch.cat(errors))
 
 
 def float64_slices(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield slices of equally shaped tensors, flat and in float64: whole copies may not fit into memory."""
+    """Yield slices of equally shaped tensors, flat and in float64: whole copies may not fit."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     length = SLICE_ELEMENTS[flat[0].is_cuda]
     for first in range(0, flat[0].numel(), length):
@@ -224,14 +224,14 @@ def explain_doubt(truth: Truth) -> str:
 
 
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
-    """Whether rounding could explain all errors: none implausibly large, NaN or infinity as expected."""
+    """Whether rounding may explain all errors: none too large, NaN or infinity as in the reference."""
     plausible = IMPLAUSIBLE * largest_magnitude(truth.reference)
     for output in outputs:
         largest, _ = largest_and_mean_error(output, truth.reference)
         if largest > plausible:
             return False
-        for values, right_values in float64_slices(output, truth.reference):
-            if bool((values.isfinite() != right_values.isfinite()).any()):
+        for values, expected in float64_slices(output, truth.reference):
+            if bool((values.isfinite() != expected.isfinite()).any()):
                 return False
     return True
 
@@ -248,9 +248,9 @@ def mask_outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     """Mask of elements beyond their allowed error. NaN is right only where the reference is NaN."""
     wrong = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
     flat_wrong, first = wrong.view(-1), 0
-    for values, right_values, limit in float64_slices(output, reference, allowed):
-        is_right = ((values - right_values).abs() <= limit) | (values == right_values)  # Equal infinities too.
-        is_right |= values.isnan() & right_values.isnan()
+    for values, expected, limit in float64_slices(output, reference, allowed):
+        is_right = ((values - expected).abs() <= limit) | (values == expected)  # Equal infinities too.
+        is_right |= values.isnan() & expected.isnan()
         flat_wrong[first : first + values.numel()] = ~is_right
         first += values.numel()
     return wrong
@@ -298,8 +298,8 @@ def would_pass_zeros(tolerance: Tolerance, reference: Tensor) -> bool:
 def largest_and_mean_error(output: Tensor, reference: Tensor) -> tuple[float, float]:
     """Largest and mean absolute error over elements that are finite in both tensors; 0.0 if none is."""
     largest, total, count = 0.0, 0.0, 0
-    for values, right_values in float64_slices(output, reference):
-        error = (values - right_values).abs()
+    for values, expected in float64_slices(output, reference):
+        error = (values - expected).abs()
         is_finite = error.isfinite()
         error = error.where(is_finite, 0.0)
         largest = max(largest, float(error.max()))
@@ -354,8 +354,8 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     elif limits_by_plain and not truth.is_integer and mean > mean_limit:
         plain_excess = f"mean error {mean:.2g} against {truth.plain_mean:.2g} of the plain implementation"
     worst_error, allowed_error = -1.0, None
-    for values, right_values, allowed in float64_slices(output, truth.reference, truth.allowed):
-        error = (values - right_values).abs().nan_to_num(0.0, 0.0, 0.0)
+    for values, expected, allowed in float64_slices(output, truth.reference, truth.allowed):
+        error = (values - expected).abs().nan_to_num(0.0, 0.0, 0.0)
         position = int(error.argmax())
         if float(error[position]) > worst_error:
             worst_error, allowed_error = float(error[position]), float(allowed[position])
@@ -369,8 +369,8 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
     )
     if not wrong_count:
         return result
-    exact = output.double()
-    error = (exact - truth.reference).abs()
+    output = output.double()
+    error = (output - truth.reference).abs()
     # Error in units of the allowed error; an unexpected NaN or infinity is the worst.
     excess = (error / truth.allowed.clamp(min=1e-300)).nan_to_num(1e300, 1e300).clamp(max=1e300)
     # An expected NaN or infinity is no error.
@@ -386,8 +386,8 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         passes_as_stated = not truth.mask_wrong(output, truth.stated_allowed).any()
     return result.replace(
         passes_only_as_stated=passes_as_stated,
-        first=_describe_mismatch(truth, exact, wrong),
-        worst=_describe_mismatch(truth, exact, excess * wrong),
+        first=_describe_mismatch(truth, output, wrong),
+        worst=_describe_mismatch(truth, output, excess * wrong),
         map=maps,
         spans=spans,
     )
@@ -432,7 +432,7 @@ def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> boo
     one axis of an input, or through the flat input."""
     if not truth.is_integer or output.dtype == torch.bool:
         return False
-    right_indices, indices, wrong = truth.reference.long(), output.long(), truth.mask_wrong(output)
+    right, indices, wrong = truth.reference.long(), output.long(), truth.mask_wrong(output)
     if not bool(wrong.any()):
         return False
 
@@ -440,16 +440,16 @@ def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> boo
         """Whether right and wrong indices select equal values on the last axis of `rows`. `axis`:
         the position of that axis in the original tensor."""
         size = rows.shape[-1]
-        if bool(((right_indices < 0) | (right_indices >= size) | (indices < 0) | (indices >= size)).any()):
+        if bool(((right < 0) | (right >= size) | (indices < 0) | (indices >= size)).any()):
             return False
         if rows.dim() == 1:
-            return bool((rows[right_indices] == rows[indices])[wrong].all())
-        if right_indices.shape == rows.shape[:-1]:
-            equal = rows.gather(-1, right_indices[..., None]) == rows.gather(-1, indices[..., None])
+            return bool((rows[right] == rows[indices])[wrong].all())
+        if right.shape == rows.shape[:-1]:
+            equal = rows.gather(-1, right[..., None]) == rows.gather(-1, indices[..., None])
             return bool(equal[..., 0][wrong].all())
-        if right_indices.dim() != rows.dim() or right_indices.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
+        if right.dim() != rows.dim() or right.movedim(axis, -1).shape[:-1] != rows.shape[:-1]:
             return False
-        equal = rows.gather(-1, right_indices.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
+        equal = rows.gather(-1, right.movedim(axis, -1)) == rows.gather(-1, indices.movedim(axis, -1))
         return bool(equal.movedim(-1, axis)[wrong].all())
 
     for values in inputs:
@@ -463,7 +463,7 @@ def are_only_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> boo
 
 
 HALF_PRECISION_ROUNDINGS = 2.0
-"""Input roundings that a half-precision answer may cost: kernels round what they read and multiply."""
+"""Input roundings that a half-precision answer may cost: kernels round what they multiply."""
 ROUNDINGS = 16.0
 """The same for wider types: a polynomial exponential is off by a few units in the last place."""
 ROUNDINGS_PER_SUM = 1.0
@@ -481,8 +481,8 @@ def measure_input_rounding(
     answer: ExactAnswer, inputs: Sequence[Tensor], reference: Tensor, dtype: str
 ) -> tuple[Tensor, float, float]:
     """How far the exact `answer` moves from `reference` if every input is rounded: by element,
-    largest, mean. Inputs are rounded to `dtype`, or to their own type if that is wider; narrower ones
-    convert exactly. Two cases count: random directions, and all upwards, because random roundings
+    largest, mean. Inputs are rounded to `dtype`, or to their own wider type; narrower ones convert
+    exactly. Two cases count: random directions, and all upwards, because random roundings
     average out in a long sum, while errors of its partial sums do not."""
     dtype_eps = torch.finfo(getattr(torch, dtype)).eps
 

@@ -44,9 +44,9 @@ class LoadedCandidate:
         """Whether that call was checked and proved slow."""
 
     def check(self, request: messages.Compute) -> CallCheck:
-        """Check one call: at least two runs, or one if it is slow and was checked on other values. At
-        random, an unchecked call on other values comes first, so a variant cannot count which calls
-        are checked. The process's first call is always checked; there the other call comes after it."""
+        """Check one call: at least two runs, or one if it is slow and was checked on other values.
+        At random, an unchecked call on other values comes first, so a variant cannot count which
+        calls are checked. A process's first call is checked; there the other call comes after it."""
         prepared = self._prepare(request)
         is_first, self.was_called = not self.was_called, True
         if is_first:
@@ -67,7 +67,7 @@ class LoadedCandidate:
         return check
 
     def _prepare(self, request: messages.Compute) -> Prepared:
-        """Prepare a call in the last one's memory if only values differ: caching by address then fails."""
+        """Prepare a call; in the last one's memory if only values differ, to catch caching by address."""
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)

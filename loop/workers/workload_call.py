@@ -29,7 +29,7 @@ def make_target_request(target: Target, component: Component | None, folder: Pat
     """Make the request by which the judge learns a target, or one component of it; None: all."""
     signature = target.signature
     tensor_names = {*signature.inputs, *signature.outputs}
-    # A component inherits updates and types of the whole target, also for tensors it lacks.
+    # A component inherits entries of the whole target for tensors it lacks; no judge needs `words`.
     updates = {name: source for name, source in signature.updates.items() if name in signature.outputs}
     types = {name: dtype for name, dtype in signature.types.items() if name in tensor_names}
     signature = signature.model_copy(update={"updates": updates, "types": types, "words": {}})
@@ -173,7 +173,7 @@ def add_windows(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) 
         if fill.kind == "normal" and not fill.nan_along and file.elements:
             step = window_step(file.dtype, device)
             extra_elements = -(-max(file.elements, MIN_ROOM_BYTES // file.itemsize) // step) * step
-            # The known values may begin anywhere: rotating the whole file moves them to an aligned window.
+            # The known values may begin anywhere: rotating the file moves them to an aligned window.
             file = file.replace(extra_elements=extra_elements, offset=generator.randrange(extra_elements + 1))
         inputs.append(file)
     return call.replace(inputs=tuple(inputs))
