@@ -40,7 +40,7 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
     task = context.task
     sides = yield from build_sides_by_name(context, (*task.variants, *task.emulated))
     build_ids = {name: side.build_id for name, side in sides.items()}
-    tries = tuple(attempt for attempt in context.past.tries if attempt.variant in build_ids)
+    tries = tuple(attempt for attempt in context.past.verified_builds if attempt.variant in build_ids)
 
     def is_same_build(attempt: EarlierTry) -> bool:
         """Whether an earlier try used the same build, or without a build the same files."""

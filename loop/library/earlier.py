@@ -10,9 +10,7 @@ from loop.model.target import Target
 
 def upgrade(model: type[Model], data: Any) -> Any:
     """Upgrade plain YAML data for `model` to the current format; return other data unchanged.
-
-    A manifest of format 1 has one `output` per signature; it becomes an entry of `outputs`.
-    """
+    A manifest of format 1 has one `output` per signature; it becomes an entry of `outputs`."""
     if model is not Target or not isinstance(data, Mapping) or data.get("format") != 1:
         return data
     upgraded = {**_move_output(data), "format": 2}

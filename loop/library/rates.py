@@ -17,10 +17,8 @@ INHERITED_FIELDS = ("rates", "gpu")
 
 def rates(project: Project) -> RateCard:
     """The rate card of a project: its own rates, plus every shipped rate that it does not set.
-
     If this command was sent to a rented machine, the card charges that machine's price. Raises
-    DefinitionError with file, line and column for an invalid price or an unknown rate name.
-    """
+    DefinitionError with file, line and column for an invalid price or an unknown rate name."""
     shipped_card = read_file(shipped("sessions/rates.yaml"), RateCard)
     path = project.target / "rates.yaml"
     if project.bundled or not path.is_file():
@@ -36,9 +34,7 @@ def rates(project: Project) -> RateCard:
 
 def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
     """The project's card, plus those shipped rates and machines whose names it does not set itself.
-
-    If it sets an engineer's rate, the card also charges an engineer who waits for sessions.
-    """
+    If it sets an engineer's rate, the card also charges an engineer who waits for sessions."""
     own_names = {rate.name for rate in project_card.all_rates}
     rates = [rate for rate in shipped_card.rates if rate.name not in own_names]
     machines = []

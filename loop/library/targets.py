@@ -50,10 +50,8 @@ def read_target(project: Project) -> ParsedFile[Target]:
 
 def sources_hash(project: Project) -> str:
     """Hash of all definitions and sources below the target's folder. Results hold while it is equal.
-
     Selects files by ending, so that output of steps does not count; adds the programs that command
-    variants run.
-    """
+    variants run."""
     return hash_files(source_files(project), project.target)
 
 
@@ -270,7 +268,7 @@ class _ManifestChecker:
                 if literal_text(value) not in allowed:
                     expected = f"one of {', '.join(allowed)}"
                     self.complain((*place, "best", device, field), expected, literal_text(value))
-        users = [user for user in target.tuning if target.tuning[user].macro == tuning.macro]
-        if users[0] != name:  # Only the later ones are to blame.
-            got = f"{tuning.macro}, which is that of {users[0]}"
+        same_macro = [user for user in target.tuning if target.tuning[user].macro == tuning.macro]
+        if same_macro[0] != name:  # Only the later ones are to blame.
+            got = f"{tuning.macro}, which is that of {same_macro[0]}"
             self.complain((*place, "macro"), "a macro of its own", got)

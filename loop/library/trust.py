@@ -64,9 +64,7 @@ def read_origin(folder: Path) -> TaskOrigin | None:
 
 def command_words(folder: Path) -> list[str]:
     """Words by which a command names a target: its folder, or its task and answers.
-
-    The words begin with `--` if one of them could be read as an option.
-    """
+    The words begin with `--` if one of them could be read as an option."""
     origin = read_origin(folder)
     # If the user had to name the format, the task alone would not be recognised.
     if origin is None or origin.format is not None:
@@ -83,9 +81,7 @@ FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
 
 def read_option_files(words: Iterable[str], folder: Path) -> dict[Path, str]:
     """Files with further flags that `words` name, also indirectly: path to text.
-
-    Relative names start at `folder`. Unreadable files are left out.
-    """
+    Relative names start at `folder`. Unreadable files are left out."""
     text_by_path: dict[Path, str] = {}
     pending = [folder / name for name in _option_file_names(list(words))]
     while pending:
@@ -149,9 +145,7 @@ def is_trusted(project: Project) -> bool:
 
 def grant(project: Project, digest: str, hosts_digest: str = "") -> None:
     """Store that the user allowed definitions with hash `digest`, as shown to the user.
-
-    `hosts_digest`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written.
-    """
+    `hosts_digest`: hash of `hosts.yaml`, if shown too. Raises LoopError when the file cannot be written."""
     _store_grant(project.target, digest)
     if hosts_digest:
         _store_grant(project.target / HOSTS, hosts_digest)
@@ -159,9 +153,7 @@ def grant(project: Project, digest: str, hosts_digest: str = "") -> None:
 
 def grant_session(folder: Path, head: SessionHead) -> None:
     """Store that the user began or allowed a session. Does nothing if it has no own commands.
-
-    Raises LoopError when the file cannot be written.
-    """
+    Raises LoopError when the file cannot be written."""
     if lines := session_commands(head):
         _store_grant(folder.resolve(), digest_of(lines))
 
@@ -193,6 +185,7 @@ def digest_of(lines: Iterable[str]) -> str:
 
 
 def _store_grant(folder: Path, digest: str) -> None:
+    """Add a grant to the stored ones. Raises LoopError when the file cannot be written."""
     path = state_folder() / GRANTS_FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,8 +202,8 @@ class Grants(RootModel[dict[_Folder, _Digest]]):
     def read(cls) -> dict[str, str]:
         """Read the grants; empty, with a message, if the file is damaged or others may write it."""
         path = state_folder() / GRANTS_FILE
-        if why := explain_foreign_access(path):
-            remark_once(f"{path} is not used: {why}; nothing is allowed")
+        if distrust_reason := explain_foreign_access(path):
+            remark_once(f"{path} is not used: {distrust_reason}; nothing is allowed")
             return {}
         try:
             return sums.read_sealed(cls, path).root
@@ -249,9 +242,7 @@ def untrusted_session_error(folder: Path, lines: Iterable[str]) -> LoopError:
 
 def what_runs(project: Project) -> Iterator[str]:
     """One line per command or piece of code that a project's own definitions can run.
-
-    Raises DefinitionError for unreadable definitions.
-    """
+    Raises DefinitionError for unreadable definitions."""
     target = read_file(project.manifest, Target).value
     if (text := project.manifest.read_text()).startswith(MADE_MARK):
         yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.
@@ -275,12 +266,13 @@ def what_runs(project: Project) -> Iterator[str]:
 
 def _component_lines(target: Target) -> Iterator[str]:
     """One line per exported function and Python function that a component check calls."""
-    for name, part in target.components.items():
-        functions = filter(None, (part.reference, part.plain, part.inputs, part.form))
+    for name, component in target.components.items():
+        functions = filter(None, (component.reference, component.plain, component.inputs, component.form))
         python = ", ".join(function.python for function in functions)
-        built = f", built with {' '.join(part.flags)}" if part.flags else ""
-        for owner in part.variants:
-            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {python}"
+        flags_text = f", built with {' '.join(component.flags)}" if component.flags else ""
+        for variant in component.variants:
+            symbol = component.entry_in(variant)
+            yield f"component {name}: calls {symbol} of {variant}{flags_text}; Python {python}"
 
 
 def _command_lines(patterns: Iterable[Pattern]) -> Iterator[str]:

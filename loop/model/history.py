@@ -62,7 +62,7 @@ class History(Model):
 
     @model_validator(mode="after")
     def _refuse_equal_ids(self) -> "History":
-        # Ids become folder names, and some file systems do not tell upper from lower case.
+        """Ids become folder names, and some file systems do not tell upper from lower case."""
         names = [row.id.lower() for row in self.sessions]
         for name in names:
             if names.count(name) > 1:

@@ -104,17 +104,15 @@ class HourPrices(Model):
 
     @model_validator(mode="after")
     def _has_a_price(self) -> "HourPrices":
+        """Refuse a machine without any price per hour."""
         if self.on_demand is None and self.spot is None:
             raise ValueError("expected on_demand, spot or both, got neither")
         return self
 
     def usd_and_terms(self, terms: Terms | None) -> tuple[float, Terms]:
         """(US dollars per hour, terms of that price). Unknown terms or price: the higher price counts."""
-        prices: dict[Terms, float] = {}
-        if self.on_demand is not None:
-            prices["on_demand"] = self.on_demand
-        if self.spot is not None:
-            prices["spot"] = self.spot
+        stated: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
+        prices = {name: usd for name, usd in stated.items() if usd is not None}
         if terms in prices:
             return prices[terms], terms
         dearest = max(prices, key=lambda name: prices[name])

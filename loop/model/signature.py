@@ -71,6 +71,7 @@ class Attribute(Model):
 
     @model_validator(mode="after")
     def _refuse_wrong_default(self) -> "Attribute":
+        """Refuse a default that the attribute's kind does not admit, and a choice without words."""
         if self.kind == "choice" and not self.choices:
             raise ValueError("a choice needs `choices`")
         if self.default is not None and not self.admits(self.default):
@@ -121,14 +122,15 @@ class Signature(Model):
 
     @model_validator(mode="after")
     def _refuse_unknown_names(self) -> "Signature":
-        tensors, add = (*self.inputs, *self.outputs), "which is empty: add it there first"
+        """Refuse names in `types`, `words` and `updates` that no tensor or dimension of the signature has."""
+        tensors, empty_hint = (*self.inputs, *self.outputs), "which is empty: add it there first"
         no_tensor = "a name from `inputs` or `outputs`, which are empty"
         no_dimension = "a dimension, and no tensor of the signature has one"
         rules: tuple[tuple[str, Iterable[str], Collection[str], str], ...] = (
             ("types", self.types, tensors, no_tensor),
             ("words", self.words, self.dimensions, no_dimension),
-            ("updates", self.updates, self.outputs, f"a name from `outputs`, {add}"),
-            ("updates", self.updates.values(), self.inputs, f"a name from `inputs`, {add}"),
+            ("updates", self.updates, self.outputs, f"a name from `outputs`, {empty_hint}"),
+            ("updates", self.updates.values(), self.inputs, f"a name from `inputs`, {empty_hint}"),
         )
         for field, names, allowed, text_if_none_allowed in rules:
             for name in names:

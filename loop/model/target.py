@@ -58,6 +58,7 @@ class Tuning(Model):
 
     @model_validator(mode="after")
     def _refuse_partial_best(self) -> "Tuning":
+        """Refuse best values of a device that do not set exactly the parameters of the search."""
         for device, values in self.best.items():
             if values.keys() != self.values.keys():
                 fields, got = ", ".join(self.values), ", ".join(values) or "none"
@@ -131,11 +132,12 @@ class Instances(Model):
 
     @model_validator(mode="after")
     def _placeholders_agree(self) -> "Instances":
+        """Refuse a `symbol` or `line` whose `{placeholders}` are not exactly the names in `over`."""
         for field, text in (("symbol", self.symbol), ("line", self.line)):
             used = set(PLACEHOLDER.findall(text))
             for name in sorted(used ^ set(self.over)):
-                known = "which `over` does not have" if name in used else "which `over` has, is not in it"
-                raise ValueError(f"{field}: {{{name}}}, {known}")
+                difference = "which `over` does not have" if name in used else "which `over` has, is not in it"
+                raise ValueError(f"{field}: {{{name}}}, {difference}")
         return self
 
     def required_symbols(self) -> Iterator[tuple[str, str]]:
@@ -325,6 +327,7 @@ class Component(Model):
 
     @model_validator(mode="after")
     def _has_an_output(self) -> "Component":
+        """Refuse a component with both or neither: `output` is short for a signature with the target's inputs."""
         if (self.signature is None) == (self.output is None):
             raise ValueError("expected either `signature` or `output`")
         return self
@@ -460,9 +463,7 @@ class Target(Model):
         """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""
         flags: list[str] = []
         for tuning in self.tuning.values():
-            values = tuning.best_on(device)
-            if values is not None:
-                flags += tuning.macro_flags(values)
+            flags += tuning.macro_flags(tuning.best_on(device) or {})
         return tuple(flags)
 
     def variants_on(self, device: Device) -> tuple[str, ...]:

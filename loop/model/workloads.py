@@ -26,8 +26,7 @@ class WorkloadError(ValueError):
 
     def __init__(self, key: str, expected: str, got: str, *, known: Sequence[str] = ()) -> None:
         super().__init__(f"{key}: expected {expected}, got {got}")
-        self.key, self.expected, self.got = key, expected, got
-        self.known = known
+        self.key, self.expected, self.got, self.known = key, expected, got, known
         """All valid keys if `key` is unknown; else empty."""
 
 
@@ -44,10 +43,9 @@ class CallConditions(Protocol):
 
 
 def expand_sets(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
-    """All workloads of the named sets, in order, without duplicates.
-    `dtype`: element type of entries that name none. A workload's seed depends only on `seed` and its name, so
-    its inputs do not depend on the other workloads. Raises WorkloadError for an entry that does not fit the
-    target's signature."""
+    """All workloads of the named sets, in order, without duplicates. `dtype`: of entries that name none. A
+    workload's seed depends only on `seed` and its name, so its inputs do not depend on the other workloads.
+    Raises WorkloadError for an entry that does not fit the target's signature."""
     workload_by_name: dict[str, Workload] = {}
     for entry in (entry for name in sets for entry in target.workloads[name]):
         lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
@@ -169,6 +167,7 @@ def reason_unsupported(variant: CallConditions, workload: Workload, layout: Layo
 
 
 def _text(value: object) -> str:
+    """A value of a workload as the command line takes it: text as it is, others as JSON (`true`)."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

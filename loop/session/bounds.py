@@ -53,16 +53,16 @@ class Ending:
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that a stop (signal, budget, preemption) or a machine failure interrupted."""
-    reason, code = str(stop), stop.exit_code
+    ending = Ending("aborted", str(stop), stop.exit_code)
     if isinstance(stop, MachineFailure):
-        not_reached = "the machine failed before it was done"
-        return Ending("paused", reason, code, not_reached, is_mid_step=True, repair=stop.hint or "")
-    if code == ExitCode.PAUSED:
+        ending = replace(ending, status="paused", repair=stop.hint or "")
+        return replace(ending, not_reached="the machine failed before it was done", is_mid_step=True)
+    if stop.exit_code == ExitCode.PAUSED:
         not_reached = "the session was paused before it was done"
-        return Ending("paused", reason, code, not_reached, is_mid_step=True)
-    if code == ExitCode.OVER_BUDGET:
-        return Ending("aborted", reason, code, "the budget did not reach so far", is_mid_step=True)
-    return Ending("aborted", reason, code)
+        return replace(ending, status="paused", not_reached=not_reached, is_mid_step=True)
+    if stop.exit_code == ExitCode.OVER_BUDGET:
+        return replace(ending, not_reached="the budget did not reach so far", is_mid_step=True)
+    return ending
 
 
 @dataclass
@@ -95,18 +95,19 @@ class Bounds:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
         report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)
         remaining_s = self.limit_s - report_s - self.spent_s - walked_s
+        budget = f"its budget of {self.limit_text}"
         if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:
-            raise Stopped(f"stopped at its budget of {self.limit_text}", ExitCode.OVER_BUDGET)
+            raise Stopped(f"stopped at {budget}", ExitCode.OVER_BUDGET)
         if not isinstance(event, StepDue):
             return
         step = f"{event.pattern}/{event.step}"
         if remaining_s <= 0:
-            raise Stopped(f"its budget of {self.limit_text} is spent before {step}", ExitCode.OVER_BUDGET)
+            raise Stopped(f"{budget} is spent before {step}", ExitCode.OVER_BUDGET)
         expected_s, evidence = self.expected_by_step.get((event.pattern, event.step), (0.0, ""))
         if expected_s > remaining_s:
-            needs = f"{step} takes about {expected_s:.1f} s ({evidence})"
-            has = f"{remaining_s:.1f} s are left of its budget of {self.limit_text}"
-            raise Stopped(f"{needs}, and {has}", ExitCode.OVER_BUDGET)
+            needed_text = f"{step} takes about {expected_s:.1f} s ({evidence})"
+            remaining_text = f"{remaining_s:.1f} s are left of {budget}"
+            raise Stopped(f"{needed_text}, and {remaining_text}", ExitCode.OVER_BUDGET)
 
     def end_watch(self, ending: Ending) -> Ending:
         """Stop the preemption watch. Returns the ending, with what the watch could not observe."""
@@ -158,8 +159,8 @@ class SessionLimits:
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
         if self.watched_cloud not in CHOICES:
-            choices = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
-            hint = f"LOOP_WATCH_PREEMPTION={choices[0]}"
+            suggestions = nearest(self.watched_cloud, CHOICES) or [", ".join(CHOICES)]
+            hint = f"LOOP_WATCH_PREEMPTION={suggestions[0]}"
             raise UsageError(f"unknown cloud {self.watched_cloud!r} to watch", hint=hint)
         if self.usd is None:
             return
@@ -168,9 +169,9 @@ class SessionLimits:
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
         if first_bill.usd >= self.usd:
-            minute = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
+            charge_text = f"${first_bill.usd:.4f} is charged as soon as a GPU is held, for its first minute"
             hint = "allow more; `loop cost rates` shows the prices"
-            raise UsageError(f"--max-usd {self.usd:g}: {minute}", hint=hint)
+            raise UsageError(f"--max-usd {self.usd:g}: {charge_text}", hint=hint)
 
     def make_bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session: the stricter limit of minutes and dollars. Starts the preemption watch.

@@ -65,9 +65,9 @@ def make_record(
     earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]
     ai, why_no_ai = proposing.read_session_use(folder)
     used = SessionUse(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
-    # Repeating a session on the files of an earlier one saves nothing.
-    is_first = status == "passed" and not is_repeat(earlier_rows, head.ground)
-    saving_steps = attempts if is_first else ()
+    # Repeating a session on the files of an earlier one saves nothing, nor does one that did not pass.
+    counts_savings = status == "passed" and not is_repeat(earlier_rows, head.ground)
+    saving_steps = attempts if counts_savings else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(
         head=head,
@@ -95,8 +95,12 @@ def make_record(
 
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
     """A sentence for each planned step that was not done. A paused step counts as done unless interrupted."""
-    undone = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
-    done = {(record.pattern, record.step) for record in latest_attempts(finished) if record.status not in undone}
+    undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
+    done = {
+        (record.pattern, record.step)
+        for record in latest_attempts(finished)
+        if record.status not in undone_statuses
+    }
     return [
         f"step {planned.pattern.name}/{step.id}: {ending.not_reached}"
         for planned in plan.patterns
@@ -135,7 +139,7 @@ def make_view(setting: Setting, record: SessionRecord, folder: SessionFolder) ->
         record=record,
         finished=folder.finished(),
         recall_lines=FailureHistory(setting.project, record.head.id).describe_failures,
-        calibration=prediction.describe_accuracy(rows),
+        past_accuracy=prediction.describe_accuracy(rows),
     )
 
 
@@ -148,29 +152,29 @@ def print_outcome(
     if as_json:
         screen.data(to_json(outcome_as_json(setting, record, folder)))
     else:
-        print_sections(
-            [section for _fold, section in sections_by_fold(View(record, finished)) if section.screen], screen
-        )
-    summary = first_screen(record, finished)
+        sections = [section for _fold, section in sections_by_fold(View(record, finished))]
+        print_sections([section for section in sections if section.screen], screen)
+    screen_content = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    lines = [line for section in summary.further_sections.values() for line in text_lines(section, width)]
+    lines = [line for section in screen_content.further_sections.values() for line in text_lines(section, width)]
     lines += filter(None, [pending_user_task(finished)])
     lines += [f"note: {note}" for note in record.bill.notes]
     for line in lines:
         screen.say(line.replace("`", ""))
     screen.say(f"Report: {folder.report}")
-    screen.outcome(record.status, f": {record.head.target}: {summary.deciding_text.replace('`', '')}.")
-    for line in summary.cause:
+    screen.outcome(record.status, f": {record.head.target}: {screen_content.deciding_text.replace('`', '')}.")
+    for line in screen_content.cause:
         screen.say(f"  {line}")
     if not record.can_resume:
-        screen.say(f"Next: {summary.next}")
-        if summary.command:
-            screen.say(f"  {summary.command}")
+        screen.say(f"Next: {screen_content.next}")
+        if screen_content.command:
+            screen.say(f"  {screen_content.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 
 def text_lines(section: Section, width: int) -> list[str]:
-    """A section as plain lines: note with indented lines, table of `width` characters, final lines."""
+    """A section as plain lines: note with indented lines, table of `width` characters, final lines.
+    Without a note, the lines come last and are not indented."""
     lines = [section.note, *(f"  {line}" for line in section.lines)] if section.note else []
     if section.table is not None:
         heads = [column.title for column in section.table.columns]
@@ -179,20 +183,22 @@ def text_lines(section: Section, width: int) -> list[str]:
     return lines if section.note else [*lines, *map(str, section.lines)]
 
 
+def _waiting_step(finished: Sequence[Finished]) -> Finished | None:
+    """The step for which a paused session waits; None for any other session."""
+    records = latest_attempts(finished)
+    return records[-1] if records and records[-1].status == "paused" else None
+
+
 def pending_user_task(finished: Sequence[Finished]) -> str:
     """What the user has to do before a paused session can go on; empty for any other session."""
-    records = latest_attempts(finished)
-    if not records or records[-1].status != "paused":
-        return ""
-    return records[-1].hint or ""
+    step = _waiting_step(finished)
+    return (step.hint or "") if step is not None else ""
 
 
 def pending_brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
     """Path of the brief's page when a paused session waits for a code change; else None."""
-    records = latest_attempts(finished)
-    if not records or records[-1].status != "paused":
-        return None
-    output = read_output(records[-1], BriefOutput)
+    step = _waiting_step(finished)
+    output = read_output(step, BriefOutput) if step is not None else None
     return brief_path(folder.path / CHANGES, output.brief) if output and output.brief else None
 
 

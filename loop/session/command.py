@@ -25,12 +25,13 @@ def report(
     target: Path | None,
     output: Path | None,
     screen: Screen,
-    limit: int = first_screen.LIMIT,
+    limit: int = first_screen.DEFAULT_LIMIT_BYTES,
     link: str = "",
     *,
     as_json: bool = False,
 ) -> int:
-    """Print or write a session's report. `limit` (bytes), `link`: for a summary. Returns the exit code."""
+    """Print or write a session's report. `limit` (bytes), `link` (address of the whole report): for a summary.
+    `form`: a value of `--format`. Returns the exit code."""
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
@@ -47,26 +48,26 @@ def report(
     if form == "json":
         text = json.dumps(closing.outcome_as_json(setting, record, folder), indent=1) + "\n"
     else:
-        text, drawn = closing.render(setting, record, folder)
-        figures = {figure.path: figure.file for figure in drawn}
+        text, report_figures = closing.render(setting, record, folder)
+        figures = {figure.path: figure.file for figure in report_figures}
         if form == "html":
             from loop.report.html import render_page  # Here: markdown-it is needed for this format alone.
 
-            text, figures = render_page(shipped("templates"), text, drawn, record.status), {}
+            text, figures = render_page(shipped("templates"), text, report_figures, record.status), {}
     if output is None or str(output) == "-":
         screen.data(text)
         return ExitCode.OK
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    beside = folder_for_temporary(output)
+    figure_folder = folder_for_temporary(output)
     if os.path.realpath(output) == os.path.realpath(folder.report):  # Writes the report's checksums, too.
         folder.write_report(text, figures)
     else:
         write_atomic(output, text)
-        if beside is not None:
-            sessions.write_figures(beside, figures)
-    count = f", figures beside it: {len(figures)}" if beside is not None and figures else ""
-    screen.say(f"written: {output}{count}")
+        if figure_folder is not None:
+            sessions.write_figures(figure_folder, figures)
+    figures_text = f", figures beside it: {len(figures)}" if figure_folder is not None and figures else ""
+    screen.say(f"written: {output}{figures_text}")
     return ExitCode.OK
 
 
@@ -75,8 +76,8 @@ def find_session_to_report(root: Path, name: str) -> SessionFolder:
     try:
         return sessions.find_session(root, name)
     except LoopError:
-        known = recorded.find_recorded(root, name)
-        if known is None:
+        imported = recorded.find_recorded(root, name)
+        if imported is None:
             raise
-        message = f"{known.id} was recorded elsewhere: there is no report of it"
-        raise UsageError(message, hint=f"loop sessions show {known.id}") from None
+        message = f"{imported.id} was recorded elsewhere: there is no report of it"
+        raise UsageError(message, hint=f"loop sessions show {imported.id}") from None

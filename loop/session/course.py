@@ -24,8 +24,8 @@ class View:
     record: SessionRecord
     finished: Sequence[Finished]
     recall_lines: RecallLines = lambda record: ()
-    """Lines about the same failure in earlier sessions."""
-    calibration: str = ""
+    past_accuracy: str = ""
+    """A sentence on how close the predictions of earlier sessions came."""
 
     @property
     def head(self) -> SessionHead:
@@ -50,20 +50,20 @@ def steps_section(view: View) -> Iterator[Section]:
     total_s = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
     table = drop_empty_columns(heads, [_step_row(record, total_s) for record in records])
-    between = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
-    yield Section("Each step", note=between if table else "No step has ended.", table=table)
+    between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
+    yield Section("Each step", note=between_text if table else "No step has ended.", table=table)
 
 
 def _step_row(record: Finished, total_s: float) -> tuple[str, ...]:
     """A step's row of the table. `total_s`: seconds of all steps together."""
-    attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+    attempt_text = f" (attempt {record.attempt})" if record.attempt > 1 else ""
     if record.status == "skipped":
         reason = shortened(record.skipped_because, LONGEST_MESSAGE)
-        return step_name(record), f"skipped{attempt}", "-", "-", reason
-    excess = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
+        return step_name(record), f"skipped{attempt_text}", "-", "-", reason
+    excess_text = f", over its {say.seconds(record.budget_s)}" if record.is_over_budget else ""
     return (
         step_name(record),
-        record.status + excess + attempt,
+        record.status + excess_text + attempt_text,
         say.seconds(record.seconds),
         say.share(record.seconds, total_s),
         shortened(record.message, LONGEST_MESSAGE),
@@ -79,14 +79,10 @@ def failed_step_sections(view: View) -> Iterator[Section]:
     """A section for each failed step: message, hint, earlier failures, printed output."""
     for record in latest_attempts(view.finished):
         if record.status == "failed":
-            hint = [f"What usually cures it: {record.hint}"] if record.hint else []
-            earlier = (text[:1].upper() + text[1:] for text in view.recall_lines(record))
-            yield Section(
-                note=f"`{step_name(record)}` failed: {record.message}",
-                lines=(*hint, *earlier),
-                code=step_log(record),
-                language="text",
-            )
+            lines = [f"What usually cures it: {record.hint}"] if record.hint else []
+            lines += [text[:1].upper() + text[1:] for text in view.recall_lines(record)]
+            note = f"`{step_name(record)}` failed: {record.message}"
+            yield Section(note=note, lines=tuple(lines), code=step_log(record), language="text")
 
 
 def step_log(record: Finished) -> tuple[str, ...]:
@@ -94,8 +90,8 @@ def step_log(record: Finished) -> tuple[str, ...]:
     printed = read_output(record, CommandOutput)
     # A step that ended with a bug of loop has no output but a traceback.
     texts = [printed.output if printed else record.output.get("traceback", "")]
-    has_lines = len(record.message.strip().splitlines()) > 1
-    if has_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
+    has_several_lines = len(record.message.strip().splitlines()) > 1
+    if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
         texts.append(record.message)
     lines: list[str] = []
     for text in filter(None, texts):
@@ -107,13 +103,12 @@ def step_log(record: Finished) -> tuple[str, ...]:
 
 def environment_section(view: View) -> Iterator[Section]:
     """The environment in which the report's numbers were measured."""
-    pairs = environment_facts(view.record.head, view.finished)
-    yield Section(lines=tuple(f"{label}: {text}" for label, text in pairs if text))
+    yield Section(lines=tuple(f"{label}: {text}" for label, text in _environment_facts(view) if text))
 
 
-def environment_facts(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+def _environment_facts(view: View) -> Iterator[tuple[str, str]]:
     """Label and text of each fact about machine, software and sources; the text is empty if unknown."""
-    machine, revision = head.machine, head.revision
+    head, finished, machine, revision = view.head, view.finished, view.head.machine, view.head.revision
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
@@ -195,11 +190,11 @@ def grade(
     planned_s = 60 * plan.budget.minutes
     if seconds > planned_s:
         flaws.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned_s)}")
-    late = [step for step in steps if step.is_over_budget]
-    if late:
-        times = (f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late)
+    late_steps = [step for step in steps if step.is_over_budget]
+    if late_steps:
+        times = (f"{step_name(step)} ({step.seconds:.1f} of {step.budget_s:g} s)" for step in late_steps)
         flaws.append(f"over budget: {', '.join(times)}")
     if flaws:
         return "C" if missed_parts else "B", "Every gate passed, but " + "; ".join(flaws)
-    reached = "reached its objective, and " if objective else ""
-    return "A", f"The session {reached}passed every gate within its time"
+    reached_text = "reached its objective, and " if objective else ""
+    return "A", f"The session {reached_text}passed every gate within its time"

@@ -51,29 +51,29 @@ class Show:
 
     def _print_tick(self, event: Ticked) -> None:
         """Show the progress of a step: in a terminal as the status line, else only begin and heartbeats."""
-        step, budget = event.started, seconds_text(event.started.budget_s)
-        place = f"  {step.index}/{step.of} {step.step}"
-        time_text = f"{seconds_text(event.seconds)} of about {budget}"
+        step, budget_text = event.started, seconds_text(event.started.budget_s)
+        position_text = f"  {step.index}/{step.of} {step.step}"
+        time_text = f"{seconds_text(event.seconds)} of about {budget_text}"
         if self.screen.may_animate:
-            self.screen.status(f"{place}: {event.note} ({time_text})")
+            self.screen.status(f"{position_text}: {event.note} ({time_text})")
             return
         if self.last_begun != step:
             self.last_begun = step
-            self.screen.say(f"  begins   {step.step} (about {budget})")
+            self.screen.say(f"  begins   {step.step} (about {budget_text})")
         if event.heartbeat:
-            self.screen.say(f"{place}: still at it, {event.note} ({time_text})")
+            self.screen.say(f"{position_text}: still at it, {event.note} ({time_text})")
 
     def _print_step_end(self, event: StepEnded) -> None:
-        """Print how a step ended, and its hint; one line for steps skipped for one reason."""
+        """Print how a step ended, and its hint. Of a pattern's steps skipped for one reason, only the first."""
         record = event.finished
-        skip = (record.pattern, record.skipped_because)
-        if skip in self.printed_skips:
+        skip_key = (record.pattern, record.skipped_because)
+        if skip_key in self.printed_skips:
             return
         if record.skipped_because:
-            self.printed_skips.add(skip)
+            self.printed_skips.add(skip_key)
         time_text = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
-        reuse = ", as before" if event.replayed else ""
-        text = f" {record.step} ({time_text}{reuse}): {record.message}"
+        reuse_text = ", as before" if event.replayed else ""
+        text = f" {record.step} ({time_text}{reuse_text}): {record.message}"
         self.screen.outcome(record.status, text, prefix="  ", status_columns=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
@@ -97,9 +97,8 @@ class Show:
 
 
 def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bounds: Bounds | None = None) -> Ending:
-    """Run a walk until it ends, or a limit, a signal or a machine failure stops it. Returns how it ended.
-    `store` makes each event durable. If the disk is full, the reserve file is deleted to make room for the
-    record of the interrupted step. Any error of another kind is raised."""
+    """Run a walk until it ends, or a limit, a signal or a machine failure stops it. Returns how it ended. `store`
+    makes each event durable; on a full disk, deleting the reserve file makes room for the interrupted step."""
     begin, bounds = time.monotonic(), bounds or Bounds()
     last_event: WalkEvent | None = None
     with closing(walk.events()) as events:
@@ -130,9 +129,9 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
     code = ExitCode.BUG if walk.has_bug else ExitCode.OK
     if not walk.is_stop_reached:
         return Ending(None, walk.stopped or "", code)
-    reached = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
-    show.screen.say(f"no further step is begun: {reached}")
-    return Ending(None, walk.stopped or "", code, reached)
+    stop_text = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+    show.screen.say(f"no further step is begun: {stop_text}")
+    return Ending(None, walk.stopped or "", code, stop_text)
 
 
 def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Ending) -> Finished:

@@ -29,10 +29,10 @@ from loop.timing.against_known_good import CompareOutput
 LONGEST_REASON = 300
 """Most characters of a session's reason; the record has the whole text."""
 LONGEST_NAME = 80
-MOST_WRONG = 2
+MOST_WRONG_VARIANTS = 2
 """Most wrong variants that the headline names; the table lists all."""
 EMPTY_CELL = "-"
-MOST_NAMED, LONGEST_NAMED = 2, 80
+MOST_LISTED, LONGEST_LISTED = 2, 80
 """Most items of "Not exercised" that are named, and characters of each. The rest is counted."""
 COMMAND_BEGINNINGS = ("loop ", "git -C ")
 """Only a line of the proposal that begins so is offered as a command to paste."""
@@ -40,21 +40,12 @@ LONGEST_SENTENCE = 240
 """Most characters of the proposed next action."""
 MOST_CAUSES, LONGEST_CAUSE = 3, 140
 """Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
-MOST_LINES = 8
+MOST_FURTHER_LINES = 8
 """Most further lines on a wrong variant; the report's section `Evidence` has all."""
-ENDINGS = {
-    "passed": "passed",
-    "failed": "failed",
-    "skipped": "judged nothing",
-    "aborted": "was aborted",
-    "paused": "is paused",
-}
-PHRASES = {
-    "faster": "faster than {}",
-    "slower": "slower than {}",
-    "same": "as fast as {}",
-    "inconclusive": "inconclusive against {}",
-}
+ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
+"""Status to the words for it; any other status is its own word."""
+COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
+"""Speed verdict to the words before the baseline's name; for any other verdict: `faster than`."""
 
 
 @dataclass(frozen=True)
@@ -90,23 +81,23 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     proposal = " ".join(line for line in proposal_lines if line not in commands)
     if len(proposal) > LONGEST_SENTENCE:  # Keep only whole sentences.
         proposal = proposal[: proposal.rfind(". ", 0, LONGEST_SENTENCE) + 1] or proposal
-    known = make_diagnoses(record.head, finished)
-    causes = _ranked_causes(known, finished)
+    diagnoses = make_diagnoses(record.head, finished)
+    causes = _ranked_causes(diagnoses, finished)
     has_several = len({variant for variant, _label, _text in causes}) > 1
     cause_lines = []
     for variant, label, text in causes[:MOST_CAUSES]:
         name = f"{variant}: " if has_several else ""
         cause_lines.append(shortened(f"{name}{label}: {text}", LONGEST_CAUSE))
-    decisive = deciding_text(record, finished)
+    deciding_facts = deciding_text(record, finished)
     return FirstScreen(
-        headline=f"{_name_as_code(record.head.target)} {_ending_phrase(record)}: {decisive}.",
-        deciding_text=decisive,
+        headline=f"{_name_as_code(record.head.target)} {_ending_phrase(record)}: {deciding_facts}.",
+        deciding_text=deciding_facts,
         cause=tuple(cause_lines),
         next=shortened(proposal, LONGEST_SENTENCE),
         command=command,
         further_sections={
             "variants": Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
-            **dict(_sections_on_wrong_variants(known, causes[MOST_CAUSES:], command)),
+            **dict(_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command)),
             "cost": Section(lines=tuple(_grade_and_cost_lines(record, finished))),
         },
     )
@@ -115,20 +106,20 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
 def _ending_phrase(record: SessionRecord) -> str:
     """How the session ended, as in `passed`. A session can pass its gates without an answer."""
     if record.status != "passed":
-        return ENDINGS[record.status]
+        return ENDING_PHRASES.get(record.status, record.status)
     if {verdict.verdict for verdict in speed_verdicts(record.verdicts)} == {"inconclusive"}:
         return "has no verdict"
     is_missed = record.objective is not None and bool(record.objective.missed)
-    return "missed its objective" if is_missed else ENDINGS["passed"]
+    return "missed its objective" if is_missed else "passed"
 
 
 def _sections_on_wrong_variants(
-    known: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
+    diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
 ) -> Iterator[tuple[str, Section]]:
     """(topic, section) of each diagnosed variant: further `causes`, and its command unless it is `command`."""
-    for diagnosis in known:
+    for diagnosis in diagnoses:
         name = diagnosis.variant
-        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name][:MOST_LINES]
+        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name][:MOST_FURTHER_LINES]
         if diagnosis.command not in ("", command):
             lines.append(f"Again: `{diagnosis.command}`")
         note = f"What else is known of `{name}`:" if lines else ""
@@ -137,8 +128,8 @@ def _sections_on_wrong_variants(
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
-    wrong = list(_wrong_variant_sentences(record, finished))
     speed, kept = _speed_sentence(record), _kept_changes_text(finished)
+    wrong = list(_wrong_variant_sentences(record, finished))
     reason = shortened(record.reason.rstrip("."), LONGEST_REASON)
     if record.status == "failed":
         parts = [*(wrong or [reason]), kept, speed]
@@ -181,17 +172,17 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
         if not isinstance(verdict, SpeedVerdict):
             key = verdict.variant, verdict.verdict
             workloads_by_verdict.setdefault(key, []).append(verdict.workload)
-    for (variant, word), workloads in list(workloads_by_verdict.items())[:MOST_WRONG]:
-        place = shortened(workloads[0], LONGEST_NAME)
+    for (variant, word), workloads in list(workloads_by_verdict.items())[:MOST_WRONG_VARIANTS]:
+        workloads_text = shortened(workloads[0], LONGEST_NAME)
         if len(workloads) > 1:
-            place += f" and {len(workloads) - 1} more"
+            workloads_text += f" and {len(workloads) - 1} more"
             if variant in workload_counts:
-                place += f" of {workload_counts[variant]} workloads"
-        what = "incorrect" if word == "incorrect" else "not to be judged"
-        yield f"{_name_as_code(variant)} is {what} on {place}; no speed is reported for it"
-    hidden = len(workloads_by_verdict) - MOST_WRONG
-    if hidden > 0:
-        yield f"so {'is' if hidden == 1 else 'are'} {say.count(hidden, 'more variant')}"
+                workloads_text += f" of {workload_counts[variant]} workloads"
+        verdict_text = "incorrect" if word == "incorrect" else "not to be judged"
+        yield f"{_name_as_code(variant)} is {verdict_text} on {workloads_text}; no speed is reported for it"
+    hidden_count = len(workloads_by_verdict) - MOST_WRONG_VARIANTS
+    if hidden_count > 0:
+        yield f"so {'is' if hidden_count == 1 else 'are'} {say.count(hidden_count, 'more variant')}"
 
 
 def _speed_sentence(record: SessionRecord) -> str:
@@ -211,22 +202,23 @@ def _speed_sentence(record: SessionRecord) -> str:
 
     fastest = max(speeds_by_variant, key=trusted_ratio)
     verdicts = speeds_by_variant[fastest]
-    (word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
-    phrase = PHRASES[word].format(shortened(record.head.baseline, LONGEST_NAME))
+    (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
+    comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
+    phrase = f"{comparison} {shortened(record.head.baseline, LONGEST_NAME)}"
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
     texts += filter(None, [mean_text(verdicts)])
-    rank = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
-    return f"{_name_as_code(fastest)}{rank} is {phrase} on {', '.join(texts)}"
+    rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
+    return f"{_name_as_code(fastest)}{rank_text} is {phrase} on {', '.join(texts)}"
 
 
-def _ranked_causes(known: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
+def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
     """(variant, label, text) of everything known to be wrong; main causes of all variants come first."""
     ranked: list[tuple[int, str, str, str]] = []  # The number is the line's rank within its variant.
-    for diagnosis in known:
+    for diagnosis in diagnoses:
         for rank, (label, text) in enumerate(diagnosis.lines):
             ranked.append((rank, diagnosis.variant, label, text))
-    diagnosed = {diagnosis.variant for diagnosis in known}
+    diagnosed = {diagnosis.variant for diagnosis in diagnoses}
     for output in outputs_of(finished, VerifyOutput):
         for checks in output.variants:
             if checks.first_failure and checks.variant not in diagnosed:
@@ -253,10 +245,10 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     """A table with a row per variant: wrong first, examples and baselines last; None if nothing was judged."""
     head = record.head
     wrong_verdicts = {v.variant: v.verdict for v in record.verdicts if not isinstance(v, SpeedVerdict)}
-    compared = {v.variant for v in record.verdicts if v.against == "known_good"}
+    known_good_compared = {v.variant for v in record.verdicts if v.against == "known_good"}
     names = sorted(
         (*head.variants, *head.emulated),
-        key=lambda name: (name not in wrong_verdicts, name in head.roles, name not in compared),
+        key=lambda name: (name not in wrong_verdicts, name in head.roles, name not in known_good_compared),
     )
     rows = []
     for name in names:
@@ -293,11 +285,11 @@ def _correctness_cell(
     right = sum(check.status == "right" for check in checks)
     failed = sum(not check.passed for check in checks)
     total = say.count(right + failed, "check")  # Without checks that were not supported or not judged.
-    emulated = ", emulated" if name in record.head.emulated else ""
+    emulated_text = ", emulated" if name in record.head.emulated else ""
     if not wrong_verdict:
-        return f"{right} of {total}{emulated}"
-    failures = f": {failed} of {total} failed" if failed else ""
-    return f"{wrong_verdict}{failures}{emulated}"
+        return f"{right} of {total}{emulated_text}"
+    failures_text = f": {failed} of {total} failed" if failed else ""
+    return f"{wrong_verdict}{failures_text}{emulated_text}"
 
 
 def _known_good_cell(record: SessionRecord, name: str) -> str:
@@ -354,16 +346,16 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
     yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
     yield money_line(record.bill, record.seconds)
     if sentences := not_exercised(record, finished):
-        texts = [shortened(text.replace("`", ""), LONGEST_NAMED) for text in sentences[:MOST_NAMED]]
-        if len(sentences) > MOST_NAMED:
-            texts.append(f"and {len(sentences) - MOST_NAMED} more, which the report lists")
+        texts = [shortened(text.replace("`", ""), LONGEST_LISTED) for text in sentences[:MOST_LISTED]]
+        if len(sentences) > MOST_LISTED:
+            texts.append(f"and {len(sentences) - MOST_LISTED} more, which the report lists")
         yield f"Not exercised: {'; '.join(texts)}."
     yield f"Session {head.id} on {course.device_text(head)}; begun {say.day(head.started)}."
 
 
-LIMIT = 65_536
+DEFAULT_LIMIT_BYTES = 65_536
 """Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
-SMALLEST_LIMIT = 1_500
+SMALLEST_LIMIT_BYTES = 1_500
 """The smallest limit in bytes: headline and link need that much."""
 NOTE_BYTES = 160
 """Bytes reserved for the note that names omitted sections."""
@@ -377,28 +369,30 @@ _MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<menti
 
 
 def markdown_summary(
-    record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = ""
+    record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
 ) -> str:
     """A session in at most `limit` bytes of Markdown. Raises UsageError for a small `limit` or bad `link`."""
-    if limit < SMALLEST_LIMIT:
-        message = f"--limit {limit}: expected {SMALLEST_LIMIT} or more"
-        raise UsageError(message, hint=f"--limit {LIMIT} is a comment's")
+    if limit < SMALLEST_LIMIT_BYTES:
+        message = f"--limit {limit}: expected {SMALLEST_LIMIT_BYTES} or more"
+        raise UsageError(message, hint=f"--limit {DEFAULT_LIMIT_BYTES} is a comment's")
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
-    screen, target = first_screen(record, finished), shortened(record.head.target, 40)
-    headline = without_mentions(escape_prose(screen.headline))
+    summary, target = first_screen(record, finished), shortened(record.head.target, 40)
+    headline = without_mentions(escape_prose(summary.headline))
     if len(headline.encode()) > limit // 4:
-        headline = without_mentions(escape_prose(f"`{target}` {ENDINGS[record.status]}."))
+        headline = without_mentions(
+            escape_prose(f"`{target}` {ENDING_PHRASES.get(record.status, record.status)}.")
+        )
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
-    mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
+    comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
     title = escape_prose(f"`{target}` on {shortened(course.device_text(record.head), 40)}")
-    begin = f"{mark}\n### {title}\n\n**{headline}**\n"
+    begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
     command = record.head.report_command
     if len(command.encode()) > limit // 4:
         command = f"loop report {shortened(record.head.id, 80)}"
     end = f"\nThe whole report: {inline_code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
     free_bytes = limit - len(begin.encode()) - len(end.encode()) - NOTE_BYTES
-    sections = list(screen.sections.items())
+    sections = list(summary.sections.items())
     failed_steps = [step for step in latest_attempts(finished) if step.status == "failed"]
     titles = [f"what {course.step_name(step)} said" for step in failed_steps]
     outputs = zip(titles, course.failed_step_sections(View(record, finished)), strict=True)

@@ -76,12 +76,11 @@ def propose_next(
     device: str = "auto",
     host_options: Sequence[str] = (),
 ) -> NextSession:
-    """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run.
-    `target_options`: options that name the target in the command. `ended_rows`: sessions that are not in the
-    index yet. `host_options`: options that name another machine (`--on HOST`)."""
+    """The most urgent idea that can run here, and the others. Raises UsageError if no plan can run. `ended_rows`:
+    sessions not in the index yet. `target_options`, `host_options`: `--target`, `--on HOST` of its command."""
     ended_ids = {row.id for row in ended_rows}
-    known = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
-    rows = [*(row for row in known if row.id not in ended_ids), *ended_rows]
+    indexed_rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
+    rows = [*(row for row in indexed_rows if row.id not in ended_ids), *ended_rows]
     state = read_target_state(setting, device)
     all_ideas = _present_ideas(setting, rows, state, device)
     for idea in all_ideas:
@@ -122,10 +121,10 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
     head = _make_head_for(BASELINE_IDEA, setting, device)
     reverted = past_changes.reverted_changes(setting.project.sessions, head)
-    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
+    main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
     for row in rows:
-        names = tuple(name for name in row.inconclusive if name in mains)
+        names = tuple(name for name in row.inconclusive if name in main_names)
         main_rows.append(row.model_copy(update={"inconclusive": names}))
     present = []
     for idea in propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
@@ -150,24 +149,24 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
     """The target's present state: its variants, and the workloads that this machine can judge."""
     target = setting.target
     chosen_device = choose_device(device, target, ())
-    mains = [name for name, variant in target.variants.items() if variant.role == "main"]
+    main_names = [name for name, variant in target.variants.items() if variant.role == "main"]
     emulated = choose_emulated((), target, chosen_device)
     declared: dict[str, dict[str, frozenset[str]]] = {}
     for name in (*target.variants_on(chosen_device), *emulated):
         dtype = target.dtypes["cuda" if name in emulated else chosen_device]
         declared[name] = {}
         for set_name in target.workloads:
-            workloads = [
-                w for w in expand_sets(target, [set_name], dtype) if is_supported(target.variants[name], w)
-            ]
-            if name in emulated:
-                workloads = [workload for workload in workloads if not is_too_large_to_emulate(target, workload)]
-            if workloads:
-                declared[name][set_name] = frozenset(workload.name for workload in workloads)
+            judgeable = set()
+            for workload in expand_sets(target, [set_name], dtype):
+                is_too_large = name in emulated and is_too_large_to_emulate(target, workload)
+                if is_supported(target.variants[name], workload) and not is_too_large:
+                    judgeable.add(workload.name)
+            if judgeable:
+                declared[name][set_name] = frozenset(judgeable)
     return TargetState(
         ground=targets.sources_hash(setting.project),
-        compiled=[name for name in mains if may_edit_variant(target, setting.project.target, name)],
-        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
+        compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
+        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
         weights=workload_weights(target, target.dtypes[chosen_device]),
         declared=declared,
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
@@ -204,18 +203,18 @@ def _shell_command(
             options += ["--device", row.device]
     options += target_options
     if idea.plan in setting.plans:
-        run = shlex.join(["loop", "run", "session", idea.plan, *options, *host_options])
+        run_command = shlex.join(["loop", "run", "session", idea.plan, *options, *host_options])
     else:
-        run = shlex.join(["loop", "run", "pattern", idea.plan, *options])
+        run_command = shlex.join(["loop", "run", "pattern", idea.plan, *options])
     folder = setting.project.target
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT
         words = candidate.find_take_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
-        return f"{shlex.join(words)} && {run}"
+        return f"{shlex.join(words)} && {run_command}"
     if idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
         words = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]
-        return f"{shlex.join(words)} && {run}"
-    return run
+        return f"{shlex.join(words)} && {run_command}"
+    return run_command
 
 
 def proposal_text(setting: Setting, record: SessionRecord, lines: Sequence[Line]) -> str:

@@ -77,10 +77,9 @@ def readable_requirement_names() -> set[str]:
 
 
 def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
-    """The findings of the finished steps, by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`.
-    `ratio`: geometric mean over workloads of baseline time / variant time; None if no workload was judged or an
-    interval is too wide. `gain`: product of the kept changes' mean ratios; 1 without one. `unexplained`:
-    variants that are wrong or slower than their known-good build, without a blamed commit."""
+    """Findings by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`. `ratio`: geometric mean of
+    baseline time / variant time; None if no workload was judged or an interval is too wide. `gain`: product of
+    the kept changes' ratios. `unexplained`: variants wrong or slower than before without a blamed commit."""
     verdicts = learnings.collect_findings(finished).verdicts
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
@@ -204,20 +203,18 @@ def objective_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     objective = record.objective
     if objective is None:
         return ""
-    goal = goal_text(objective.success)
+    objective_in_words = goal_text(objective.success)
     if objective.missed:
-        return f"{goal}: missed ({'; '.join(part.words for part in objective.missed)})"
+        return f"{objective_in_words}: missed ({'; '.join(part.words for part in objective.missed)})"
     if not objective.judged:
-        return f"{goal}: not judged, as no variant was"
+        return f"{objective_in_words}: not judged, as no variant was"
     if record.status == "failed":
-        return f"{goal}: not judged, as the session failed"
+        return f"{objective_in_words}: not judged, as the session failed"
     findings: Mapping[str, Any] = findings_of(finished, record.head.variants)
-    ratio = None
+    ratio = findings["best"]["ratio"] if "ratio" in objective.success else None
     if "gain" in objective.success:
         ratio = findings["gain"]
-    elif "ratio" in objective.success:
-        ratio = findings["best"]["ratio"]
-    return f"{goal}: reached{f' ({say.times(ratio)})' if isinstance(ratio, float) else ''}"
+    return f"{objective_in_words}: reached{f' ({say.times(ratio)})' if isinstance(ratio, float) else ''}"
 
 
 GOAL_PHRASES = {
@@ -240,7 +237,7 @@ def goal_text(success: str) -> str:
     texts = []
     for part in Expression.parse(success).parts:
         code = ast.unparse(part.tree)
-        matches = [(re.fullmatch(form, code), words) for form, words in GOAL_PHRASES.items()]
+        matches = [(re.fullmatch(pattern, code), words) for pattern, words in GOAL_PHRASES.items()]
         phrases = [match.expand(words) for match, words in matches if match]
         texts.append(phrases[0] if phrases else f"`{code}`")
     return ", ".join(texts)

@@ -61,10 +61,8 @@ def resolve_plan(
     planned_patterns = []
     for name in reached:
         pattern, is_planned = patterns[name].value, name in plan.value.patterns
-        seconds = 60 * pattern.estimate.minutes
-        planned_patterns.append(
-            PlannedPattern(pattern=pattern, planned=is_planned, seconds=seconds, evidence="prior")
-        )
+        timed = {"seconds": 60 * pattern.estimate.minutes, "evidence": "prior"}
+        planned_patterns.append(PlannedPattern(pattern=pattern, planned=is_planned, **timed))
     return ResolvedPlan(plan=plan.value, patterns=tuple(planned_patterns))
 
 
@@ -74,12 +72,12 @@ def check_plan(
     """The mistakes of a plan that its types cannot detect: unknown names of patterns, plans, values."""
     plan, document = definition.value, definition.document
     complaints = [*complain_unknown_patterns(definition, patterns)]
-    always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
-    results = {*always, *SESSION_NAMES, *readable_finding_names(variants)}
+    readable_always = {"target", "device", *(f"plan.{name}" for name in plan.parameters)}
+    readable_after_steps = {*readable_always, *SESSION_NAMES, *readable_finding_names(variants)}
     for key, text, readable in (
-        ("success", plan.success, results),
-        ("stop_if", plan.stop_if, results),
-        ("requires", plan.requires, {*always, *readable_requirement_names()}),
+        ("success", plan.success, readable_after_steps),
+        ("stop_if", plan.stop_if, readable_after_steps),
+        ("requires", plan.requires, {*readable_always, *readable_requirement_names()}),
     ):
         complaints += check_expression(document, (key,), text, readable) if text is not None else []
     name, known_names = plan.otherwise, {*patterns, *plans}
@@ -104,8 +102,7 @@ def check_pattern(
             complaints.append(complain(document, (*place, "id"), "an id of its own", repr(step.id)))
         ids.add(step.id)
         if action is None:
-            hint = name_hint(step.action, ACTIONS)
-            expected = "the name of an action"
+            hint, expected = name_hint(step.action, ACTIONS), "the name of an action"
             complaints.append(complain(document, (*place, "action"), expected, repr(step.action), hint))
         else:
             try:
@@ -175,17 +172,18 @@ def resolve_request(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         plan_file = definitions.choose(setting.plans, request.plan or "baseline", "plan")
     plan_file, patterns = fit_plan_to_target(plan_file, setting), dict(setting.patterns)
     if request.evaluator is not None:  # Its judgement becomes the last pattern of the plan.
-        last = theirs.evaluator_pattern(request.evaluator)
-        patterns[last.name] = definitions.ParsedFile(last, Document(last.name), plan_file.path)
-        names = (*plan_file.value.patterns, last.name)
+        evaluator_pattern = theirs.evaluator_pattern(request.evaluator)
+        patterns[evaluator_pattern.name] = definitions.ParsedFile(
+            evaluator_pattern, Document(evaluator_pattern.name), plan_file.path
+        )
+        names = (*plan_file.value.patterns, evaluator_pattern.name)
         plan_file = replace(plan_file, value=plan_file.value.model_copy(update={"patterns": names}))
     return resolve_plan(plan_file, patterns, setting.plans, setting.target.variants)
 
 
 def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting) -> definitions.ParsedFile[Plan]:
-    """The plan, restricted to workload sets that the target has; if it has none of them, its first set.
-    Raises DefinitionError if one of the project's own plans names a set that the target lacks. Shipped plans
-    are written for every target, so there a missing set is no mistake."""
+    """The plan, restricted to workload sets that the target has; if it has none of them, its first set. Raises
+    DefinitionError if a plan of the project itself names a missing set: shipped plans suit every target."""
     target, own_folder = setting.target, setting.project.definitions_folder("plans")
     sets = plan_file.value.workloads
     missing = [name for name in sets if name not in target.workloads]
@@ -193,8 +191,8 @@ def fit_plan_to_target(plan_file: definitions.ParsedFile[Plan], setting: Setting
         place = ("workloads", sets.index(missing[0]))
         expected = f"one of the sets of target {target.name} ({', '.join(target.workloads)})"
         raise DefinitionError([complain(plan_file.document, place, expected, repr(missing[0]))])
-    known = tuple(name for name in sets if name in target.workloads) or (next(iter(target.workloads)),)
-    return replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known}))
+    known_sets = tuple(name for name in sets if name in target.workloads) or (next(iter(target.workloads)),)
+    return replace(plan_file, value=plan_file.value.model_copy(update={"workloads": known_sets}))
 
 
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
@@ -254,10 +252,10 @@ def refuse_campaign(head: SessionHead, target: Target, folder: Path) -> None:
 def announcement_text(head: SessionHead) -> str:
     """The first lines that a session prints: target, device, expected time, goal."""
     plan = head.plan.plan
-    where = f"{course.device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
+    place = f"{course.device_text(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
     lines = [
         f"session {head.id}: {plan.title}",
-        f"  target {head.target}{in_parentheses(head.variants)} on {where}; about {predicted_time_text(head)}",
+        f"  target {head.target}{in_parentheses(head.variants)} on {place}; about {predicted_time_text(head)}",
     ]
     if plan.success:
         lines.append(f"  goal: {goal_text(plan.success)}")

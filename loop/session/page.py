@@ -43,46 +43,45 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
     folds: dict[str, list[Section]] = {}
     for name, section in sections_by_fold(view):
         folds.setdefault(name, []).append(section)
-    picture = draw_ratios(view.record.verdicts, view.head.baseline)
+    ratios_figure = draw_ratios(view.record.verdicts, view.head.baseline)
     values = {
         "title": f"{view.head.target}: session {view.head.id} {view.record.status}",
         "first": first_screen(view.record, view.finished),
-        "picture": picture,
+        "picture": ratios_figure,
         "folds": folds,
         "baseline": view.head.baseline,
     }
-    text = sections.render_within_limit(
-        lambda room: (
-            markdown_environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
-        )
-    )
-    drawn = (picture, *(part.figure for parts in folds.values() for part in parts))
-    return text, tuple(figure for figure in drawn if figure is not None)
+
+    def render(size_limit: sections.SizeLimit) -> str:
+        template = markdown_environment(templates, size_limit).get_template(TEMPLATE)
+        return template.render(view=values).rstrip() + "\n"
+
+    text = sections.render_within_limit(render)
+    figures = (ratios_figure, *(part.figure for parts in folds.values() for part in parts))
+    return text, tuple(figure for figure in figures if figure is not None)
 
 
 def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
     """(fold, section) of every section with content. A fold is a collapsible chapter of the report."""
-    for name, parts in FOLDS.items():
-        yield from ((name, section) for part in parts for section in part(view) if section)
+    for name, section_makers in FOLDS.items():
+        yield from (
+            (name, section) for make_sections in section_makers for section in make_sections(view) if section
+        )
 
 
 def correctness(view: View) -> Iterator[Section]:
     """The checks of each variant against the float64 reference."""
-    has_only_changes = changing.has_verified_change(view.finished)
-    return findings.correctness_sections(
-        view.finished, "Only changes were verified." if has_only_changes else "Nothing was verified."
-    )
+    has_verified_change = changing.has_verified_change(view.finished)
+    note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
+    return findings.correctness_sections(view.finished, note_if_empty)
 
 
 def speed(view: View) -> Iterator[Section]:
     """Every timed variant against the baseline, and how it was timed; or why nothing was timed."""
     finished, baseline = view.finished, view.head.baseline
-    speed_sections = list(
-        findings.speed_sections(view.record.verdicts, finished, baseline, find_roof(view.profiles))
-    )
-    if not speed_sections:
-        speed_sections = [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
-    yield from speed_sections
+    roof = find_roof(view.profiles)
+    speed_sections = list(findings.speed_sections(view.record.verdicts, finished, baseline, roof))
+    yield from speed_sections or [Section(f"Speed against {baseline}", note=_why_not_timed(finished))]
     call_texts = tuple(line for output in outputs_of(finished, MeasureOutput) for line in call_lines(output))
     if call_texts:
         note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
@@ -94,17 +93,17 @@ def speed(view: View) -> Iterator[Section]:
 
 def _why_not_timed(finished: Sequence[Finished]) -> str:
     """A sentence on why no variant was timed against the baseline."""
-    measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
-    if changing.has_timed_change(finished) and not measuring:
+    timing_steps = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
+    if changing.has_timed_change(finished) and not timing_steps:
         return "Only changes were timed."
-    verified = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    unfinished = [record for record in measuring if record.status != "passed"]
-    if verified and not any(checks.is_right for checks in verified):
+    verified_variants = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    unfinished = [record for record in timing_steps if record.status != "passed"]
+    if verified_variants and not any(checks.is_right for checks in verified_variants):
         reason = "no variant is right, and a wrong kernel has no speed"
     elif unfinished:
         last = unfinished[-1]
         reason = last.skipped_because if last.status == "skipped" else last.message.rstrip(".")
-    elif verified:
+    elif verified_variants:
         reason = "no step of this session measured speed"
     else:
         reason = "nothing was verified, so nothing was timed"
@@ -154,16 +153,17 @@ def controls(view: View) -> Iterator[Section]:
 def jobs(view: View) -> Iterator[Section]:
     """The groups of equal devices that ran jobs."""
     lines = []
-    for name, ran in group_devices(jobs_of(view.finished)).items():
-        devices = say.count(len({job.uuid for job in ran}), "device")
-        lines.append(f"{name}: {devices}, {say.count(len(ran), 'job')}")
+    for name, device_jobs in group_devices(jobs_of(view.finished)).items():
+        devices = say.count(len({job.uuid for job in device_jobs}), "device")
+        lines.append(f"{name}: {devices}, {say.count(len(device_jobs), 'job')}")
     if lines:
         note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
         yield Section(note=note, lines=tuple(lines))
 
 
 def bottleneck(view: View) -> Iterator[Section]:
-    """Each variant's worst workload, its bottleneck, and the profile behind that."""
+    """Each variant's worst workload, its bottleneck, and the profile behind that. `leaf`: the rule of the
+    decision tree that a profile matched, with its tool, fix and expected gain."""
     profiles = view.profiles
     fillings = [filling for output in outputs_of(view.finished, ParallelismOutput) for filling in output.fillings]
     yield Section(figure=draw_roofline(profiles, view.head.baseline))
@@ -177,13 +177,13 @@ def bottleneck(view: View) -> Iterator[Section]:
     if not profiles:
         yield Section(note="Nothing was profiled.")
     yield Section(table=facts_table(profiles), after=note_lines(profiles))
-    if watched := kernels_table(profiles):
+    if kernel_table := kernels_table(profiles):
         note = (
             "One call of each on the device, profiled alone, with warm caches, at the clocks that there were; its "
             "times stand beside the measurements above, not in their place. Shares are of the peak, a warp's "
             "waits of its time:"
         )
-        yield Section(note=note, table=watched, after=total_lines(profiles))
+        yield Section(note=note, table=kernel_table, after=total_lines(profiles))
     if parallelism := parallelism_table(fillings):
         note = "Pieces of work that may run at the same time, against the places for them:"
         yield Section(note=note, table=parallelism)
@@ -196,7 +196,7 @@ def predictions(view: View) -> Iterator[Section]:
         "there were none. Four times in five the actual figure should lie in the interval."
     )
     table = prediction_table(view.record, view.finished)
-    after = (view.calibration,) if view.calibration and table else ()
+    after = (view.past_accuracy,) if view.past_accuracy and table else ()
     note = note if table else "This session stored no prediction."
     yield Section("Predicted and actual", note=note, table=table, after=after)
 
@@ -209,9 +209,9 @@ def learnings(view: View) -> Iterator[Section]:
 
 def grade(view: View) -> Iterator[Section]:
     """The grade, its reason, and the rule of all grades."""
-    rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
+    rule_lines = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
-    yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule)
+    yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule_lines)
 
 
 def how_to_repeat(view: View) -> Iterator[Section]:

@@ -60,8 +60,7 @@ def read_histories(name: str = SHIPPED_NAME) -> list[History]:
     if name != SHIPPED_NAME:
         hint = f"loop sessions import {SHIPPED_NAME} takes what ships with loop"
         raise UsageError(f"{name}: no such file", hint=hint)
-    files = sorted(shipped("sessions/history").glob("*.yaml"))
-    return [read_file(path, History).value for path in files]
+    return [read_file(file, History).value for file in sorted(shipped("sessions/history").glob("*.yaml"))]
 
 
 def recorded_sessions(history: History) -> Iterator[RecordedSession]:
@@ -100,8 +99,8 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
         screen.say(fold(", ".join(filter(None, (history.source, history.when))), terminal_columns(screen.err)))
     for name in new_ids:
         screen.data(name)
-    there = f", {len(known_ids)} were there" if known_ids else ""
-    screen.say(f"{len(new_ids)} sessions imported{there}")
+    known_text = f", {len(known_ids)} were there" if known_ids else ""
+    screen.say(f"{len(new_ids)} sessions imported{known_text}")
     return ExitCode.OK
 
 

@@ -105,8 +105,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
     with signals_as_flags(), errors_as_machine_failures(setting, hint), folder.lock():
         head, record = folder.head(), folder.record()
         request.limits.check(head, rates(setting.project))
-        ended = last_close_event(folder.lines())
-        if record is not None and ended is not None and not ended.can_resume:
+        last_close = last_close_event(folder.lines())
+        if record is not None and last_close is not None and not last_close.can_resume:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
@@ -126,9 +126,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
 
 
 def sources_hash_to_resume(session: Session) -> str:
-    """Hash of the target's files that a resumed session goes on with.
-    With `--decline` that is the old hash, so the session can end. Raises UsageError if the session's worktree
-    may hold an edit, and the target's own files changed, too."""
+    """Hash of the target's files that a resumed session goes on with; with `--decline` the old one, so that it can
+    end. Raises UsageError if the target's files changed while the session's worktree may hold an edit, too."""
     head, target, workshop = session.head, session.setting.project.target, session.workshop
     present_hash = targets.sources_hash(session.setting.project)
     if present_hash == head.ground or worktree.find_worktree(target, workshop.tree) is None:
@@ -150,8 +149,8 @@ def run_to_end(session: Session, *, fresh: bool) -> int:
     except MachineFailure:
         raise
     except LoopError as error:
-        again = f"loop run session --resume {session.folder.id}"
-        hint = f"{error.hint}, then go on with: {again}" if error.hint else again
+        resume_command = f"loop run session --resume {session.folder.id}"
+        hint = f"{error.hint}, then go on with: {resume_command}" if error.hint else resume_command
         raise WorkFailed(error.message, hint) from error
 
 
@@ -170,7 +169,7 @@ def errors_as_machine_failures(setting: Setting, instruction: str) -> Iterator[N
 
 
 def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Ending]:
-    """Run the steps that have not run yet. Returns the journal and how the walk ended."""
+    """Run the steps that have not run yet (`fresh`: all). Returns the journal and how the walk ended."""
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.RECENT_SESSIONS)
@@ -180,8 +179,13 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announcement_text(head))
     if request.events:
-        began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
-        session.screen.data(to_json(began, None))
+        begin_event = {
+            "schema_version": 1,
+            "happening": "SessionBegan",
+            "session": head.id,
+            "folder": str(folder.path),
+        }
+        session.screen.data(to_json(begin_event, None))
     folder.write_reserve()
     bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
     task = Task(
@@ -204,8 +208,8 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     )
     past = Past(
         known_good=known_good(root, head),
-        tries=verified_builds(root, head),
-        lost=reverted_changes(root, head) if task.has_change_steps else (),
+        verified_builds=verified_builds(root, head),
+        reverted_changes=reverted_changes(root, head) if task.has_change_steps else (),
         searches=tuning_searches(root, head) if task.has_change_steps else (),
         sessions=tuple(row for row in rows if row.target == head.target and row.id != head.id),
         steps_of=lambda name: SessionFolder(root / name).finished(),

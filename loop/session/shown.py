@@ -17,21 +17,21 @@ from loop.timing.against_baseline import call_lines
 
 MOST_FAILURES = 6
 """Most failed checks of a variant that are printed."""
-COLUMNS = 110
+LONGEST_CONTROL_LINE = 110
 """Characters of a negative control's line; `--json` has the whole reason."""
 RepeatOptions = Sequence[str]
 """Command-line options that repeat a verification on the same inputs."""
 
 
-def show_findings(finished: Sequence[Finished], words: RepeatOptions, screen: Screen) -> None:
+def show_findings(finished: Sequence[Finished], repeat_options: RepeatOptions, screen: Screen) -> None:
     """Print tables and lines of the steps' results to stdout. `words`: options of the command to repeat."""
     for kind, print_table in PRINTERS.items():
         for output in outputs_of(finished, kind):
-            for line in print_table(output, words, screen):
+            for line in print_table(output, repeat_options, screen):
                 screen.data(line)
 
 
-def _explanation_lines(output: DebugOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _explanation_lines(output: DebugOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Yield why each wrong variant is wrong."""
     for explanation in output.explanations:
         if explanation.lines:
@@ -39,7 +39,7 @@ def _explanation_lines(output: DebugOutput, words: RepeatOptions, screen: Screen
             yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
-def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Print how many checks each variant passed; yield its failures, and the command that repeats them."""
     rows = []
     for checks in output.variants:
@@ -49,9 +49,9 @@ def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> 
         name = checks.variant + (" (emulated)" if checks.emulated else "")
         right = f"{checks.count('right')} of {len(checks.checks)}"
         rows.append((name, right, f"{largest_error:.1e}", checks.tally_of_others))
-    columns = 4 if any(row[-1] for row in rows) else 3
+    column_count = 4 if any(row[-1] for row in rows) else 3
     heads = ("variant", "right", "largest error", "not right")
-    screen.table(heads[:columns], [row[:columns] for row in rows])
+    screen.table(heads[:column_count], [row[:column_count] for row in rows])
     for checks in output.variants:
         yield from (f"{checks.variant}: {line}" for line in checks.failure_lines[:MOST_FAILURES])
         if len(checks.failure_lines) > MOST_FAILURES:
@@ -59,15 +59,16 @@ def _check_lines(output: VerifyOutput, words: RepeatOptions, screen: Screen) -> 
             yield f"{checks.variant}: and {hidden} more; all of them with --json"
         if not checks.is_right:  # An emulated failure may depend on the thread schedule's seed.
             fault = checks.first_failure.fault if checks.first_failure else None
-            schedule = fault.seed if fault is not None else None
-            command = ["loop", "kernels", "verify", checks.variant, *words, "--seed", str(output.seed)]
-            again = f"{f'LOOP_EMULATOR_SEED={schedule} ' if schedule is not None else ''}{shlex.join(command)}"
-            yield f"the same {'values' if schedule is None else 'values and schedule'} again: {again}"
+            words = ["loop", "kernels", "verify", checks.variant, *repeat_options, "--seed", str(output.seed)]
+            same, command = "values", shlex.join(words)
+            if fault is not None and fault.seed is not None:
+                same, command = "values and schedule", f"LOOP_EMULATOR_SEED={fault.seed} {command}"
+            yield f"the same {same} again: {command}"
     yield ""
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-def _sanitizer_lines(output: SanitizeOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _sanitizer_lines(output: SanitizeOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Print each sanitizer's status for each variant; yield the findings, and what was not run."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
@@ -79,7 +80,7 @@ def _sanitizer_lines(output: SanitizeOutput, words: RepeatOptions, screen: Scree
     yield from [output.hint] if output.hint else []
 
 
-def _timing_lines(output: MeasureOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _timing_lines(output: MeasureOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Print the latency and ratio of each variant on each workload; yield how each side was called."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
@@ -96,23 +97,23 @@ def _timing_lines(output: MeasureOutput, words: RepeatOptions, screen: Screen) -
     yield from call_lines(output)
 
 
-def _mutation_lines(output: GateOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _mutation_lines(output: GateOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed)."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
             passed_word = "passed" if control.kind == "honest" else "alike"
             outcome = "killed" if control.killed else "SURVIVED" if control.is_survivor else passed_word
-            yield f"  {outcome:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
-    if left_out := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
-        yield f"not applicable: {', '.join(left_out)}"
+            yield f"  {outcome:<8} {control.name:<42} {control.reason}".rstrip()[:LONGEST_CONTROL_LINE]
+    if inapplicable := dict.fromkeys(line.partition(":")[0] for line in output.not_applicable):
+        yield f"not applicable: {', '.join(inapplicable)}"
     if output.indistinguishable:
         yield f"not told by any input of the target: {', '.join(output.indistinguishable)}"
     yield from (f"rejected for another reason than its own: {line}" for line in output.wrong_reasons)
     yield f"killed {output.killed} of {output.total}"
 
 
-def _resource_lines(output: ResourcesOutput, words: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _resource_lines(output: ResourcesOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
     """Print registers, spills, shared memory and occupancy of each kernel; yield a summary."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)

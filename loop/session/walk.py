@@ -88,8 +88,6 @@ class PatternEnded:
 
 
 WalkEvent = PatternBegan | StepDue | StepBegan | Ticked | StepEnded | PatternEnded
-
-
 SKIP_REASONS = {
     r"device == 'cuda'": "needs a GPU",
     r"device == 'cpu'": "is for a session on the CPU",
@@ -117,15 +115,14 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
         if step.skipped_because:
             return step.skipped_because
         code = ast.unparse(part.tree)
-        for form, words in SKIP_REASONS.items():
-            if match := re.fullmatch(form, code):
+        for condition, words in SKIP_REASONS.items():
+            if match := re.fullmatch(condition, code):
                 return match.expand(words)
         return f"only when {code}"
     return ""
 
 
 ENDED_STATUSES = ("passed", "failed", "skipped")
-REPORT_BUG = "please report it with the journal of this session"
 Key = tuple[int, str, str]
 """Number of the run, pattern, step."""
 Clock = Callable[[], float]
@@ -188,7 +185,7 @@ class StepOutcome:
 
 @dataclass
 class Walk:
-    """One walk over a plan. `earlier`: records from before a resume. `facts`: see `Facts`."""
+    """One walk over a plan. `earlier`: records from before a resume. `session_values`: gives `session.*`."""
 
     resolved: ResolvedPlan
     context: Context
@@ -220,12 +217,12 @@ class Walk:
     def events(self) -> Generator[WalkEvent, None, None]:
         """Run the plan's patterns in order. A pattern that answers an outcome runs next, once.
         A pattern's steps run in order, until one leaves the pattern or stops the walk."""
-        waiting, run = list(self.resolved.plan.patterns), 0
-        while waiting and self.stopped is None and not self.is_stop_reached:
+        pending_names, run = list(self.resolved.plan.patterns), 0
+        while pending_names and self.stopped is None and not self.is_stop_reached:
             run += 1
-            name = waiting.pop(0)
+            name = pending_names.pop(0)
             pattern, state = self.resolved.find_pattern(name).pattern, PatternState()
-            yield PatternBegan(run, name, pattern.title, run, run + len(waiting))
+            yield PatternBegan(run, name, pattern.title, run, run + len(pending_names))
             for index, step in enumerate(pattern.steps, start=1):
                 record = yield from self._run_step(run, pattern, index, state)
                 self.finished.append(record)
@@ -236,13 +233,13 @@ class Walk:
                 if state.leaves_pattern or self.is_stop_reached:
                     break
             self.stopped, self.is_paused = state.stopped, state.status == "paused"
-            answer = None if self.is_stop_reached else self._answering_pattern(pattern, state)
-            yield PatternEnded(run, name, state.status, state.seconds, answer)
-            if answer is not None:
+            answering_name = None if self.is_stop_reached else self._answering_pattern(pattern, state)
+            yield PatternEnded(run, name, state.status, state.seconds, answering_name)
+            if answering_name is not None:
                 self.stopped = None
-                waiting = [answer, *(other for other in waiting if other != answer)]
-            if not waiting and self.stopped is None:
-                waiting = self._fallback_patterns()
+                pending_names = [answering_name, *(other for other in pending_names if other != answering_name)]
+            if not pending_names and self.stopped is None:
+                pending_names = self._fallback_patterns()
 
     def _fallback_patterns(self) -> list[str]:
         """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
@@ -316,8 +313,9 @@ class Walk:
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
             self.has_bug = self.has_bug or failure is None
+            hint = "please report it with the journal of this session"
             message = f"bug in loop: {type(error).__name__}: {error}"
-            outcome = StepOutcome("failed", message, REPORT_BUG, traceback=traceback.format_exc())
+            outcome = StepOutcome("failed", message, hint, traceback=traceback.format_exc())
         messages = ""
         if outcome.has_failure:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
             texts = (outcome.status, outcome.message, outcome.hint, outcome.stored_output)
@@ -334,12 +332,12 @@ class Walk:
     ) -> Generator[Ticked, None, Result[Output]]:
         """Run the action. Past its time limit, close its generator, which ends every process it started."""
         bench, action = self.context.bench, ACTIONS[step.action]
-        before_s = bench.first_calls_s
+        earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
             """The step's time limit in seconds, plus the time of slow first calls, made and expected."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
-            return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - before_s
+            return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - earlier_first_calls_s
 
         context = replace(
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from loop.base.errors import LoopError
+from loop.base.errors import ExitCode, LoopError
 from loop.base.processes import run
 from loop.model.base import Model
 from loop.model.output import CommandOutput, Output
@@ -34,14 +34,14 @@ def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     """Check the session's own journal: no long silence on the screen, and no step over its budget."""
     yield from ()
     steps = [record for record in context.finished if record.status in RUN_STATUSES]
-    silence = max((step.longest_silence_s for step in steps), default=0.0)
+    longest_silence_s = max((step.longest_silence_s for step in steps), default=0.0)
     overlong = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
-    message = f"longest silence {silence:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"
+    message = f"longest silence {longest_silence_s:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"
     return Result(
         AuditOutput(
-            ok=bool(steps) and silence <= arguments.silence_s,
+            ok=bool(steps) and longest_silence_s <= arguments.silence_s,
             message=message if steps else "no step has ended yet: nothing to audit",
-            longest_silence_s=silence,
+            longest_silence_s=longest_silence_s,
             over_budget=overlong,
         )
     )
@@ -64,23 +64,24 @@ def run_command(context: Context, arguments: ShellCommand) -> RunningAction[Comm
         "LOOP_VARIANTS": " ".join(context.task.variants),
         "LOOP_TARGET": str(context.task.folder),
     }
-    done = yield from run(
+    first_line = arguments.run.splitlines()[0][:60]
+    ended = yield from run(
         ["/bin/sh", "-c", arguments.run],
         cwd=context.task.folder,
         env={**variables, **arguments.environment},
         limit_s=context.kill_after_s,
-        note=arguments.run.splitlines()[0][:60],
+        note=first_line,
     )
-    if done.timed_out:
-        raise LoopError(f"{done.ending}: {arguments.run.splitlines()[0][:60]}", exit_code=124)
-    output = (done.output + done.errors).strip()
+    if ended.timed_out:
+        raise LoopError(f"{ended.ending}: {first_line}", exit_code=ExitCode.OVER_BUDGET)
+    output = (ended.output + ended.errors).strip()
     last_line = output.splitlines()[-1] if output else "no output"
     return Result(
         CommandOutput(
-            ok=done.succeeded,
-            message=last_line[:200] if done.succeeded else f"{done.ending}: {last_line[:200]}",
-            code=done.code,
-            seconds=done.seconds,
-            output=output[-4000:],
+            ok=ended.succeeded,
+            message=last_line[:200] if ended.succeeded else f"{ended.ending}: {last_line[:200]}",
+            code=ended.code,
+            seconds=ended.seconds,
+            output=output[-4000:],  # Its end, where an error stands, is enough for the journal.
         )
     )

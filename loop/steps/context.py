@@ -80,9 +80,9 @@ class Past:
 
     known_good: Mapping[str, KnownGood] = field(default_factory=dict)
     """Variant to its last known-good build: the last for which all gates passed."""
-    tries: tuple[EarlierTry, ...] = ()
+    verified_builds: tuple[EarlierTry, ...] = ()
     """Builds that the gate judged in earlier sessions, oldest first."""
-    lost: tuple[TriedChange, ...] = ()
+    reverted_changes: tuple[TriedChange, ...] = ()
     """Code changes that lost and were reverted in earlier sessions, in the same environment."""
     searches: tuple[PastSearch, ...] = ()
     """Parameter searches of earlier sessions in the same environment, oldest first."""
@@ -160,6 +160,6 @@ class Action:
 
     @property
     def output(self) -> type[Output]:
-        """The model of the output, whose fields a gate may read: `VerifyOutput` of `Working[VerifyOutput]`."""
+        """The model of the output, whose fields a gate may read: `X` of the return type `RunningAction[X]`."""
         _, _, result = get_args(get_type_hints(self.run)["return"])
         return get_args(result)[0]  # type: ignore[no-any-return]

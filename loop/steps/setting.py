@@ -79,16 +79,16 @@ def what_runs(project: Project) -> list[str]:
 
 
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
-    """The device to run on. `auto`: where the named variants run; unnamed: cuda if a GPU and a variant exist.
-    Without a GPU, `auto` is `cuda` only if the variants run nowhere else: then the error says why. Raises
-    LoopError if the wanted device is unknown, absent, or no variant runs on it."""
+    """The device to run on. `auto`: where the named variants (or all) run; both: cuda if there is a GPU. Without a
+    GPU, `auto` is cuda only if they run nowhere else, so that the error says why. Raises LoopError if the wanted
+    device is unknown, absent, or no variant runs on it."""
     has_gpu = bool(machine().gpus)
     if wanted_device == "auto":
         names = variants or target.variants
         devices = {target.variants[name].device for name in names if name in target.variants}
         needs_gpu = devices == {"cuda"} and not set(names) <= set(target.emulated_variants)
-        is_gpu = "cuda" in devices and (has_gpu or needs_gpu)
-        return choose_device("cuda" if is_gpu else "cpu", target)
+        chooses_gpu = "cuda" in devices and (has_gpu or needs_gpu)
+        return choose_device("cuda" if chooses_gpu else "cpu", target)
     if wanted_device not in ("cpu", "cuda"):
         suggestion = (nearest(wanted_device, ["cpu", "cuda", "auto"]) or ["auto"])[0]
         raise UsageError(f"unknown device {wanted_device!r}", hint=f"--device {suggestion}")
@@ -102,12 +102,11 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
 
 def _no_gpu_error(target: Target) -> LoopError:
     """The error that says why no GPU is usable, with a hint."""
-    message, mend = no_gpu(gpus())
+    message, remedy = no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
-    other = (
-        f"run with --device cpu{emulated}, or " if target.emulated_variants or target.variants_on("cpu") else ""
-    )
-    return UsageError(message, hint=f"{other}{mend}")
+    has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
+    cpu_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""
+    return UsageError(message, hint=f"{cpu_hint}{remedy}")
 
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:

@@ -41,18 +41,20 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
     return content_hash([*texts, *words, *build_ids])
 
 
-def reuse_result(context: Context, kind: type[OutputType], inputs_hash: str, terms: Lasting) -> OutputType | None:
-    """The result of the last session that ran this step on inputs with this hash; None if it failed,
-    is too old, or there is none. Raises LoopError if that session's files are damaged."""
-    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
-    rows = [row for row in context.past.sessions if inputs_hash and inputs_hash in row.lasting]
+def reuse_result(
+    context: Context, kind: type[OutputType], dependencies_hash: str, lifetime: Lasting
+) -> OutputType | None:
+    """The result of the last session that ran this step with this `dependency_hash`; None if it failed, is too
+    old, or there is none. Raises LoopError if that session's files are damaged."""
+    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
+    rows = [row for row in context.past.sessions if dependencies_hash and dependencies_hash in row.lasting]
     if not rows:
         return None
     row = rows[-1]
-    if not row.lasting[inputs_hash] or row.started is None or row.started < oldest:
+    if not row.lasting[dependencies_hash] or row.started is None or row.started < oldest:
         return None
     outputs = outputs_of(context.past.steps_of(row.id), kind)
-    outputs = [output for output in outputs if output.rests_on == inputs_hash]
+    outputs = [output for output in outputs if output.rests_on == dependencies_hash]
     if not outputs:
         return None
     message = f"{outputs[-1].message}; as in {row.id}, nothing that it rests on has changed"

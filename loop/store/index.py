@@ -56,9 +56,7 @@ class SessionListing(NamedTuple):
 
 def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
     """Index rows of the sessions below `root`, oldest first. Default: all.
-
-    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them.
-    """
+    `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
     entries = _read_entries(root)
     for entry in [entry for entry in entries if entry["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {entry['problem']}")
@@ -96,9 +94,7 @@ def index_file(root: Path) -> Path:
 
 def _read_entries(root: Path) -> list[dict[str, Any]]:
     """Bring the index file up to date with the folders; return its entries, oldest first.
-
-    An entry has the fields of SessionListing, `started`, `stamp`, and `row` as JSON.
-    """
+    An entry has the fields of SessionListing, `started`, `stamp`, and `row` as JSON."""
     stamp_by_folder = _folder_stamps(root)
     line_by_folder, entry_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""

@@ -22,9 +22,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        chain = list(_checked_lines(path, _read_rows(path)))
-        self._lines = [line for line, _ in chain]
-        self._last_checksum = chain[-1][1] if chain else ""
+        checked_lines = list(_checked_lines(path, _read_rows(path)))
+        self._lines = [line for line, _ in checked_lines]
+        self._last_checksum = checked_lines[-1][1] if checked_lines else ""
         try:
             if path.exists():  # Cut an unfinished last line, left by a kill.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
@@ -98,8 +98,8 @@ def _checked_lines(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, st
         text, checksum, is_intact = sums.split_checksum(row, checksum)
         try:
             fields = json.loads(text)
-            outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
-            line = Line.model_validate({**outer, "event": fields}, strict=False, extra="ignore")
+            line_fields = {name: fields.pop(name) for name in ("format", "seq", "at")}
+            line = Line.model_validate({**line_fields, "event": fields}, strict=False, extra="ignore")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError) as error:
             raise WorkFailed(problem, hint=hint) from error
         if line.seq != number:

@@ -43,7 +43,8 @@ def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tu
     def empty_judgement(
         variant: str, build: str, threads: int = session_threads, seed: int = head.seed, emulated: bool = False
     ) -> Judgement:
-        build = "" if build in copied_builds else build  # A Python variant is identified by its files.
+        """A judgement without results. It names no build of a Python variant, which its files identify."""
+        build = "" if build in copied_builds else build
         return Judgement(variant=variant, build=build, threads=threads, seed=seed, emulated=emulated)
 
     for step in steps:
@@ -98,21 +99,19 @@ def unresolved_failures(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
 ) -> tuple[UnresolvedFailure, ...]:
     """Unresolved failures of the variants, latest first.
-
     `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
     failure on these files stays, even if other files passed in between. `declared`: variant to its
-    workload names. A failure on a removed workload ends when a session finds changed sources right.
-    """
-    number_of = {row.id: number for number, row in enumerate(rows)}
+    workload names. A failure on a removed workload ends when a session finds changed sources right."""
+    row_number = {row.id: number for number, row in enumerate(rows)}
     passes: dict[CheckKey, list[tuple[Sources, str]]] = {}  # With the session's id.
     passes_without_failure: dict[str, list[tuple[Sources, str]]] = {}  # Of a variant in one session.
     last_failures: dict[tuple[CheckKey, Sources], UnresolvedFailure] = {}
-    current_sources = set[tuple[str, Sources]]()
+    present_sources = set[tuple[str, Sources]]()
     for row in rows:
         for judgement in () if row.recorded else row.judged:
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
             if row.ground == ground:
-                current_sources.add((variant, sources))
+                present_sources.add((variant, sources))
             for check in judgement.right:
                 passes.setdefault(judgement.check_key(check, row.device), []).append((sources, row.id))
             if not judgement.wrong:
@@ -121,17 +120,17 @@ def unresolved_failures(
                 failure = UnresolvedFailure(row, judgement, check)
                 last_failures[judgement.check_key(check, row.device), sources] = failure
     unresolved = []
-    latest_first = sorted(last_failures.items(), key=lambda item: -number_of[item[1].row.id])
+    latest_first = sorted(last_failures.items(), key=lambda item: -row_number[item[1].row.id])
     for (key, sources), failure in latest_first:
         variant, check = failure.judgement.variant, failure.check
         if variant not in declared:
             continue
-        resolving = list(passes.get(key, ()))
+        passes_of_check = list(passes.get(key, ()))
         if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
-            resolving += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
-        failed_in = number_of[failure.row.id]
-        is_resolved = any(number_of[id_] > failed_in and other != sources for other, id_ in resolving)
-        if not is_resolved or (variant, sources) in current_sources:
+            passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
+        failed_in_row = row_number[failure.row.id]
+        is_resolved = any(row_number[id_] > failed_in_row and other != sources for other, id_ in passes_of_check)
+        if not is_resolved or (variant, sources) in present_sources:
             passed_in = [id_ for other, id_ in passes.get(key, ()) if other == sources]
             unresolved.append(replace(failure, passed_in=passed_in[-1] if passed_in else ""))
     return tuple(unresolved)
@@ -149,7 +148,6 @@ def unchecked_sets(
     rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
 ) -> dict[str, tuple[str, ...]]:
     """Variant to workload sets that no session fully checked, as in `edges (2 of 12 workloads)`.
-
     `ground`: hash of the target's files. `declared`: variant to set name to workload names."""
     checked: dict[str, set[str]] = {}
     for row in rows:

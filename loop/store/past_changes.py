@@ -17,9 +17,7 @@ def _earlier_sessions(
     root: Path, head: SessionHead, key_of: Callable[[SessionHead], object]
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
     """Sessions before `head` for which `key_of` gives the same, oldest first, with their heads and steps.
-
-    Skips damaged sessions. Later sessions do not count: a resumed session then sees the same past.
-    """
+    Skips damaged sessions. Later sessions do not count: a resumed session then sees the same past."""
     key = key_of(head)
     for folder in earlier_sessions(root, head.id):
         try:
@@ -32,9 +30,7 @@ def _earlier_sessions(
 
 def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device verified, oldest first.
-
-    One entry per session and variant, from the variant's last verification.
-    """
+    One entry per session and variant, from the variant's last verification."""
     attempts = []
 
     def key_of(other: SessionHead) -> object:
@@ -62,10 +58,8 @@ def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     """Variant to its known-good build: the last one with which a session passed on such a device.
-
     Excludes builds that any check of any session found wrong. That session may have used other
-    workloads, so callers verify a known-good build on the current workloads before timing it.
-    """
+    workloads, so callers verify a known-good build on the current workloads before timing it."""
     known_good_builds: dict[str, KnownGood] = {}
     wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
     for folder, _, steps in _earlier_sessions(root, head, _hardware_key):
@@ -94,7 +88,6 @@ def _hardware_key(head: SessionHead) -> tuple[object, ...]:
 
 def sessions_needed(root: Path) -> set[str]:
     """Ids of the earlier sessions that the next session reads, so that they are sent along to a host.
-
     These are the last session of each target and device, the sessions of their known-good builds,
     and sessions with an unresolved failure."""
     last_head_by_key: dict[str, SessionHead] = {}

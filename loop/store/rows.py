@@ -35,9 +35,7 @@ ANSWER_ACTIONS = ("kernel.measure", "kernel.compare", "bisect.search", "change.d
 
 def compute_row(path: Path) -> tuple[SessionRow | None, str]:
     """The index row of a session folder, and what is wrong with its files (empty if nothing).
-
-    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts.
-    """
+    The row is None for copies and unreadable folders. Of a damaged journal the intact start counts."""
     folder = SessionFolder(path)
     try:
         if (path / RECORDED).is_file():

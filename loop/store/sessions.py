@@ -120,8 +120,8 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
     """A message that journal lines are missing. Empty if all lines counted in the record are there."""
     if record is None or len(lines) >= record.lines:
         return ""
-    first, path = len(lines) + 1, folder / journal.NAME
-    return f"{path}:{first}: damaged: cut off, lines {first} to {record.lines} are missing"
+    first_missing, path = len(lines) + 1, folder / journal.NAME
+    return f"{path}:{first_missing}: damaged: cut off, lines {first_missing} to {record.lines} are missing"
 
 
 def remark_left_out(error: LoopError) -> None:

@@ -35,7 +35,7 @@ def tried(build_id: str, **fields: Any) -> EarlierTry:
 
 def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> TurnOutput:
     """What is said before a turn."""
-    context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
+    context = make_context(bench, "odd", verified_builds=tries, hypothesis=hypothesis)
     output = run_to_end(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
     assert isinstance(output, TurnOutput)
     return output
