@@ -195,7 +195,7 @@ def _write_brief(
         checks=tuple(planned_check_sets(context)),
         tried=changes.tried,
         fell=ending_texts(changes.proposals),
-        lost=tuple(change for change in context.past.lost if change.variant == name),
+        lost=tuple(change for change in context.past.reverted_changes if change.variant == name),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )

@@ -137,11 +137,10 @@ def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
-            key = planned.pattern.name, step.id
+            seconds, evidence = planned.seconds * step.budget_s / budget_s, "prior"
             if step.id in planned.step_s:
-                expected[key] = planned.step_s[step.id], "measured"
-            else:
-                expected[key] = planned.seconds * step.budget_s / budget_s, "prior"
+                seconds, evidence = planned.step_s[step.id], "measured"
+            expected[planned.pattern.name, step.id] = seconds, evidence
     return expected
 
 

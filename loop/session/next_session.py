@@ -27,7 +27,6 @@ from loop.steps.setting import Setting, choose_device, choose_emulated, choose_t
 from loop.store import index, journal, past_changes
 from loop.store.rows import session_row
 
-BASELINE_IDEA = Idea("baseline", "", ())
 TIMING_PLANS = ("optimize", "tune")
 """Plans that time a variant: they cannot use one that is only emulated here."""
 
@@ -119,7 +118,7 @@ def propose_next(
 
 def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
-    head = _make_head_for(BASELINE_IDEA, setting, device)
+    head = _make_head_for(Idea("baseline", "", ()), setting, device)
     reverted = past_changes.reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
@@ -188,7 +187,7 @@ def _make_head_for(idea: Idea, setting: Setting, device: str) -> SessionHead:
 def _shell_command(
     idea: Idea, setting: Setting, target_options: Sequence[str], host_options: Sequence[str]
 ) -> str:
-    """The shell command that runs an idea, after taking or reverting a commit if it says so."""
+    """The shell command that runs an idea, after taking a kept change or reverting a commit if it says so."""
     if idea.resume:
         words = ["loop", "run", "session", "--resume", idea.resume]
         return shlex.join([*words, *target_options, *host_options])

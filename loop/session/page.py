@@ -35,7 +35,6 @@ from loop.timing.against_baseline import call_lines, sensor_lines
 
 LONGEST_GRADE = 20
 """Most characters of a grade that are printed; loop gives one."""
-TEMPLATE = "report.md.j2"
 
 
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
@@ -53,7 +52,7 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
     }
 
     def render(size_limit: sections.SizeLimit) -> str:
-        template = markdown_environment(templates, size_limit).get_template(TEMPLATE)
+        template = markdown_environment(templates, size_limit).get_template("report.md.j2")
         return template.render(view=values).rstrip() + "\n"
 
     text = sections.render_within_limit(render)
@@ -137,17 +136,15 @@ def modelled_gpus(view: View) -> Iterator[Section]:
     yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
 
 
-def not_run(view: View) -> Iterator[Section]:
+def lines_or_note(title: str, lines: Sequence[Line], note: str) -> list[Section]:
+    """One section of these lines; `note` says what it means that there are none."""
+    return [Section(title, note="" if lines else note, lines=tuple(lines))]
+
+
+def not_run(view: View) -> list[Section]:
     """Steps, variants and checks that were not run, with the reason."""
     lines = not_exercised(view.record, view.finished)
-    note = "" if lines else "Everything that was planned was run."
-    yield Section("Not exercised", note=note, lines=lines)
-
-
-def controls(view: View) -> Iterator[Section]:
-    """The controls that support the verdicts: null controls and injected bugs."""
-    lines = trust_sentences(view.finished)
-    yield Section(note="" if lines else "No control was run.", lines=lines)
+    return lines_or_note("Not exercised", lines, "Everything that was planned was run.")
 
 
 def jobs(view: View) -> Iterator[Section]:
@@ -201,10 +198,9 @@ def predictions(view: View) -> Iterator[Section]:
     yield Section("Predicted and actual", note=note, table=table, after=after)
 
 
-def learnings(view: View) -> Iterator[Section]:
+def learnings(view: View) -> list[Section]:
     """The session's learnings: facts that later sessions can use."""
-    lines = view.record.learnings
-    yield Section("Learnings", note="" if lines else "The records show nothing worth keeping.", lines=lines)
+    return lines_or_note("Learnings", view.record.learnings, "The records show nothing worth keeping.")
 
 
 def grade(view: View) -> Iterator[Section]:
@@ -230,8 +226,7 @@ def how_to_repeat(view: View) -> Iterator[Section]:
     yield Section(lines=tuple(lines))
 
 
-SectionMaker = Callable[[View], Iterable[Section]]
-FOLDS: dict[str, tuple[SectionMaker, ...]] = {
+FOLDS: dict[str, tuple[Callable[[View], Iterable[Section]], ...]] = {
     "Evidence": (
         correctness,
         speed,
@@ -242,7 +237,7 @@ FOLDS: dict[str, tuple[SectionMaker, ...]] = {
     ),
     "Steps": (goal_section, course.steps_section, course.failed_step_sections, not_run),
     "Environment": (course.environment_section,),
-    "Controls": (controls,),
+    "Controls": (lambda view: lines_or_note("", trust_sentences(view.finished), "No control was run."),),
     "Jobs": (jobs,),
     "Bottleneck": (bottleneck,),
     "Model of the GPU": (modelled_gpus,),

@@ -125,7 +125,6 @@ def reason_to_skip(step: Step, values: Mapping[str, object]) -> str:
 ENDED_STATUSES = ("passed", "failed", "skipped")
 Key = tuple[int, str, str]
 """Number of the run, pattern, step."""
-Clock = Callable[[], float]
 SessionValues = Callable[[Sequence[Finished]], Mapping[str, object]]
 """Takes the finished steps; returns the values that expressions read as `session.*`."""
 
@@ -193,7 +192,7 @@ class Walk:
     earlier: Sequence[Finished] = ()
     begun_steps: Sequence[Started] = ()
     """Steps begun before the resume, whether or not they ended: they number the attempts."""
-    clock: Clock = time.monotonic
+    clock: Callable[[], float] = time.monotonic
     finished: list[Finished] = field(default_factory=list)
     objective: Objective | None = None
     """Gives `stop_if` and `success`; None for commands without a plan of their own."""
@@ -432,7 +431,7 @@ def drop_later_records(records: dict[Key, Finished], repeated: Finished) -> None
 class StepTimer:
     """Measures the duration of a step, and its longest time without a message on the screen."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begin = self._last_message = clock()
         self._longest_silence_s = 0.0
