@@ -189,7 +189,7 @@ class VariantChecks(Model):
 
     @property
     def tally_of_others(self) -> str:
-        """Like `tally`, without the right checks."""
+        """Counts of the checks that are not right: `not supported on 4 (strided x4), crashed on 1`."""
         # Reason for an unsupported call: the part excluded by `takes`, or the layout.
         declined = [check for check in self.checks if check.status == "unsupported"]
         reasons = Counter(check.beyond or check.inputs for check in declined)

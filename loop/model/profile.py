@@ -191,7 +191,8 @@ class Promised(Model):
     ratio: Annotated[float, Field(gt=0)]
 
     def outcome_in(self, ratio: float, session: str) -> "GainOutcome":
-        """Outcome of the promise in later session `session`. `ratio`: its speed against the baseline."""
+        """Outcome of the promise in later session `session`. `ratio`: its speed against the baseline;
+        `self.ratio` is that of the session that promised."""
         return GainOutcome(
             promise=self.promise,
             variant=self.variant,

@@ -53,16 +53,16 @@ class Ending:
 
 def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
     """The ending of a walk that a stop (signal, budget, preemption) or a machine failure interrupted."""
-    ending = Ending("aborted", str(stop), stop.exit_code)
+    reason, code = str(stop), stop.exit_code
     if isinstance(stop, MachineFailure):
-        ending = replace(ending, status="paused", repair=stop.hint or "")
-        return replace(ending, not_reached="the machine failed before it was done", is_mid_step=True)
-    if stop.exit_code == ExitCode.PAUSED:
+        not_reached = "the machine failed before it was done"
+        return Ending("paused", reason, code, not_reached, is_mid_step=True, repair=stop.hint or "")
+    if code == ExitCode.PAUSED:
         not_reached = "the session was paused before it was done"
-        return replace(ending, status="paused", not_reached=not_reached, is_mid_step=True)
-    if stop.exit_code == ExitCode.OVER_BUDGET:
-        return replace(ending, not_reached="the budget did not reach so far", is_mid_step=True)
-    return ending
+        return Ending("paused", reason, code, not_reached, is_mid_step=True)
+    if code == ExitCode.OVER_BUDGET:
+        return Ending("aborted", reason, code, "the budget did not reach so far", is_mid_step=True)
+    return Ending("aborted", reason, code)
 
 
 @dataclass

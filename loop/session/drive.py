@@ -1,7 +1,7 @@
 """Drives a walk: writes each event to disk, shows it, checks the limits, then asks for the next one."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -12,6 +12,7 @@ from loop.base.machine_failures import find_machine_failure
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
+from loop.session.course import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
@@ -29,8 +30,7 @@ class Show:
     screen: Screen
     as_events: bool = False
     """Whether each event is also written to stdout as a line of JSON."""
-    recall: Callable[[Finished], Sequence[str]] = lambda record: ()
-    """Takes a failed step; returns lines about the same failure in earlier sessions."""
+    recall_lines: RecallLines = lambda record: ()
     last_begun: Started | None = None
     """The last step whose begin was printed when the output is no terminal."""
     printed_skips: set[tuple[str, str]] = field(default_factory=set)
@@ -78,7 +78,7 @@ class Show:
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
         if record.status == "failed":
-            for line in self.recall(record):
+            for line in self.recall_lines(record):
                 self.screen.say(f"           {line}")
 
     def _print_json(self, event: WalkEvent) -> None:
@@ -88,7 +88,7 @@ class Show:
         if isinstance(event, StepBegan | Ticked):
             fields = event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
-            recalled = list(self.recall(event.finished))
+            recalled = list(self.recall_lines(event.finished))
             fields = {**event.finished.model_dump(mode="json"), "seen_before": recalled}
         else:
             fields = vars(event)

@@ -380,9 +380,8 @@ def markdown_summary(
     summary, target = first_screen(record, finished), shortened(record.head.target, 40)
     headline = without_mentions(escape_prose(summary.headline))
     if len(headline.encode()) > limit // 4:
-        headline = without_mentions(
-            escape_prose(f"`{target}` {ENDING_PHRASES.get(record.status, record.status)}.")
-        )
+        phrase = ENDING_PHRASES.get(record.status, record.status)
+        headline = without_mentions(escape_prose(f"`{target}` {phrase}."))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
     comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
     title = escape_prose(f"`{target}` on {shortened(course.device_text(record.head), 40)}")

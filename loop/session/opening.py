@@ -136,7 +136,6 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
-    """Limits that end the session early."""
     ai: StatedAiCost = field(default_factory=StatedAiCost)
     """The AI cost that the user stated, because nothing measures it."""
     campaign: Campaign = field(default_factory=Campaign)

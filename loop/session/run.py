@@ -23,19 +23,11 @@ from loop.library.rates import rates
 from loop.model.record import Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
 from loop.repository import read_revision, worktree
-from loop.session import closing
+from loop.session import closing, opening
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, make_session_facts, refuse_unmet_requirement
-from loop.session.opening import (
-    SessionRequest,
-    announcement_text,
-    has_change_step,
-    make_head,
-    refuse_campaign,
-    resolve_request,
-)
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
@@ -49,7 +41,7 @@ from loop.store.sessions import CHANGES, SessionFolder
 class Session:
     """A session that is running: the request, the project, and where records go."""
 
-    request: SessionRequest
+    request: opening.SessionRequest
     setting: Setting
     head: SessionHead
     folder: SessionFolder
@@ -68,19 +60,21 @@ def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
     return state_folder() / WORKTREES / Path(f"{head.id}-{digest[:8]}").name
 
 
-def run_session(request: SessionRequest, screen: Screen) -> int:
+def run_session(request: opening.SessionRequest, screen: Screen) -> int:
     """Run a new session. Returns the exit code."""
     setting = trusted_setting(request.target, screen)
-    resolved = resolve_request(request, setting)
-    head, seed_note = make_head(request, setting, resolved), ""
+    resolved = opening.resolve_request(request, setting)
+    head, seed_note = opening.make_head(request, setting, resolved), ""
     if request.seed is None:
         head, seed_note = with_failing_seed(setting, head)
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    if read_sender() is None and has_change_step(head):  # With `--on`, the sending machine has checked this.
+    if read_sender() is None and opening.has_change_step(
+        head
+    ):  # With `--on`, the sending machine has checked this.
         require_named_target(request.target, Path.cwd(), "change")
-    refuse_campaign(head, setting.target, setting.project.target)
+    opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unmet_requirement(head)
@@ -91,11 +85,10 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
         with folder.locked_with_head(head):
-            session = Session(request, setting, head, folder, screen)
-            return run_to_end(session, fresh=False)
+            return run_to_end(Session(request, setting, head, folder, screen), fresh=False)
 
 
-def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
+def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -> int:
     """Resume an interrupted session by its id, prefix or `last`. Returns the exit code."""
     if request.plan is not None:
         raise UsageError("a resumed session has its plan already", hint=f"loop run session --resume {name}")
@@ -177,7 +170,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
-    session.screen.say(announcement_text(head))
+    session.screen.say(opening.announcement_text(head))
     if request.events:
         begin_event = {
             "schema_version": 1,

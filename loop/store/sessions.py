@@ -204,4 +204,4 @@ def read_recorded(folder: Path) -> RecordedSession:
 def running_seconds(lines: Sequence[Line]) -> float:
     """Wall seconds in which the session ran; pauses between runs are not counted."""
     durations = [b.at - a.at for a, b in pairwise(lines) if not isinstance(b.event, Opened)]
-    return sum(max(0.0, passed.total_seconds()) for passed in durations)
+    return sum(max(0.0, duration.total_seconds()) for duration in durations)
