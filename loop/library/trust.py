@@ -161,13 +161,13 @@ def grant_session(folder: Path, head: SessionHead) -> None:
 def untrusted_commands(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
     """Commands of a stored session that these patterns lack and the user has not allowed."""
     lines = session_commands(head)
-    defined = {*_command_lines(patterns)}
-    undefined = tuple(line for line in lines if line not in defined)
+    defined_lines = {*_command_lines(patterns)}
+    undefined_lines = tuple(line for line in lines if line not in defined_lines)
     sender = read_sender()  # The sending machine may have allowed it.
     allowed_digests = (Grants.read().get(str(folder.resolve())), *(sender.trusted if sender else ()))
-    if undefined and digest_of(lines) in allowed_digests:
+    if undefined_lines and digest_of(lines) in allowed_digests:
         return ()
-    return undefined
+    return undefined_lines
 
 
 def session_commands(head: SessionHead) -> tuple[str, ...]:

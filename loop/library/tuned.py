@@ -23,16 +23,16 @@ def write_best(manifest: str, name: str, device: str, values: Values) -> str:
     entries = (f"{key}: {_flow_mapping(chosen)}" for key, chosen in best_by_device.items())
     separator = ",\n" + " " * (node.start_mark.column + 1)
     best_text = f"{{{separator.join(entries)}}}"
-    edited = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
+    edited_manifest = manifest[: node.start_mark.index] + best_text + manifest[_end_index(node) :]
     try:
-        is_same_otherwise = yaml.safe_load(edited) == data
+        is_same_otherwise = yaml.safe_load(edited_manifest) == data
     except yaml.YAMLError:
         is_same_otherwise = False
     if not is_same_otherwise:
         place = f"tuning.{name}.best.{device}"
         hint = f"write them in by hand: {_flow_mapping(values)}"
         raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
-    return edited
+    return edited_manifest
 
 
 def _flow_mapping(values: Values) -> str:

@@ -154,11 +154,11 @@ class JudgedOutput(Output):
 def as_target_step(record: Finished) -> Finished:
     """Convert a `change.*` step to the equal `kernel.*` step, so that readers of results need not know both.
     Returns `record` itself if it is of another step, or if its step did not run."""
-    judged = read_output(record, JudgedOutput)
-    if judged is None or not judged.found:
+    judged_output = read_output(record, JudgedOutput)
+    if judged_output is None or not judged_output.found:
         return record
     action = "kernel." + record.action.removeprefix(ON_CHANGE)
-    return record.model_copy(update={"action": action, "output": judged.found})
+    return record.model_copy(update={"action": action, "output": judged_output.found})
 
 
 class DecisionOutput(Output):
@@ -258,8 +258,8 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         for final in output.confirmed:
             key = final.variant, None
             if key in total_by_key:
-                measured = {"ratio": final.ratio, "workloads": final.workloads}
-                total_by_key[key] = total_by_key[key].model_copy(update=measured)
+                confirmed_fields = {"ratio": final.ratio, "workloads": final.workloads}
+                total_by_key[key] = total_by_key[key].model_copy(update=confirmed_fields)
     return tuple(total_by_key.values())
 
 

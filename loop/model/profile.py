@@ -70,11 +70,11 @@ def is_same_gpu_model(name: str, driver_name: str) -> bool:
 
 
 def facts_of_present_gpu(
-    listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
+    manifest_facts: Mapping[str, DeviceFacts], capability: str | None, name: str, driver_facts: DeviceFacts | None
 ) -> DeviceFacts | None:
     """Facts of this machine's GPU: the manifest's if its name and size agree with the driver, else `driver_facts`.
-    `listed`: the manifest's facts by architecture (`sm_89`). `capability`: as in `8.9`. `name`: by the driver."""
-    datasheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
+    `manifest_facts`: by architecture (`sm_89`). `capability`: as in `8.9`. `name`: the driver's name of it."""
+    datasheet = manifest_facts.get(f"sm_{capability.replace('.', '')}") if capability else None
     if datasheet is None or not is_same_gpu_model(datasheet.name, name):
         return driver_facts
     is_other_size = driver_facts is not None and driver_facts.sms != datasheet.sms

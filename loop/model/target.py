@@ -425,9 +425,9 @@ class Target(Model):
             types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
             outputs = {OUTPUT: component.output}
             signature = self.signature.model_copy(update={"outputs": outputs, "types": types})
-        unset = ("memory", "flops", "bytes", "generator", "modules", "checker")
+        unset_fields = ("memory", "flops", "bytes", "generator", "modules", "checker")
         fields = {
-            **dict.fromkeys(unset),
+            **dict.fromkeys(unset_fields),
             "reference": component.reference,
             "plain": component.plain,
             "values": component.values,

@@ -102,16 +102,16 @@ def _workload_name(
     signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str
 ) -> str:
     """Unique name of a workload, without default values: `B1 H1 S64 D64 causal float16`."""
-    settable = signature.attributes_and_parameters
+    attribute_by_name = signature.attributes_and_parameters
     words = [f"{name}{size}" for name, size in _shorten_sizes(signature, sizes).items()]
     for name, value in attributes.items():
-        if value is None or value == settable[name].default_value:
+        if value is None or value == attribute_by_name[name].default_value:
             continue
         if isinstance(value, bool):
             words.append(name if value else f"{name}=no")
         elif isinstance(value, str):
             # A choice stands alone if nothing else in the name can be the same word.
-            others = {other: attribute for other, attribute in settable.items() if other != name}
+            others = {other: attribute for other, attribute in attribute_by_name.items() if other != name}
             choices = {word for attribute in others.values() for word in attribute.choices}
             is_unique = value not in {*others, *choices, *VALUES, *ITEM_SIZES}
             words.append(value if is_unique else f"{name}={value}")

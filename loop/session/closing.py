@@ -96,16 +96,13 @@ def make_record(
 def sentences_on_missed_steps(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
     """A sentence for each planned step that was not done. A paused step counts as done unless interrupted."""
     undone_statuses = ("aborted", "paused") if ending.is_mid_step else ("aborted",)
-    done = {
-        (record.pattern, record.step)
-        for record in latest_attempts(finished)
-        if record.status not in undone_statuses
-    }
+    done = [record for record in latest_attempts(finished) if record.status not in undone_statuses]
+    done_steps = {(record.pattern, record.step) for record in done}
     return [
         f"step {planned.pattern.name}/{step.id}: {ending.not_reached}"
         for planned in plan.patterns
         for step in planned.pattern.steps
-        if planned.planned and (planned.pattern.name, step.id) not in done
+        if planned.planned and (planned.pattern.name, step.id) not in done_steps
     ]
 
 

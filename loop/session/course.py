@@ -87,9 +87,9 @@ def failed_step_sections(view: View) -> Iterator[Section]:
 
 def step_log(record: Finished) -> tuple[str, ...]:
     """Lines that a step printed: a traceback, the end of a command's output, or a long message."""
-    printed = read_output(record, CommandOutput)
+    command_output = read_output(record, CommandOutput)
     # A step that ended with a bug of loop has no output but a traceback.
-    texts = [printed.output if printed else record.output.get("traceback", "")]
+    texts = [command_output.output if command_output else record.output.get("traceback", "")]
     has_several_lines = len(record.message.strip().splitlines()) > 1
     if has_several_lines or len(record.message) > LONGEST_INLINE_MESSAGE:
         texts.append(record.message)

@@ -128,20 +128,20 @@ def _sections_on_wrong_variants(
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
-    speed, kept = _speed_sentence(record), _kept_changes_text(finished)
-    wrong = list(_wrong_variant_sentences(record, finished))
+    speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
+    wrong_sentences = list(_wrong_variant_sentences(record, finished))
     reason = shortened(record.reason.rstrip("."), LONGEST_REASON)
     if record.status == "failed":
-        parts = [*(wrong or [reason]), kept, speed]
+        parts = [*(wrong_sentences or [reason]), kept_text, speed_text]
     elif record.status != "passed":
-        parts = [reason, *wrong, kept, speed]
-    elif speed:
-        parts = [kept, speed]
+        parts = [reason, *wrong_sentences, kept_text, speed_text]
+    elif speed_text:
+        parts = [kept_text, speed_text]
     elif changes.has_timed_change(finished):
-        parts = [reason, kept, "only changes were timed: see Changes"]
+        parts = [reason, kept_text, "only changes were timed: see Changes"]
     else:
-        judged = is_anything_judged(finished)
-        parts = [reason, kept, "no speed was measured" if judged else "nothing was judged"]
+        is_judged = is_anything_judged(finished)
+        parts = [reason, kept_text, "no speed was measured" if is_judged else "nothing was judged"]
     return "; ".join(filter(None, parts))
 
 
@@ -278,17 +278,17 @@ def _correctness_cell(
     record: SessionRecord, finished: Sequence[Finished], name: str, wrong_verdict: str | None
 ) -> str:
     """The cell `12 of 12 checks, emulated`, from the last check. `wrong_verdict`: `incorrect` or `invalid`."""
-    verified = {v.variant: v.checks for output in outputs_of(finished, VerifyOutput) for v in output.variants}
-    checks = verified.get(name)
+    variants = [checked for output in outputs_of(finished, VerifyOutput) for checked in output.variants]
+    checks = {checked.variant: checked.checks for checked in variants}.get(name)
     if not checks:
         return wrong_verdict or EMPTY_CELL
-    right = sum(check.status == "right" for check in checks)
-    failed = sum(not check.passed for check in checks)
-    total = say.count(right + failed, "check")  # Without checks that were not supported or not judged.
+    right_count = sum(check.status == "right" for check in checks)
+    failed_count = sum(not check.passed for check in checks)
+    total = say.count(right_count + failed_count, "check")  # Without checks that were not supported or not judged.
     emulated_text = ", emulated" if name in record.head.emulated else ""
     if not wrong_verdict:
-        return f"{right} of {total}{emulated_text}"
-    failures_text = f": {failed} of {total} failed" if failed else ""
+        return f"{right_count} of {total}{emulated_text}"
+    failures_text = f": {failed_count} of {total} failed" if failed_count else ""
     return f"{wrong_verdict}{failures_text}{emulated_text}"
 
 

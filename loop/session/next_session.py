@@ -125,12 +125,12 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
     for row in rows:
         names = tuple(name for name in row.inconclusive if name in main_names)
         main_rows.append(row.model_copy(update={"inconclusive": names}))
-    present = []
+    present_ideas = []
     for idea in propose_sessions(main_rows, state, Counter(change.variant for change in reverted)):
         # The plan of an earlier session may have been deleted since.
         is_deleted = idea.failed_check and idea.plan not in setting.plans
-        present.append(replace(idea, plan="baseline") if is_deleted else idea)
-    return present
+        present_ideas.append(replace(idea, plan="baseline") if is_deleted else idea)
+    return present_ideas
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:

@@ -91,14 +91,14 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
         mean = trusted_mean([speed for speed in speed_verdicts(verdicts) if speed.variant == name])
         if mean is not None and name not in wrong:
             ratios[name] = mean
-    explained = dict(find_blamed_commits(latest_attempts(finished)))
+    blamed_commits = dict(find_blamed_commits(latest_attempts(finished)))
     return {
         **{name: {"ratio": ratios.get(name), "right": right_by_variant.get(name)} for name in variants},
         "right": [name for name, is_right in right_by_variant.items() if is_right],
         "wrong": wrong,
         "slower": slower,
         "undecided": list(variants_with("inconclusive", verdicts)),
-        "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in explained],
+        "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in blamed_commits],
         "gain": math.prod(change.ratio for change in kept_gains(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }
@@ -138,8 +138,8 @@ class Objective:
     @classmethod
     def of(cls, head: SessionHead) -> "Objective":
         """The objective of a session's plan."""
-        known = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
-        return cls(head.plan.plan, known, (*head.variants, *head.emulated))
+        plan_values = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
+        return cls(head.plan.plan, plan_values, (*head.variants, *head.emulated))
 
     def judge(self, finished: Sequence[Finished], session_values: Mapping[str, object]) -> Reached | None:
         """Which parts of the objective are missed now; None without one. `session_values`: `session.*`."""

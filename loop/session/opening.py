@@ -50,19 +50,19 @@ def resolve_plan(
     `plans`, `variants`: names that its expressions may use. Raises DefinitionError with all mistakes."""
     complaints = check_plan(plan, patterns, plans, variants)
     names = [*plan.value.patterns, *([plan.value.otherwise] if plan.value.otherwise else [])]
-    reached = list(dict.fromkeys(name for name in names if name in patterns))
-    for name in reached:  # The list grows in the loop: patterns that `next` names are appended.
+    reachable_names = list(dict.fromkeys(name for name in names if name in patterns))
+    for name in reachable_names:  # The list grows in the loop: patterns that `next` names are appended.
         for rule in patterns[name].value.next:
-            if rule.pattern in patterns and rule.pattern not in reached:
-                reached.append(rule.pattern)
+            if rule.pattern in patterns and rule.pattern not in reachable_names:
+                reachable_names.append(rule.pattern)
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
     if complaints:
         raise DefinitionError(complaints)
     planned_patterns = []
-    for name in reached:
+    for name in reachable_names:
         pattern, is_planned = patterns[name].value, name in plan.value.patterns
-        timed = {"seconds": 60 * pattern.estimate.minutes, "evidence": "prior"}
-        planned_patterns.append(PlannedPattern(pattern=pattern, planned=is_planned, **timed))
+        time_fields = {"seconds": 60 * pattern.estimate.minutes, "evidence": "prior"}
+        planned_patterns.append(PlannedPattern(pattern=pattern, planned=is_planned, **time_fields))
     return ResolvedPlan(plan=plan.value, patterns=tuple(planned_patterns))
 
 

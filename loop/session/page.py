@@ -169,8 +169,8 @@ def bottleneck(view: View) -> Iterator[Section]:
         lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
         lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []
         lines += [f"Not decided: {text}" for text in leaf.undecided]
-        worst = f"`{leaf.variant}` does worst on {workload}. Severity: {leaf.severity}. "
-        yield Section(note=f"{worst}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
+        worst_text = f"`{leaf.variant}` does worst on {workload}. Severity: {leaf.severity}. "
+        yield Section(note=f"{worst_text}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
     if not profiles:
         yield Section(note="Nothing was profiled.")
     yield Section(table=facts_table(profiles), after=note_lines(profiles))

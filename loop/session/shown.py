@@ -55,15 +55,15 @@ def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Sc
     for checks in output.variants:
         yield from (f"{checks.variant}: {line}" for line in checks.failure_lines[:MOST_FAILURES])
         if len(checks.failure_lines) > MOST_FAILURES:
-            hidden = len(checks.failure_lines) - MOST_FAILURES
-            yield f"{checks.variant}: and {hidden} more; all of them with --json"
+            hidden_count = len(checks.failure_lines) - MOST_FAILURES
+            yield f"{checks.variant}: and {hidden_count} more; all of them with --json"
         if not checks.is_right:  # An emulated failure may depend on the thread schedule's seed.
             fault = checks.first_failure.fault if checks.first_failure else None
             words = ["loop", "kernels", "verify", checks.variant, *repeat_options, "--seed", str(output.seed)]
-            same, command = "values", shlex.join(words)
+            same_text, command = "values", shlex.join(words)
             if fault is not None and fault.seed is not None:
-                same, command = "values and schedule", f"LOOP_EMULATOR_SEED={fault.seed} {command}"
-            yield f"the same {same} again: {command}"
+                same_text, command = "values and schedule", f"LOOP_EMULATOR_SEED={fault.seed} {command}"
+            yield f"the same {same_text} again: {command}"
     yield ""
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 

@@ -256,10 +256,10 @@ class Walk:
         """Run, skip or reuse step number `index` (from 1) of a pattern. Returns its record."""
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
-        earlier = self.reusable.get(key)
-        if earlier is not None and identity_of(earlier) is None:
-            yield StepEnded(earlier, replayed=True)
-            return earlier
+        earlier_record = self.reusable.get(key)
+        if earlier_record is not None and identity_of(earlier_record) is None:
+            yield StepEnded(earlier_record, replayed=True)
+            return earlier_record
         skip_reason = reason_to_skip(step, self._values(state))
         if not skip_reason:
             yield StepDue(pattern.name, step.id)
@@ -419,12 +419,12 @@ def identity_of(record: Finished) -> str | None:
     return output.identity if output else None
 
 
-def drop_later_records(records: dict[Key, Finished], repeated: Finished) -> None:
+def drop_later_records(records: dict[Key, Finished], repeated_record: Finished) -> None:
     """Drop the records of all steps after a repeated step, if its `identity` is another than before."""
-    earlier = records.get(repeated.key)
-    if earlier is not None and identity_of(earlier) != identity_of(repeated):
+    earlier_record = records.get(repeated_record.key)
+    if earlier_record is not None and identity_of(earlier_record) != identity_of(repeated_record):
         keys = list(records)
-        for key in keys[keys.index(repeated.key) + 1 :]:
+        for key in keys[keys.index(repeated_record.key) + 1 :]:
             del records[key]
 
 

@@ -65,23 +65,23 @@ def run_command(context: Context, arguments: ShellCommand) -> RunningAction[Comm
         "LOOP_TARGET": str(context.task.folder),
     }
     first_line = arguments.run.splitlines()[0][:60]
-    ended = yield from run(
+    process_result = yield from run(
         ["/bin/sh", "-c", arguments.run],
         cwd=context.task.folder,
         env={**variables, **arguments.environment},
         limit_s=context.kill_after_s,
         note=first_line,
     )
-    if ended.timed_out:
-        raise LoopError(f"{ended.ending}: {first_line}", exit_code=ExitCode.OVER_BUDGET)
-    output = (ended.output + ended.errors).strip()
+    if process_result.timed_out:
+        raise LoopError(f"{process_result.ending}: {first_line}", exit_code=ExitCode.OVER_BUDGET)
+    output = (process_result.output + process_result.errors).strip()
     last_line = output.splitlines()[-1] if output else "no output"
     return Result(
         CommandOutput(
-            ok=ended.succeeded,
-            message=last_line[:200] if ended.succeeded else f"{ended.ending}: {last_line[:200]}",
-            code=ended.code,
-            seconds=ended.seconds,
+            ok=process_result.succeeded,
+            message=last_line[:200] if process_result.succeeded else f"{process_result.ending}: {last_line[:200]}",
+            code=process_result.code,
+            seconds=process_result.seconds,
             output=output[-4000:],  # Its end, where an error stands, is enough for the journal.
         )
     )

@@ -101,8 +101,8 @@ def fingerprint(text: str) -> FailureSeen:
 
 def find_error_line(text: str) -> str:
     """The first line that names an error; the last non-empty line if none does; else empty."""
-    examined = text if len(text) <= 2 * MAX_READ else f"{text[:MAX_READ]}\n{text[-MAX_READ:]}"
-    lines = [line[:MAX_LINE].strip() for line in examined.splitlines()]
+    examined_text = text if len(text) <= 2 * MAX_READ else f"{text[:MAX_READ]}\n{text[-MAX_READ:]}"
+    lines = [line[:MAX_LINE].strip() for line in examined_text.splitlines()]
     for line in lines:
         if names_error(line):
             return line

@@ -60,8 +60,8 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
     entries = _read_entries(root)
     for entry in [entry for entry in entries if entry["problem"]][:MAX_NAMED]:
         remark_once(f"left out: {entry['problem']}")
-    matching = [entry for entry in entries if target in (None, entry["target"])]
-    return _parse_rows(matching, last)
+    matching_entries = [entry for entry in entries if target in (None, entry["target"])]
+    return _parse_rows(matching_entries, last)
 
 
 def read_index(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":

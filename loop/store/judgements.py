@@ -149,15 +149,15 @@ def unchecked_sets(
 ) -> dict[str, tuple[str, ...]]:
     """Variant to workload sets that no session fully checked, as in `edges (2 of 12 workloads)`.
     `ground`: hash of the target's files. `declared`: variant to set name to workload names."""
-    checked: dict[str, set[str]] = {}
+    checked_by_variant: dict[str, set[str]] = {}
     for row in rows:
         for judgement in row.judged if row.ground == ground and not row.recorded else ():
-            checked.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+            checked_by_variant.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
     unchecked: dict[str, tuple[str, ...]] = {}
     for variant, sets in declared.items():
         texts = []
         for name, workloads in sets.items():
-            count, missing = len(workloads), len(set(workloads) - checked.get(variant, set()))
+            count, missing = len(workloads), len(set(workloads) - checked_by_variant.get(variant, set()))
             if missing:
                 texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
         if texts:

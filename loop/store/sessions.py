@@ -75,8 +75,8 @@ class SessionFolder:
         lines, record = journal.read_journal(self.path / journal.NAME), None
         with contextlib.suppress(LoopError):  # `record()` reports damage to its own caller.
             record = self.record()
-        if lost := describe_lost_lines(self.path, record, lines):
-            raise WorkFailed(lost, hint=f"move {self.path} aside")
+        if damage := describe_lost_lines(self.path, record, lines):
+            raise WorkFailed(damage, hint=f"move {self.path} aside")
         return lines
 
     def finished(self) -> tuple[Finished, ...]:
