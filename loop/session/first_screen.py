@@ -379,7 +379,7 @@ def markdown_summary(
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
     summary, target = first_screen(record, finished), shortened(record.head.target, 40)
     headline = without_mentions(escape_prose(summary.headline))
-    if len(headline.encode()) > limit // 4:
+    if len(headline.encode()) > limit // 4:  # Long names must leave room for the sections.
         phrase = ENDING_PHRASES.get(record.status, record.status)
         headline = without_mentions(escape_prose(f"`{target}` {phrase}."))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
