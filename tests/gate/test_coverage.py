@@ -63,7 +63,7 @@ def test_outputs_are_checked_on_several_numbers_of_threads(bench: Bench, variant
         pytest.skip("the other number is three here")
     found = verified(bench, variant)
     assert (variant,) == found.wrong
-    assert {wrong_on} == {check.threads for check in found.variants[0].checks if not check.passed}
+    assert wrong_on in {check.threads for check in found.variants[0].checks if not check.passed}
 
 
 def test_sets_that_the_plan_does_not_name_are_verified(bench: Bench) -> None:
