@@ -72,10 +72,8 @@ class Expression:
     @classmethod
     @lru_cache(1000)
     def parse(cls, text: str) -> "Expression":
-        """Read and check an expression.
-
-        Raises ExpressionError, with the column, when it holds anything outside the language.
-        """
+        """Read and check an expression. Raises ExpressionError, with the column, for what the language does
+        not allow."""
         return cls(text, _parse_tree(text))
 
     @property
@@ -190,6 +188,7 @@ def _require_number(value: object) -> Any:
 
 
 def _require_finite(value: object) -> float:
+    """Return a finite number. Raises ExpressionError for other types, NaN and infinity."""
     number = float(_require_number(value))
     if not math.isfinite(number):
         raise ExpressionError("a finite number", str(number))
@@ -197,6 +196,7 @@ def _require_finite(value: object) -> float:
 
 
 def _quote_value(value: object) -> str:
+    """A value in words, for the `got` of an error message."""
     return "a value that is not known" if value is None else quote(value)
 
 

@@ -25,6 +25,7 @@ class LockHeld(UsageError):
     code: ErrorCode = "held"
 
     def __init__(self, path: Path, holder: str, pid: int | None = None) -> None:
+        """`holder`: who has the lock, in words. `pid`: number of that process; None if unknown."""
         super().__init__(f"{path}: held by {holder}", hint="wait for it to end, or stop it")
         self.holder, self.pid = holder, pid
 

@@ -92,13 +92,13 @@ def _file_system_of(folder: Path) -> tuple[Path, os.statvfs_result]:
 def write_error_of(folder: Path) -> int:
     """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
     try:
-        existing, state = _file_system_of(folder)
+        existing, file_system = _file_system_of(folder)
         if not os.access(existing, os.W_OK | os.X_OK):
-            return errno.EROFS if state.f_flag & os.ST_RDONLY else errno.EACCES
+            return errno.EROFS if file_system.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
         return error.errno or errno.EIO
-    blocks = state.f_bavail if os.geteuid() else state.f_bfree
-    return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < MIN_FREE_BYTES else 0
+    blocks = file_system.f_bavail if os.geteuid() else file_system.f_bfree
+    return errno.ENOSPC if file_system.f_blocks and blocks * file_system.f_frsize < MIN_FREE_BYTES else 0
 
 
 def is_noexec(folder: Path) -> bool:
@@ -148,8 +148,8 @@ def _failure_shown_by(error: BaseException, folders: Folders) -> MachineFailure 
     if blamed is None and number not in PERMISSION_ERRORS:
         blamed = path
     if blamed is None:
-        now = folders.write_errors()
-        blamed = next((folder for folder in now if now[folder] == number), None)
+        errors_now = folders.write_errors()
+        blamed = next((folder for folder in errors_now if errors_now[folder] == number), None)
     return None if number in PERMISSION_ERRORS and blamed is None else machine_failure(number, blamed)
 
 
@@ -157,6 +157,7 @@ class FolderWatch:
     """Watches the folders during a step, to detect whether the machine failed meanwhile."""
 
     def __init__(self, folders: Folders) -> None:
+        """Begin to watch: errors that a folder shows already are not the step's fault."""
         self.folders = folders
         self._errors_at_start = folders.write_errors()
         self._new_errors: dict[Path, int] = {}
@@ -184,11 +185,13 @@ class FolderWatch:
         self.measure()
         if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
             return noexec_failure
-        errors = self._new_errors
+        errors = dict(self._new_errors)
         if has_failed and not errors:
-            now = self.folders.write_errors()
-            named_first = sorted(now, key=lambda folder: str(folder) not in messages)
-            errors = {f: now[f] for f in named_first if now[f] not in PERMISSION_ERRORS or str(f) in messages}
+            errors_now = self.folders.write_errors()
+            named_first = sorted(errors_now, key=lambda folder: str(folder) not in messages)
+            for folder in named_first:
+                if errors_now[folder] not in PERMISSION_ERRORS or str(folder) in messages:
+                    errors[folder] = errors_now[folder]
         for folder, number in errors.items():
             if number in FOLDER_ERRORS:
                 return machine_failure(number, folder)
@@ -202,11 +205,8 @@ class FolderWatch:
             program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
             if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
                 message = f"{folder} is mounted noexec: nothing there can be loaded or run"
-                variables = {
-                    cache_folder(): "LOOP_CACHE",
-                    state_folder(): "LOOP_STATE",
-                    temporary_folder(): "TMPDIR",
-                }
+                variables = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE"}
+                variables[temporary_folder()] = "TMPDIR"
                 if folder in variables:
                     return MachineFailure(message, f"name a folder elsewhere: export {variables[folder]}=...")
                 return MachineFailure(message, "move it to another file system")

@@ -135,9 +135,10 @@ class Child:
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
+        """`stdin`: descriptor of its input; None: empty. `pass_fds`: further descriptors it inherits."""
         self.command = tuple(command)
         self.output, self.errors = CappedStream(), CappedStream()
-        self.started = time.monotonic()
+        self.start_time = time.monotonic()
         self.process = self._start(cwd, env, stdin, pass_fds)
         STARTED_PIDS.add(self.process.pid)
         self._selector = selectors.DefaultSelector()
@@ -202,7 +203,7 @@ class Child:
     @property
     def seconds(self) -> float:
         """Seconds since it was started."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self.start_time
 
     def kill(self) -> None:
         """Kill the child and its descendants and wait. Raises WorkFailed if it cannot be killed."""
@@ -244,10 +245,8 @@ def run(
     env: Mapping[str, str] | None = None,
     note: str = "",
 ) -> Generator[Tick, None, Completed]:
-    """Run a command to its end or to `limit_s`, yielding ticks while it runs.
-
-    Raises LoopError when it cannot be started; a failure of the command itself is in the result.
-    """
+    """Run a command to its end or to `limit_s`, yielding ticks while it runs. `note`: their text. Raises
+    LoopError when it cannot be started; a failure of the command itself is in the result."""
     with Child(command, cwd=cwd, env=env) as child:
         while child.code is None and child.seconds < limit_s:
             yield Tick(note or command[0])
@@ -330,10 +329,10 @@ def end_children_at_exit() -> None:
     atexit.register(kill_all_children, os.getpid())
 
 
-def kill_all_children(parent: int | None = None) -> None:
-    """Kill all descendants of this process. With `parent`, do so only if this process has that pid."""
+def kill_all_children(expected_pid: int | None = None) -> None:
+    """Kill all descendants of this process. With `expected_pid`: only if this is its pid, and no fork of it."""
     deadline = time.monotonic() + END_CHILDREN_S
-    while parent in (None, os.getpid()) and time.monotonic() < deadline:
+    while expected_pid in (None, os.getpid()) and time.monotonic() < deadline:
         children = psutil.Process().children(recursive=True)
         if not children:
             return
@@ -411,6 +410,6 @@ def limit_memory() -> None:
 
 
 def lift_memory_limit() -> None:
-    """Remove that limit before running a user's program: sanitizers reserve more than they use."""
+    """Remove the limit of `limit_memory`, before a user's program runs: sanitizers reserve more than they use."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))

@@ -164,7 +164,7 @@ class KernelProbe(Prober):
     ) -> Generator[Tick, None, VariantChecks]:
         """Verify a side by today's gate. `seed`: added to the workloads' seeds, for other values."""
         seeded = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
-        job = Job(side, seeded, layouts=self.tries_layouts, enough=stop_at_failure)
+        job = Job(side, seeded, layouts=self.tries_layouts, fail_fast=stop_at_failure)
         (checks,) = yield from verify(self.bench, [job])
         self.checks_made += len(checks.checks)
         return checks

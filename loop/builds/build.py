@@ -66,6 +66,7 @@ class BuildFailed(Exception):
     """A build failed: the first error with file and line, a hint, and the whole log."""
 
     def __init__(self, message: str, hint: str, log: str, *, no_compiler: bool = False) -> None:
+        """`hint`: what to do about it. `log`: all that the compiler printed; may be empty."""
         super().__init__(message)
         self.no_compiler = no_compiler
         """True if the compiler is missing: a fault of the machine, not of the source."""
@@ -211,15 +212,15 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
         if file.endswith(".py"):
             _require_python(file, content)
     build_id = _python_build_id(contents)
-    if known := find_python_copy(name, build_id, cache):
-        return known
-    with new_folder(cache) as copied:
+    if python_copy := find_python_copy(name, build_id, cache):
+        return python_copy
+    with new_folder(cache) as temporary_folder:
         for file, content in contents.items():
-            path = copied / COPIES / file
+            path = temporary_folder / COPIES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         known_builds.move_folder(
-            copied, cache / build_id, cache, lambda: bool(find_python_copy("", build_id, cache))
+            temporary_folder, cache / build_id, cache, lambda: bool(find_python_copy("", build_id, cache))
         )
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
@@ -413,29 +414,29 @@ def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, in
     stored = known_builds.find_library(known, cache) if known else None
     if known is None or stored is None:
         return None
-    return _build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
+    return _make_build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
 
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """Cached build with this id, even if its sources changed; None if damaged or loads differ."""
+    """Cached build with this id, even if its sources changed; None if it, or a library that it loads, changed."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
     for folder in (cache / build_id, *sorted(cache.glob(f"{build_id}-*"))):
         if record := known_builds.read_intact_record(folder):
-            loads = known_builds.parse_states(record["loads"])
-            is_loadable = known_builds.are_unchanged(loads, Path("/"))
-            return _build(variant_name, folder, record, (), 1, cached=True) if is_loadable else None
+            library_states = known_builds.parse_states(record["loads"])
+            is_loadable = known_builds.are_unchanged(library_states, Path("/"))
+            return _make_build(variant_name, folder, record, (), 1, cached=True) if is_loadable else None
     return None
 
 
-def _build(
-    name: str, place: Path, record: known_builds.Record, headers: tuple[str, ...], units: int, *, cached: bool
+def _make_build(
+    name: str, folder: Path, record: known_builds.Record, headers: tuple[str, ...], units: int, *, cached: bool
 ) -> Build:
     """The `Build` of a library in the cache. `units`: number of sources."""
     return Build(
         variant=name,
         build_id=record["build_id"],
-        library=str(place / LIBRARY),
+        library=str(folder / LIBRARY),
         seconds=record["seconds"],
         cached=cached,
         units=units,
@@ -487,10 +488,8 @@ def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBui
 def build(
     name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
-    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler.
-
-    Raises BuildFailed with the first error's file and line.
-    """
+    """Build a variant, or find its build in the cache. `limit_s`: time limit of the compiler. Raises
+    BuildFailed with the first error's file and line."""
     if isinstance(variant, PythonVariant):
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:
@@ -501,12 +500,14 @@ def build(
     sources = yield from scan_sources(variant, folder, include)
     for _ in range(MAX_TRIES):
         try:
-            known, place, record = yield from _compile_once(variant, folder, sources, cache, include, limit_s)
+            compiling = _compile_once(variant, folder, sources, cache, include, limit_s)
+            known, library_folder, record = yield from compiling
         except FileChanged as changed:
             changed_file = str(changed)
             continue
         known_builds.store_known_build(recipe_key(variant, folder, include), known, cache)
-        ready = _build(name, place, record, sources.framework_headers, len(variant.sources), cached=False)
+        headers, units = sources.framework_headers, len(variant.sources)
+        ready = _make_build(name, library_folder, record, headers, units, cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     message = f"{changed_file} changes while it is compiled"
     raise BuildFailed(message, "stop what writes it, then run this again", "")
@@ -525,15 +526,15 @@ def _compile_once(
     with known_builds.new_folder(cache) as output:
         scratch = output / "scratch"
         scratch.mkdir()
-        pass_on = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
-        command = [*_compiler_command(variant, include), "-shared", *pass_on, "-fPIC"]
+        host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
+        command = [*_compiler_command(variant, include), "-shared", *host_option, "-fPIC"]
         command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources, *linked_libraries(variant.build)]
         command += ["-o", str(output / LIBRARY)]
         env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
-        started, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
+        start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
         while True:  # Again without the options that an old assembler or linker refuses.
-            words = [*command, *(word for flags in list_options.values() for word in flags)]
-            completed = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
+            full_command = [*command, *(word for flags in list_options.values() for word in flags)]
+            completed = yield from run(full_command, cwd=folder, limit_s=limit_s, env=env, note=note)
             refused = [option for option in list_options if option in completed.errors]
             if completed.succeeded or not refused:
                 break
@@ -544,11 +545,12 @@ def _compile_once(
         if not (output / LIBRARY).is_file():
             message = f"{compiler} ended well and wrote no library"
             raise BuildFailed(message, "see what it does with `-o`", completed.errors)
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - start_time
         known = yield from _record_build(variant, folder, include, sources, output)
         for file, content in content_before.items():
             name = known_builds.name_in_states(file, folder, output) or ""
-            if known.files_read[name][0] != content:
+            content_after, _ = known.files_read[name]
+            if content_after != content:
                 raise FileChanged(file)
         (output / LOG).write_text(completed.errors)
         shutil.rmtree(scratch)
@@ -558,15 +560,15 @@ def _compile_once(
 
 
 def _record_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: ScannedSources, place: Path
+    variant: CAbiVariant, folder: Path, include: Path, sources: ScannedSources, output: Path
 ) -> Generator[Tick, None, KnownBuild]:
-    """Record of everything the library in `place` was built from, with its build id."""
-    libraries = yield from known_builds.loaded_libraries(place / LIBRARY)
-    paths = [*sources.files_read, *known_builds.read_dependency_lists(place / "scratch")]
+    """Record of everything the library in `output` was built from, with its build id."""
+    libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
+    paths = [*sources.files_read, *known_builds.read_dependency_lists(output / "scratch")]
     paths += known_builds.files_in_flags(variant, folder)
     paths += known_builds.compiler_paths(variant.build.compiler)
     paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
-    files_read, loaded = file_states(paths, folder, place), file_states(libraries, Path.cwd(), place)
+    files_read, loaded = file_states(paths, folder, output), file_states(libraries, Path.cwd(), output)
     known = KnownBuild("", "", files_read, loaded, sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
@@ -577,4 +579,5 @@ def linked_libraries(recipe: BuildRecipe) -> list[str]:
 
 
 def _compiler_command(variant: CAbiVariant, include: Path) -> list[str]:
+    """The compiler's command line up to its flags, without sources. `include`: loop's headers."""
     return [variant.build.compiler, *variant.build.flags, f"-I{include}"]

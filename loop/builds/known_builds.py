@@ -109,7 +109,7 @@ def are_unchanged(states: FileStates, base: Path) -> bool:
 
 
 def parse_states(stored: Mapping[str, list[Any]]) -> dict[str, FileState]:
-    """States from JSON, in the order of checking: relative paths first, because these change most often."""
+    """States from JSON, in the order of checking: relative ones first, as these change most; missing ones last."""
     names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
     return {name: (stored[name][0], stored[name][1]) for name in names}
 
@@ -119,9 +119,8 @@ def names_and_contents(states: FileStates, include: Path) -> list[str]:
     pairs = []
     for name, (content, _) in states.items():
         if content not in (MISSING, NOT_A_FILE):
-            pairs.append(
-                (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, content)
-            )
+            is_header = is_below(name, str(include))
+            pairs.append((name.replace(str(include), "loop", 1) if is_header else name, content))
     return [text for pair in sorted(pairs) for text in pair]
 
 
@@ -184,8 +183,8 @@ def compiler_paths(compiler: str) -> list[str]:
     if "/" in compiler:
         return [compiler]
     paths = []
-    for place in _folders_in("PATH"):
-        paths.append(os.path.join(place, compiler))
+    for folder in _folders_in("PATH"):
+        paths.append(os.path.join(folder, compiler))
         if os.path.exists(paths[-1]):
             break
     return paths
@@ -265,23 +264,23 @@ def find_known_build(recipe: str, folder: Path, cache: Path) -> KnownBuild | Non
     return None
 
 
-def _newest_first(place: Path) -> list[Path]:
+def _newest_first(recipe_folder: Path) -> list[Path]:
     """Files of the stored builds of one recipe, newest first."""
     try:
-        return sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return sorted(recipe_folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     except OSError:
         return []
 
 
 def store_known_build(recipe: str, known: KnownBuild, cache: Path) -> None:
     """Store the record of a build by its `recipe_key`. Raises LoopError if the cache cannot be written."""
-    place = cache / RECIPES_FOLDER / recipe
+    recipe_folder = cache / RECIPES_FOLDER / recipe
     fields: dict[str, Any] = {"library": known.library, "framework_headers": known.framework_headers}
     fields |= {"facts": known.files_read, "loads": known.libraries_loaded}
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        sums.write_sealed(place / f"{known.build_id}.json", fields)
-        for old in _newest_first(place)[MAX_BUILDS:]:
+        recipe_folder.mkdir(parents=True, exist_ok=True)
+        sums.write_sealed(recipe_folder / f"{known.build_id}.json", fields)
+        for old in _newest_first(recipe_folder)[MAX_BUILDS:]:
             old.unlink(missing_ok=True)
     except OSError as error:
         raise _cache_error(cache, error) from error
@@ -360,16 +359,16 @@ def store_library(folder: Path, known: KnownBuild, cache: Path) -> Path:
     if stored := find_library(known, cache):
         return stored[0]
     first, other = library_folders(known, cache)
-    place = other if read_intact_record(first) else first
-    move_folder(folder, place, cache, lambda: find_library(known, cache) is not None)
+    destination = other if read_intact_record(first) else first
+    move_folder(folder, destination, cache, lambda: find_library(known, cache) is not None)
     stored = find_library(known, cache)
-    return stored[0] if stored else place
+    return stored[0] if stored else destination
 
 
-def move_folder(folder: Path, destination: Path, cache: Path, is_there: Callable[[], bool]) -> None:
+def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], bool]) -> None:
     """Rename a finished folder to `destination`, and remove a damaged one that is there.
 
-    If another session stored the same build first (`is_there`), its folder stays.
+    If another session stored the same build first (`is_stored`), its folder stays.
     """
     with locked_temporary_folder(cache, ".old-") as old_folder:
         try:
@@ -377,5 +376,5 @@ def move_folder(folder: Path, destination: Path, cache: Path, is_there: Callable
                 destination.rename(old_folder / "old")
             folder.rename(destination)
         except OSError:
-            if not is_there():
+            if not is_stored():
                 raise

@@ -80,11 +80,9 @@ def is_same_build(first: Build, second: Build) -> bool:
     """True if two builds differ only in comments, names and debug data. False if unreadable."""
     paths = Path(first.library), Path(second.library)
     try:
-        return (
-            has_same_code(*paths, (first.build_id, second.build_id))
-            if first.compiled
-            else has_same_statements(*paths)
-        )
+        if first.compiled:
+            return has_same_code(*paths, (first.build_id, second.build_id))
+        return has_same_statements(*paths)
     except (OSError, subprocess.SubprocessError):
         return False
 
@@ -127,7 +125,7 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
     kernels: dict[tuple[str, str], KernelResources] = {}
     architecture = entry = function = ""
 
-    def add_facts(symbol: str, **facts: int) -> None:
+    def update_kernel(symbol: str, **facts: int) -> None:
         key, name = (architecture, symbol), symbol
         if architecture:
             base = KernelResources(symbol=symbol, name=name, architecture=architecture, entry=False)
@@ -136,24 +134,22 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
     for line in log.splitlines():
         if match := KERNEL_LINE.match(line):
             architecture, entry = match["architecture"], match["symbol"]
-            add_facts(entry, entry=True)
+            update_kernel(entry, entry=True)
         elif match := FUNCTION_LINE.match(line):
             function = match["symbol"]
         elif match := STACK_LINE.match(line):
             stores, loads = int(match["stores"]), int(match["loads"])
-            add_facts(function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
+            update_kernel(function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
         elif match := REGISTERS_LINE.match(line):
             shared = SHARED_BYTES.search(line)
             registers = int(match["registers"])
-            add_facts(entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
+            update_kernel(entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
     return tuple(kernel for kernel in kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes)
 
 
 def read_report(build: Build) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], bool]]:
-    """Resources of a build's kernels from its log, for each architecture, with demangled names.
-
-    The second value is True if the log was cut, so that kernels may be missing.
-    """
+    """Resources of a build's kernels from its log, for each architecture, with demangled names. The second
+    value is True if the log was cut, so that kernels may be missing."""
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)

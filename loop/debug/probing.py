@@ -9,7 +9,7 @@ from math import prod
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import LibraryTerms
-from loop.gate.kernel import compile_all, to_build
+from loop.gate.kernel import compile_all, variants_to_build
 from loop.gate.verify import Job, SideChecker, describe_fault, output_files, verify, workload_key
 from loop.model.debugging import ComponentChecks, DebugOutput, Outcome, Smallest
 from loop.model.dtypes import Layout
@@ -106,7 +106,7 @@ def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tic
     """Name to side (variant with its build); variants that do not compile are left out."""
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
-    on_device = to_build(context, [name for name in names if name not in emulated])
+    on_device = variants_to_build(context, [name for name in names if name not in emulated])
     variants = {**on_device, **bench.emulated_variants(emulated)}
     builds, _ = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}

@@ -101,7 +101,7 @@ def scope(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]
         checked = distinct_workloads(
             workloads(context, (*task.plan.workloads, *planned_check_sets(context)), device=device)
         )
-        (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
+        (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, fail_fast=True)])
         right = checks.is_right
         message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"
     if not right:

@@ -9,7 +9,7 @@ from loop.gate.kernel import (
     workloads,
     workloads_beyond,
 )
-from loop.gate.verification import describe_hung_out, describe_untaken_workloads, verification_output
+from loop.gate.verification import describe_untaken_workloads, explain_early_end, verification_output
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
@@ -49,7 +49,7 @@ def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
     unverified = describe_unverified_sets(context, names, unplanned, "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
-    not_exercised += [text for checks in emulated_checks for text in describe_hung_out(checks)]
+    not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
     output = verification_output(
         [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
         control,

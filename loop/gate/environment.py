@@ -143,11 +143,9 @@ def require_fit(variant: CAbiVariant) -> None:
     problem = explain_misfit(variant)
     if gpu is not None and _is_built_by_nvcc(variant) and shutil.which(compiler) is None:
         stated_homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-        installed_homes = [
-            Path(TOOLKIT_ROOT) / "cuda",
-            *sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True),
-        ]  # The newest first.
-        programs = [folder / "bin/nvcc" for folder in (*stated_homes, *installed_homes)]
+        newest_first = sorted(Path(TOOLKIT_ROOT).glob("cuda-*"), reverse=True)
+        homes = (*stated_homes, Path(TOOLKIT_ROOT) / "cuda", *newest_first)
+        programs = [folder / "bin/nvcc" for folder in homes]
         hint = machine.advise_toolkit(gpu.architecture, gpus().cuda)
         if other_nvcc := next(filter(Path.is_file, programs), None):
             hint = f"{other_nvcc} is there: put its folder on the PATH, or name it in target.yaml"
@@ -160,10 +158,8 @@ def explain_misfit(variant: CAbiVariant) -> tuple[str, str] | None:
     """Why code from a variant's nvcc does not fit the GPU here, and how to fix it; None if it fits. Also
     None for another compiler and without a compiler or GPU, because nothing is known then."""
     installed = gpus()
-    gpu, release = (
-        installed.first,
-        machine.nvcc_release(variant.build.compiler) if _is_built_by_nvcc(variant) else None,
-    )
+    gpu = installed.first
+    release = machine.nvcc_release(variant.build.compiler) if _is_built_by_nvcc(variant) else None
     if gpu is None or release is None:
         return None
     conflict = machine.explain_old_driver("code from nvcc", release, installed.cuda, installed.driver)

@@ -18,7 +18,7 @@ from loop.builds.build import Buildable, BuildFailed, buildable_variants
 from loop.formats.target import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
-from loop.gate.verification import describe_hung_out, describe_untaken_workloads, merge_shares, verification_output
+from loop.gate.verification import describe_untaken_workloads, explain_early_end, merge_shares, verification_output
 from loop.gate.verify import Job, TimeAllowance, group_by_name, workload_key
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
@@ -86,7 +86,8 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
 def build_variants(context: Context, arguments: NoArguments) -> RunningAction[BuildOutput]:
     """Compile the variants that are not in the cache. A failure does not stop other builds."""
     bench = context.bench
-    variants = {**to_build(context, context.task.variants), **bench.emulated_variants(context.task.emulated)}
+    variants = dict(variants_to_build(context, context.task.variants))
+    variants |= bench.emulated_variants(context.task.emulated)
     finished, failures = yield from compile_all(context, variants)
     summaries, headers = list[str](), set[str]()
     for library in finished:
@@ -109,12 +110,12 @@ def build_variants(context: Context, arguments: NoArguments) -> RunningAction[Bu
     return Result(output)
 
 
-def builds(context: Context) -> Generator[Tick, None, BuildResults]:
+def build_selected(context: Context) -> Generator[Tick, None, BuildResults]:
     """Build all selected variants; returns the builds and the failures."""
-    return (yield from compile_all(context, to_build(context, context.task.variants)))
+    return (yield from compile_all(context, variants_to_build(context, context.task.variants)))
 
 
-def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
+def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
     """Of the named variants, those that need a build. Python variants need one only if the session may
     change their files."""
     bench, may_change = context.bench, context.task.has_change_steps
@@ -122,9 +123,9 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
 
 
 def compile_all(
-    context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
+    context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
 ) -> Generator[Tick, None, BuildResults]:
-    """Build variants in parallel, one compiler per core, the largest sources first. `to_run`: whether
+    """Build variants in parallel, one compiler per core, the largest sources first. `will_run`: whether
     builds will run here. Then one that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
@@ -132,7 +133,7 @@ def compile_all(
         variant, locations = variants[name], {"cache": bench.cache, "include": bench.include}
         limit_s = context.kill_after_s
         try:
-            if to_run and isinstance(variant, CAbiVariant):
+            if will_run and isinstance(variant, CAbiVariant):
                 require_fit(variant)
             return (yield from build.build(name, variant, folder, **locations, limit_s=limit_s))
         except BuildFailed as error:
@@ -149,7 +150,7 @@ def compile_all(
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:
     """A side (variant with its build) for each selected variant that needs no build or has one."""
     build_by_name = {build.variant: build for build in built}
-    buildable = to_build(context, context.task.variants)
+    buildable = variants_to_build(context, context.task.variants)
     usable = [name for name in context.task.variants if name in build_by_name or name not in buildable]
     return [context.bench.make_side(name, build_by_name.get(name)) for name in usable]
 
@@ -268,28 +269,28 @@ class WorkloadChoice:
 
     timed: Sequence[Workload]
     """The workloads that the plan times, with one seed each."""
-    others: Sequence[Workload]
+    optional: Sequence[Workload]
     """Workloads that the plan does not name, verified while time is left."""
-    every: Sequence[Workload]
-    """All workloads: the timed ones with every seed, checked sets, then `others`."""
+    all_workloads: Sequence[Workload]
+    """All workloads: the timed ones with every seed, checked sets, then `optional`."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
-    finished, failures = yield from builds(context)
+    finished, failures = yield from build_selected(context)
     bench, job_runs = context.bench, tuple[JobRun, ...]()
     sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
     names = [side.name for side in sides]
     if context.task.campaign.executor and names:
-        parts = _split_into_jobs(context, sides, choice.every, arguments)
+        parts = _split_into_jobs(context, sides, choice.all_workloads, arguments)
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
         shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
     else:
         whole = ShareTerms.model_validate(dict(arguments))
         shares = [(yield from _verify_share(context, sides, choice, whole))]
-    checks, control = merge_shares(shares, choice.every)
+    checks, control = merge_shares(shares, choice.all_workloads)
     left_out = tuple(workload for share in shares for workload in share.left_out)
-    tried = workloads_beyond(left_out, choice.every)
+    tried = workloads_beyond(left_out, choice.all_workloads)
     not_exercised = [f"{name}: it has no build" for name in context.task.variants if name not in names]
     not_exercised += describe_unverified_sets(context, names, left_out)
     if bench.device == "cpu" and arguments.threads is not None:
@@ -326,7 +327,7 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
 
 def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[ShareOutput]:
     """Make the checks of `kernel.verify` on a share of its workloads, as one job of an executor."""
-    finished, failures = yield from builds(context)
+    finished, failures = yield from build_selected(context)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
     sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
@@ -342,8 +343,8 @@ def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
     required += expand_workloads(context, planned_check_sets(context))
     optional = workloads_beyond(required, expand_workloads(context, unplanned_sets(context)))
     small_first = sorted(optional, key=functools.partial(count_operations, context.bench.target))
-    every = (*distinct_workloads(required), *small_first)
-    return WorkloadChoice(timed_by_seed[0], optional, every)
+    all_workloads = (*distinct_workloads(required), *small_first)
+    return WorkloadChoice(timed_by_seed[0], optional, all_workloads)
 
 
 def _verify_share(
@@ -352,19 +353,19 @@ def _verify_share(
     """Verify these variants, and the baseline as a control, on the share's workloads."""
     bench, hashes_before = context.bench, _task_file_hashes(context)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
-    fitting = fit_workloads(bench, choice.every, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
-    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name(choice.every)]
+    fitting = fit_workloads(bench, choice.all_workloads, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
+    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name(choice.all_workloads)]
     own_names = frozenset(names[index] for index in arguments.only) if arguments.only else None
-    allowance = TimeAllowance(arguments.others_s, choice.others)
-    jobs = [Job(side, fitting.workloads, enough=arguments.enough, only=own_names) for side in sides]
+    allowance = TimeAllowance(arguments.others_s, choice.optional)
+    jobs = [Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names) for side in sides]
     timed = [workload for workload in choice.timed if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
     if bench.device == "cpu" and fewer_threads and arguments.threads is None:
         again = [replace(side, threads=fewer_threads) for side in sides]
-        jobs += [Job(side, timed, layouts=False, enough=True, only=own_names) for side in again]
-    control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, only=own_names)
+        jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in again]
+    control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
-    blind_spots = yield from find_blind_spots(bench, fitting.workloads, ask=arguments.first)
+    blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)
     hashes_after = _task_file_hashes(context)
     edited = [path for path, digest in hashes_before.items() if hashes_after.get(path) != digest]
     return ShareOutput(
@@ -374,7 +375,7 @@ def _verify_share(
         control=control,
         left_out=tuple(allowance.left_out),
         no_room=fitting.exclusions if arguments.first else (),
-        notes=(*(text for checks in checked for text in describe_hung_out(checks)), *bench.notes),
+        notes=(*(text for checks in checked for text in explain_early_end(checks)), *bench.notes),
         looked=blind_spots,
         zeros=tuple(bench.workloads_passing_zeros),
         edited=tuple(str(path.resolve()) for path in edited),
@@ -429,14 +430,14 @@ def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
 
 
 def find_blind_spots(
-    bench: Bench, workloads: Sequence[Workload], *, ask: bool = True
+    bench: Bench, workloads: Sequence[Workload], *, probes_inputs: bool = True
 ) -> Generator[Tick, None, InputWeaknesses]:
-    """Mistakes that the values drawn so far cannot show; with `ask`, also what is never read. The judge
-    changes one input at a time and sees whether the reference's output changes. It does so only on
-    workloads with no more work than one that it finished quickly."""
+    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also what is never read: the
+    judge changes one input at a time and sees whether the reference's output changes, on workloads with no
+    more work than one that it finished quickly."""
     work = functools.partial(count_operations, bench.target)
     quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S), default=0.0)
-    quick = [workload for workload in workloads if ask and work(workload) <= quick_work]
+    quick = [workload for workload in workloads if probes_inputs and work(workload) <= quick_work]
     # The smallest workload of each kind of values and set of attributes, if possible without size 1.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
     smallest_by_kind: dict[tuple[str, ...], Workload] = {}
@@ -459,31 +460,31 @@ def find_blind_spots(
     return results[-1].model_copy(update=unread)
 
 
-def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
+def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
     """Sentences on mistakes that a target's values cannot show. `zeros_pass`: names of workloads on which
     an output of zeros is right."""
     for names, property_, consequence in (
-        (looked.fixed_inputs, "the same under every seed", "that never reads {} would pass"),
-        (looked.single_valued_inputs, "one value everywhere", "that reads one element of {} would pass"),
-        (looked.nonnegative_inputs, "never negative", "that is wrong below zero would pass"),
-        (looked.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
+        (weaknesses.fixed_inputs, "the same under every seed", "that never reads {} would pass"),
+        (weaknesses.single_valued_inputs, "one value everywhere", "that reads one element of {} would pass"),
+        (weaknesses.nonnegative_inputs, "never negative", "that is wrong below zero would pass"),
+        (weaknesses.unread, "not read by the reference on the workloads tried", "that never reads {} would pass"),
     ):
         if names:
             noun, verb, pronoun = ("inputs", "are", "them") if len(names) > 1 else ("input", "is", "it")
             fact = f"{noun} {', '.join(names)} {verb} {property_}"
             yield f"{fact}: a kernel {consequence.format(pronoun)}"
-    if looked.unmoved:
-        yield f"output {', '.join(looked.unmoved)} is the same whatever the inputs are: a constant would pass"
-    if looked.initial:
-        weights = f"weights {', '.join(looked.initial)} are all 1 or all 0"
+    if weaknesses.unmoved:
+        yield f"output {', '.join(weaknesses.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if weaknesses.initial:
+        weights = f"weights {', '.join(weaknesses.initial)} are all 1 or all 0"
         yield f"{weights}, as the constructor leaves them: a kernel that ignores them would pass"
-    if looked.ignored:
-        yield f"attribute {', '.join(looked.ignored)} changes no output: a kernel that ignores it would pass"
+    if weaknesses.ignored:
+        yield f"attribute {', '.join(weaknesses.ignored)} changes no output: a kernel that ignores it would pass"
     any_dtype = next(iter(target.dtypes.values()))
     all_workloads, constants = expand_sets(target, target.workloads, any_dtype), list[str]()
     for name in target.signature.attributes:
         values = {str(workload.attributes[name]) for workload in all_workloads}
-        if len(values) == 1 and name not in looked.ignored:
+        if len(values) == 1 and name not in weaknesses.ignored:
             constants.append(f"{name}={values.pop()}")
     if constants:
         pronoun = "it" if len(constants) == 1 else "them"
@@ -491,13 +492,13 @@ def describe_blind_spots(looked: InputWeaknesses, target: Target, zeros_pass: Se
     if zeros_pass:
         listed = ", ".join(zeros_pass[:3]) + (f" and {len(zeros_pass) - 3} more" if len(zeros_pass) > 3 else "")
         yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
-    if looked.finite:
+    if weaknesses.finite:
         yield "no input is NaN or infinite: a kernel that is wrong on these would pass"
 
 
 def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOutput]:
     """Report variants whose build differs from the known-good build, and the changed files."""
-    finished, failures = yield from builds(context)
+    finished, failures = yield from build_selected(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     known_good = context.past.known_good
@@ -513,17 +514,16 @@ def changes(context: Context, arguments: NoArguments) -> RunningAction[ChangesOu
     if changed:
         size = f": {sum(lines_by_file.values())} lines in {len(lines_by_file)} files" if lines_by_file else ""
         message = f"{', '.join(changed)} changed since the known good{size}"
-    return Result(
-        ChangesOutput(
-            ok=True,
-            message=message,
-            identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
-            changed=tuple(changed),
-            count=len(changed),
-            files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],
-            not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
-        )
+    output = ChangesOutput(
+        ok=True,
+        message=message,
+        identity=" ".join(f"{library.variant}={library.build_id}" for library in finished),
+        changed=tuple(changed),
+        count=len(changed),
+        files=tuple(sorted(lines_by_file))[:MOST_FILES_SHOWN],
+        not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
     )
+    return Result(output)
 
 
 class NoKnownGood(Exception):

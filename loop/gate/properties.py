@@ -5,7 +5,7 @@ from functools import partial
 
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.kernel import builds, compile_all, planned_check_sets, usable_sides, workloads
+from loop.gate.kernel import build_selected, compile_all, planned_check_sets, usable_sides, workloads
 from loop.gate.model import PropertiesOutput
 from loop.gate.verify import CALL_LIMIT_S, output_files
 from loop.model.dtypes import Device
@@ -39,7 +39,7 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
         return Result(PropertiesOutput(ok=True, message="the target names no properties", not_exercised=missing))
     if context.task.variants:
         device: Device = bench.device
-        sides = usable_sides(context, (yield from builds(context))[0])
+        sides = usable_sides(context, (yield from build_selected(context))[0])
     else:
         device = "cuda"
         built, _ = yield from compile_all(context, bench.emulated_variants(context.task.emulated))
@@ -58,9 +58,9 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     reason = "too large to relate several calls of it"
     not_exercised += [f"properties on {workload.name}: {reason}" for workload in too_large]
     failed = [check for check in checks if check.status == "failed"]
-    held, hint = sum(check.status == "holds" for check in checks), None
+    held_count, hint = sum(check.status == "holds" for check in checks), None
     subject = "1 property holds" if len(applicable) == 1 else f"{len(applicable)} properties hold"
-    message = f"{subject} in {say.count(held, 'check')}"
+    message = f"{subject} in {say.count(held_count, 'check')}"
     message = message if checks else "nothing to try them on: no variant runs here on their workloads"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
@@ -68,7 +68,7 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     wrong = [{"variant": check.variant, "workload": check.workload, "reason": check.message} for check in failed]
     fields = {"against": "baseline", "verdict": "incorrect"}
     verdicts = tuple(NoSpeedVerdict.model_validate({**fields, **verdict}) for verdict in wrong)
-    output = PropertiesOutput(ok=not failed, message=message, hint=hint, verdicts=verdicts, held=held)
+    output = PropertiesOutput(ok=not failed, message=message, hint=hint, verdicts=verdicts, held=held_count)
     update = {"not_exercised": tuple(not_exercised), "checks": tuple(checks), "rests_on": inputs_digest}
     return Result(output.model_copy(update=update))
 

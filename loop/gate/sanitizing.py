@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run, run_side_by_side, run_to_end
-from loop.gate.kernel import builds, planned_check_sets, workloads
+from loop.gate.kernel import build_selected, planned_check_sets, workloads
 from loop.machine.machine import cores
 from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
@@ -75,18 +75,18 @@ class Examination:
     seconds: float = 0.0
     reports: list[SanitizerReport] = field(default_factory=list)
     """The reports that the tool printed."""
-    total: int | None = None
+    findings_count: int | None = None
     """The tool's own count of findings; None if it wrote no summary."""
     remarks: list[str] = field(default_factory=list)
     """Remarks of the tool about itself, such as an internal error."""
     refused: dict[str, str] = field(default_factory=dict)
     """Workload name to the reason why the variant refused the call."""
-    lost: str = ""
+    loss_reason: str = ""
     """How the worker process was lost; empty when it ended normally."""
-    code: int | None = None
+    exit_code: int | None = None
     """Exit status of the tool; None if it was killed."""
 
-    def read(self, text: str) -> None:
+    def parse_log(self, text: str) -> None:
         """Add a log's reports, remarks and count. Details of a report are indented."""
         paragraphs: list[list[str]] = []
         for line in text.splitlines():
@@ -99,7 +99,7 @@ class Examination:
                 paragraphs.append([words.strip()])
         for head, *details in paragraphs:
             if summary := SUMMARY.match(head):
-                self.total = (self.total or 0) + int(summary[1])
+                self.findings_count = (self.findings_count or 0) + int(summary[1])
             elif "SUMMARY" in head or head == PROGRAM.upper():
                 continue
             elif not head.startswith(TOOL_ERROR) and any(EVIDENCE.match(line) for line in details):
@@ -108,24 +108,24 @@ class Examination:
                 self.remarks.append(head)
 
     @property
-    def found(self) -> bool:
+    def has_error(self) -> bool:
         """Whether the tool found an error, even one whose report `loop` cannot parse."""
         if self.reports:
             return any(report.severity == "error" for report in self.reports)
-        return self.code == FOUND_EXIT or bool(self.total)
+        return self.exit_code == FOUND_EXIT or bool(self.findings_count)
 
     @property
     def why_unknown(self) -> str:
         """Why the run does not prove that there is no error; empty where it does."""
         if self.remarks:
             return self.remarks[0]
-        if self.lost:
-            return self.lost
+        if self.loss_reason:
+            return self.loss_reason
         for workload, why in self.refused.items():
             return f"{why} on {workload}"
-        if self.total is None:
+        if self.findings_count is None:
             return "it wrote no summary"
-        return "" if self.code in (0, FOUND_EXIT) else f"exit {self.code}"
+        return "" if self.exit_code in (0, FOUND_EXIT) else f"exit {self.exit_code}"
 
 
 def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
@@ -151,7 +151,7 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run one call per workload under a tool. Inputs must exist already (`bench.expect`)."""
+    """Run one call per workload under a tool. Inputs must exist already (`Bench.prepare_answer`)."""
     examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -161,17 +161,17 @@ def examine(
             with bench.start_worker(side, tool=command) as worker:
                 yield from worker.receive(START_LIMIT_S, note)
                 for workload in workloads:
-                    once = Observe(bench.make_call(workload, side.name), "once")
+                    request = Observe(bench.make_call(workload, side.name), "once")
                     try:
-                        yield from worker.ask(once, limit_s=limit_s, note=note)
+                        yield from worker.ask(request, limit_s=limit_s, note=note)
                     except Refusal as refusal:
                         examination.refused[workload.name] = str(refusal)
-                examination.code = yield from worker.wait_for_end(limit_s, note)
+                examination.exit_code = yield from worker.wait_for_end(limit_s, note)
         except (WorkerLost, Refusal, LoopError) as error:
-            examination.lost = str(error)
+            examination.loss_reason = str(error)
         if log.is_file():
             with log.open("rb") as file:
-                examination.read(file.read(LOG_BYTES).decode(errors="replace"))
+                examination.parse_log(file.read(LOG_BYTES).decode(errors="replace"))
     examination.seconds = time.monotonic() - start_time
     return examination
 
@@ -211,13 +211,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     if reason:
         not_exercised = [f"{listed_words(TOOLS)} of {', '.join(names)}: {reason}"]
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=tuple(not_exercised)))
-    built, failures = yield from builds(context)
+    built, failures = yield from build_selected(context)
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
     wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     build_by_variant: dict[str, Build] = {}
-    calls: dict[str, Sequence[Workload]] = {}
+    workloads_by_variant: dict[str, Sequence[Workload]] = {}
     workload_by_name: dict[str, Workload] = {}
     for build in (build for build in built if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
@@ -226,7 +226,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         elif not small_workloads:
             not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
         else:
-            build_by_variant[build.variant], calls[build.variant] = build, small_workloads
+            build_by_variant[build.variant], workloads_by_variant[build.variant] = build, small_workloads
             workload_by_name |= {workload.name: workload for workload in small_workloads}
     build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
     inputs_digest = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *build_ids)
@@ -235,10 +235,12 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
         return Result(stored_output)
     for workload in workload_by_name.values():
         yield from context.bench.prepare_answer(workload)
-    pairs = itertools.product(TOOLS, build_by_variant.values())
-    jobs = (_run_tool(context, tool, build, calls[build.variant], start_time) for tool, build in pairs)
+    jobs = []
+    for tool, build in itertools.product(TOOLS, build_by_variant.values()):
+        workloads = workloads_by_variant[build.variant]
+        jobs.append(_run_tool(context, tool, build, workloads, start_time))
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
-    output = _output(context, runs, calls, not_exercised)
+    output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)
     return Result(output.model_copy(update={"rests_on": inputs_digest if is_complete else ""}))
 
@@ -289,9 +291,9 @@ def _run_tool(
         return run.model_copy(update={"why": f"the step's {context.budget_s:g} s were over"})
     side, limit_s = bench.make_side(build.variant, build), min(CALL_LIMIT_S, context.kill_after_s / 2)
     examination = yield from examine(bench, side, tool, workloads, limit_s)
-    has_error, reports, why_unknown = examination.found, examination.reports, examination.why_unknown
+    reports, why_unknown = examination.reports, examination.why_unknown
     status, blamed = "unknown" if why_unknown else "clean", ""
-    if has_error:
+    if examination.has_error:
         status = "found"
         if tool == "memcheck":  # It ends the call with the error, so the variant refuses it.
             blamed = next(iter(examination.refused), "")
@@ -300,17 +302,18 @@ def _run_tool(
         for workload in workloads:
             if blamed or time.monotonic() > deadline:
                 break
-            if (yield from examine(bench, side, tool, [workload], limit_s)).found:
+            if (yield from examine(bench, side, tool, [workload], limit_s)).has_error:
                 blamed = workload.name
         if not any(report.severity == "error" for report in reports):
-            words = next(iter(examination.remarks), f"exit {examination.code}, and no report that is understood")
+            unclear = f"exit {examination.exit_code}, and no report that is understood"
+            words = next(iter(examination.remarks), unclear)
             reports = [SanitizerReport(kind="fault", words=words), *reports]
     update = {
         "status": status,
         "workloads": tuple(workload.name for workload in workloads),
         "seconds": examination.seconds,
         "reports": tuple(reports[:MOST_REPORTS]),
-        "total": max(examination.total or 0, len(reports)),
+        "total": max(examination.findings_count or 0, len(reports)),
         "workload": blamed,
         "why": why_unknown,
     }
@@ -320,10 +323,10 @@ def _run_tool(
 def _output(
     context: Context,
     all_runs: Sequence[SanitizerRun],
-    calls: Mapping[str, Sequence[Workload]],
+    workloads_by_variant: Mapping[str, Sequence[Workload]],
     not_exercised: Sequence[str],
 ) -> SanitizeOutput:
-    """The step's output from all runs. `calls`: variant to its workloads; `not_exercised`: sentences on
+    """The step's output from all runs. `workloads_by_variant`: one call each; `not_exercised`: sentences on
     what was skipped."""
     runs = sorted(all_runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
     failing_runs, unknown_tools = list[SanitizerRun](), dict[tuple[str, str], list[str]]()
@@ -345,18 +348,18 @@ def _output(
             verdict_by_variant.setdefault(tool_run.variant, verdict)
     not_run = [f"{listed_words(tools)} of {name}: {why}" for (name, why), tools in unknown_tools.items()]
     clean_names = [run.variant for run in clean_runs]
-    clean = tuple(name for name in calls if clean_names.count(name) == len(TOOLS))
-    parts = [f"{name} clean in {len(calls[name])} calls" for name in clean]
-    parts += [f"{name} not under all" for name in calls if name not in clean]
-    warned, hint = sum(run.total for run in clean_runs), None
+    clean = tuple(name for name in workloads_by_variant if clean_names.count(name) == len(TOOLS))
+    parts = [f"{name} clean in {len(workloads_by_variant[name])} calls" for name in clean]
+    parts += [f"{name} not under all" for name in workloads_by_variant if name not in clean]
+    warnings_count, hint = sum(run.total for run in clean_runs), None
     message = f"{listed_words(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}"
-    message += f"; warnings that fail nothing: {warned}" if warned else ""
+    message += f"; warnings that fail nothing: {warnings_count}" if warnings_count else ""
     if failing_runs:
         first, *others = [f"{run.tool} of {run.variant}" for run in failing_runs]
         message = f"{first} finds something: {failing_runs[0].summary_text}"
         if others:
             message += f"; so {'does' if len(others) == 1 else 'do'} {listed_words(others)}"
-        hint = _replay_hint(context, failing_runs[0], calls[failing_runs[0].variant])
+        hint = _replay_hint(context, failing_runs[0], workloads_by_variant[failing_runs[0].variant])
     return SanitizeOutput(
         ok=not failing_runs,
         message=message,

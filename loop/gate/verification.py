@@ -137,7 +137,7 @@ def merge_shares(
     return tuple(by_variant.values()), merge_checks([share.control for share in shares], workloads)
 
 
-def describe_hung_out(checks: VariantChecks) -> Iterator[str]:
+def explain_early_end(checks: VariantChecks) -> Iterator[str]:
     """One line if a variant's checks ended early because too many calls hung; else none."""
     hung = checks.count("hung")
     if hung >= MOST_HUNG:
@@ -152,7 +152,6 @@ def describe_untaken_workloads(side: Side, workloads: Iterable[Workload]) -> tup
             dtype_by_name[workload.name] = workload.dtype
         elif reason := reason_unsupported(side, workload):
             reason_by_name[workload.name] = reason
-
     texts = []
     for names in filter(None, (dtype_by_name, reason_by_name)):
         untaken = f"{len(names)} workloads" if len(names) > 1 else next(iter(names))

@@ -67,7 +67,7 @@ class Job:
     layouts: bool = True
     """Whether to try other input layouts on one workload of each type, and first calls of fresh
     processes."""
-    enough: bool = False
+    fail_fast: bool = False
     """Whether the first failure ends the checks of this side."""
     call_limit_s: float | None = None
     """Seconds after which a call counts as hung; None: the limit of `call_limit_s`."""
@@ -75,13 +75,14 @@ class Job:
     """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
     """Whether the judge compares wrong outputs with the outputs of known faults."""
-    only: frozenset[str] | None = None
+    own_names: frozenset[str] | None = None
     """Names of the workloads that this job checks; None: all. Other jobs check the others."""
 
     @property
     def own_workloads(self) -> list[Workload]:
         """The workloads that this job checks."""
-        return [workload for workload in self.workloads if self.only is None or workload.name in self.only]
+        names = self.own_names
+        return [workload for workload in self.workloads if names is None or workload.name in names]
 
     @property
     def workload_for_layouts(self) -> dict[str, Workload]:
@@ -163,7 +164,7 @@ def verify(
             yield from _check_group(bench, checkers, group, [*chain(*groups[number:])])
             if allowance:
                 allowance.learn(bench.target, group[0], time.monotonic() - start_time)
-        if unjudged and not has_judged and all(job.only is None for job in jobs):
+        if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
             yield from checker.blame_earlier_calls()
@@ -234,7 +235,7 @@ class WrongCalls:
 
     which: WhichCalls
     """`first`: only the first calls; `later`: only the last calls."""
-    fresh: bool
+    is_fresh_process: bool
     """Whether the check made the first call of its process."""
     message: str = ""
     """What is wrong with those outputs."""
@@ -245,11 +246,11 @@ def cause_of_repeat(first: WrongCalls, repeat: WrongCalls) -> Cause:
     call`: only calls right after the start are wrong. `later calls`: these are right. Empty unless both
     agree, because a race differs by chance from process to process."""
     # All wrong in a process that had made other calls before: the repeat tells which calls these are.
-    is_open = first.which == "all" and not first.fresh
-    if repeat.which == "first" and (first.which == "first" or is_open):
+    is_undetermined = first.which == "all" and not first.is_fresh_process
+    if repeat.which == "first" and (first.which == "first" or is_undetermined):
         return "first call"
-    kept_values = is_open and repeat.which in ("none", "later")
-    return "later calls" if kept_values or first.which == repeat.which == "later" else ""
+    keeps_values = is_undetermined and repeat.which in ("none", "later")
+    return "later calls" if keeps_values or first.which == repeat.which == "later" else ""
 
 
 class SideChecker:
@@ -286,7 +287,7 @@ class SideChecker:
         if workload_key(workload) not in self.workload_keys or workload.dtype not in self.side.dtypes:
             return False
         has_failed = not all(check.passed for check in self.made_checks)
-        return self._hung_count < MOST_HUNG and not (self.job.enough and has_failed)
+        return self._hung_count < MOST_HUNG and not (self.job.fail_fast and has_failed)
 
     @property
     def _hung_count(self) -> int:
@@ -426,7 +427,7 @@ class SideChecker:
 
     def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         """Make the call in the worker and have the judge compare its outputs with the reference. Raises
-        WorkFailed if the reference of broadcast inputs is no number."""
+        WorkFailed if the reference of broadcast inputs is no number. `once`: see `make_call`."""
         yield from self.bench.prepare_answer(workload, layout=layout)
         call = self.bench.make_call(workload, self.side.name, layout=layout)
         place = _describe_place(workload, layout)
@@ -473,13 +474,13 @@ class SideChecker:
         check = self.checks.first_failure
         key = (workload_key(check.workload), check.inputs) if check else None
         wrong_calls = self._wrong_calls.get(key) if key else None
-        if check is None or wrong_calls is None or (wrong_calls.fresh and wrong_calls.which == "all"):
+        if check is None or wrong_calls is None or (wrong_calls.is_fresh_process and wrong_calls.which == "all"):
             return
         self._wrong_calls.clear()
         self.worker.close()
         repeat = yield from self._make_check(check.workload, check.inputs)
         wrong_in_repeat = self._wrong_calls.get((workload_key(check.workload), check.inputs))
-        cause = cause_of_repeat(wrong_calls, wrong_in_repeat or WrongCalls("none", fresh=True))
+        cause = cause_of_repeat(wrong_calls, wrong_in_repeat or WrongCalls("none", is_fresh_process=True))
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):
             when = "wrong in the first call of its process, right afterwards"
             if cause == "later calls":
@@ -531,6 +532,7 @@ def output_files(call: Call, reply: Computed) -> tuple[str, ...]:
 
 
 def _describe_place(workload: Workload, layout: Layout) -> str:
+    """Where a check was made, in words: workload, and the layout if it is not the usual one."""
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 

@@ -72,7 +72,7 @@ def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOut
     for name, build in changed.items():
         side = bench.make_side(name, build)
         supported = tuple(workload for workload in workloads if is_supported(side, workload))
-        jobs.append(Job(side, supported, layouts=False, enough=True))
+        jobs.append(Job(side, supported, layouts=False, fail_fast=True))
     for checks in (yield from verify(bench, jobs)):
         if checks.first_failure:
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"

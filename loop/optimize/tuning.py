@@ -156,7 +156,7 @@ class PointSearch:
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
             points = [self.sides[label] for label in labels[begin : begin + GROUP_SIZE]]
-            jobs = [Job(side, self.workloads, layouts=False, enough=True) for _, side in points]
+            jobs = [Job(side, self.workloads, layouts=False, fail_fast=True) for _, side in points]
             for (values, _), checks in zip(points, (yield from verify_sides(self.bench, jobs)), strict=True):
                 if checks.first_failure:
                     self.drop_point(values, "wrong", checks.first_failure.message)

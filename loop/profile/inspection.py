@@ -142,7 +142,7 @@ def _build(
     context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Build these variants. Returns successful builds, and adds failures to `findings`."""
-    built, failures = yield from compile_all(context, variants, to_run=False)
+    built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
             findings.missing.append(f"{what}: {failed.message}; {failed.hint}")

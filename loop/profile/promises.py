@@ -92,7 +92,7 @@ def _compile_source(
 def instances(context: Context, arguments: NoArguments) -> RunningAction[PromisesOutput]:
     """Look up every promised template instance in its variant's built library."""
     variants, skipped = _variants_with_promises(context, "instances", "instances")
-    built, failures = yield from compile_all(context, variants, to_run=False)
+    built, failures = yield from compile_all(context, variants, will_run=False)
     count, missing = 0, list[MissingInstance]()
     for build in built:
         names = yield from read_defined_names(Path(build.library))

@@ -5,7 +5,7 @@ from math import prod
 from time import monotonic
 
 from loop.base.stats import plain_ratio, times
-from loop.gate.kernel import builds, unjudged_workload_names
+from loop.gate.kernel import build_selected, unjudged_workload_names
 from loop.gate.model import PropertiesOutput
 from loop.model.measurement import NullControl
 from loop.model.output import MeasureOutput, outputs_of
@@ -44,7 +44,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     if stored_output is not None:  # An earlier session proved the same.
         return Result(stored_output)
     bench.warm_up()
-    built, failures = yield from builds(context)
+    built, failures = yield from build_selected(context)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
     build_by_variant = {build.variant: build for build in built}

@@ -261,7 +261,7 @@ class ControlTrial(SideChecker):
         if control.make:
             mistake = control.mistake(worker.bench.target, workloads[0].dtype)
             side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
-        super().__init__(Job(side, workloads, layouts=False, enough=True, call_limit_s=CALL_LIMIT_S), worker)
+        super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.digests = control, digests
         self.equals_honest = True
         """Whether so far every output equals the honest variant's output bit by bit."""

@@ -122,9 +122,8 @@ def speed_sections(
     """A table per timed variant, a row per workload; none if nothing was timed. `roof`: peak rates."""
     verdict_of = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(latest_target_attempts(finished), MeasureOutput)
-    by_variant: dict[
-        str, dict[str, Measurement]
-    ] = {}  # Per workload the timing behind the verdict, else the first.
+    # For each variant: workload to the timing behind its verdict, else to the first.
+    by_variant: dict[str, dict[str, Measurement]] = {}
     for timing in (timing for output in outputs for timing in output.measurements):
         name = timing.workload.name
         verdict = verdict_of.get((timing.variant, name)) if timing.against == "baseline" else None

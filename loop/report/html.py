@@ -52,6 +52,7 @@ _FOLD_TAG = re.compile(r"</?details>|<summary>(?P<summary>.*)</summary>")
 
 class _SafeMarkdown(MarkdownIt):
     def validateLink(self, url: str) -> bool:  # noqa: N802 - markdown-it calls it so.
+        """As in markdown-it: whether a link may stay a link; here only to safe addresses."""
         return bool(_SAFE_LINK.match(url))
 
 
@@ -87,14 +88,12 @@ def plain_words(text: str) -> str:
 
 
 def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
-    """The HTML content of a report. `figures`: drawn in place of images with the same path.
-
-    markdown-it gives a heading, and a paragraph, as three tokens: open, content and close.
-    """
+    """The HTML content of a report. `figures`: drawn in place of images with the same path. markdown-it
+    gives a heading, and a paragraph, as three tokens: open, content and close."""
     page, by_path = PageBody(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
     body_tokens: list[Token] = []
-    position = depth = tables = 0  # Index of the token; open folds; tables so far.
+    position = open_folds = table_count = 0  # Index of the token; open folds; tables so far.
 
     def add_html(html: str) -> None:
         body_tokens.append(Token("html_block", "", 0, content=html))
@@ -124,21 +123,21 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
             token.tag = tokens[position + 1].tag = "h2" if token.tag in ("h1", "h2") else "h3"
             token.attrSet("id", page.anchor(plain_words(content.content)))
         elif token.type == "fold":
-            depth += (token.content == "<details>") - (token.content == "</details>")
+            open_folds += (token.content == "<details>") - (token.content == "</details>")
             tag = _FOLD_TAG.fullmatch(token.content)
             summary = tag["summary"] if tag else None
             if summary is None:
                 add_html(token.content + "\n" * (token.content == "</details>"))
             else:
                 html = render_inline(summary)
-                if depth == 1:  # The summary of an outermost fold is a heading.
+                if open_folds == 1:  # The summary of an outermost fold is a heading.
                     html = f'<h2 id="{page.anchor(plain_words(summary))}">{html}</h2>'
                 add_html(f"<summary>{html}</summary>\n")
             continue
         elif token.type == "table_open":
-            tables += 1
+            table_count += 1
             last_heading = next(reversed(page.anchors.values()), plain_words(page.title))
-            token.meta["label"] = f"{last_heading}, table {tables}"
+            token.meta["label"] = f"{last_heading}, table {table_count}"
             _mark_cells(tokens, position - 1)
         body_tokens.append(token)
     page.content = READER.renderer.render(body_tokens, READER.options, {}).strip()
@@ -146,11 +145,9 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
-    """Add attributes to a table's cells for the style sheet and the sort script.
-
-    Each cell gets its column's title, because a narrow page shows rows as lists. A cell's first word is
-    coloured if it is an outcome, such as `faster`.
-    """
+    """Add attributes to a table's cells for the style sheet and the sort script. Each cell gets its
+    column's title, because a narrow page shows rows as lists. A cell's first word is coloured if it is an
+    outcome, such as `faster`."""
     heads: list[str] = []
     column = rows = 0
     for position in range(start, len(tokens)):
@@ -198,6 +195,7 @@ class _Renderer(RendererHTML):
     """markdown-it's renderer, with the attributes that style sheet and script need."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """As in markdown-it: HTML of a block of code; here the keyboard can scroll it (`tabindex`)."""
         cls = ' class="sh"' if tokens[idx].info == "sh" else ""
         return f'<pre{cls} tabindex="0"><code>{escape(tokens[idx].content.removesuffix(chr(10)))}</code></pre>\n'
 
@@ -208,6 +206,7 @@ class _Renderer(RendererHTML):
         return escape(tokens[idx].content)
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """As in markdown-it: HTML that begins a table; here in a box that scrolls, with a label."""
         label = escape(tokens[idx].meta["label"], quote=True)
         table = self.renderToken(tokens, idx, options, env)
         return f'<div class="scroll" role="group" tabindex="0" aria-label="{label}">{table}'
@@ -216,6 +215,7 @@ class _Renderer(RendererHTML):
         return "</table></div>\n"
 
     def td_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """As in markdown-it: HTML of the token with this index; here with a span for the cell's text."""
         return f"{self.renderToken(tokens, idx, options, env)}<span>"
 
     def td_close(self, *_: Any) -> str:

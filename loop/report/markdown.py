@@ -64,7 +64,7 @@ def escape_template_value(value: object) -> Markdown:
 
 
 def _keep_outer_spaces(text: str, escape_text: Callable[[str], str]) -> str:
-    """`escaped(text)`, with a space at each end that had one."""
+    """`escape_text(text)`, with a space at each end where `text` had one."""
     before, after = (" " if edge.isspace() else "" for edge in (text[:1], text[-1:]))
     return f"{before}{escape_text(text)}{after}" if text.strip() else before
 
@@ -138,17 +138,15 @@ class Table:
                 texts = [shortened(text, max_characters) for text in texts]
             cells = [escape_literal(text) for text in texts]
             width = max([3, *(len(cell) for cell in cells if len(cell) <= MAX_PADDED)])
-            pad, rule = (
-                (str.rjust, "-" * (width + 1) + ":") if column.right else (str.ljust, ":" + "-" * (width + 1))
-            )
+            dashes, pad = "-" * (width + 1), str.rjust if column.right else str.ljust
+            rule = f"{dashes}:" if column.right else f":{dashes}"  # The colon tells Markdown the side.
             head, *body = [f" {pad(cell, width)} " for cell in cells]
             aligned.append([head, rule, *body])
         lines = [f"|{'|'.join(cells)}|" for cells in zip(*aligned, strict=True)]
         hidden_count = len(self.rows) + 2 - len(lines)
-        more = (
-            ["", f"And {hidden_count} more rows, which are in the records of the session."] if hidden_count else []
-        )
-        return "\n".join([*lines, *more])
+        if hidden_count:
+            lines += ["", f"And {hidden_count} more rows, which are in the records of the session."]
+        return "\n".join(lines)
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
         """Split the table into pieces at most `max_width` characters wide. Each repeats the first column."""

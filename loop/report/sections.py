@@ -59,6 +59,7 @@ class Section:
     """Whether the section is an estimate for a GPU on which nothing ran."""
 
     def __bool__(self) -> bool:
+        """False for a section with nothing but a title: it is left out."""
         return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
 
     def markdown(self, limit: SizeLimit) -> Iterator[str]:
@@ -126,9 +127,8 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
     """Print sections on a terminal, folded at its width. A table that is too wide is split."""
     columns = terminal_columns(screen.out)
     for number, section in enumerate(filter(None, sections)):
-        heads = [
-            fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in (section.title, section.note) if text
-        ]
+        head_texts = filter(None, (section.title, section.note))
+        heads = [fold(shortened(text, MAX_TERMINAL_TEXT), columns) for text in head_texts]
         screen.data("\n" * bool(number) + "\n".join(heads))
         _print_lines(section.lines, screen, columns)
         if section.table is not None:

@@ -97,8 +97,8 @@ def _session_branches(root: Path) -> dict[str, str]:
 
 def _files_below(folder: Path, root: Path) -> Iterator[str]:
     """All files and empty folders below `folder`, as paths relative to `root`."""
-    for where, folders, files in os.walk(folder):
+    for subfolder, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
-        yield from (os.path.relpath(os.path.join(where, name), root) for name in sorted(files))
+        yield from (os.path.relpath(os.path.join(subfolder, name), root) for name in sorted(files))
         if not files and not folders:
-            yield os.path.relpath(where, root)  # Git needs some of its folders even if empty.
+            yield os.path.relpath(subfolder, root)  # Git needs some of its folders even if empty.

@@ -165,8 +165,8 @@ class Worktree:
         Raises MissingSubmodule if the user's checkout lacks a submodule's commit.
         """
         self._require_own_worktree()
-        for place in submodule_commits(self.root, "HEAD").keys() - submodule_commits(self.root, commit).keys():
-            shutil.rmtree(self.root / place, ignore_errors=True)
+        for path in submodule_commits(self.root, "HEAD").keys() - submodule_commits(self.root, commit).keys():
+            shutil.rmtree(self.root / path, ignore_errors=True)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
         if self.repository is not None:
@@ -304,8 +304,8 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
     for lock in git_folder.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
         lock.unlink(missing_ok=True)
     repository = repository_of(target)
-    inside = Path(target.name) if repository is None else target.resolve().relative_to(repository)
-    return Worktree(root, root / inside, repository)
+    path_in_repository = Path(target.name) if repository is None else target.resolve().relative_to(repository)
+    return Worktree(root, root / path_in_repository, repository)
 
 
 def remove_incomplete(target: Path, root: Path) -> None:
@@ -327,9 +327,8 @@ def repository_of(target: Path) -> Path | None:
     if top is not None:
         path_in_repository = os.path.relpath(target.resolve(), top.resolve())
         with contextlib.suppress(LoopError):
-            listed = git(
-                top, "ls-tree", "HEAD", "--", f"{path_in_repository}/" if path_in_repository != "." else "."
-            )
+            path_argument = f"{path_in_repository}/" if path_in_repository != "." else "."
+            listed = git(top, "ls-tree", "HEAD", "--", path_argument)
             return top.resolve() if listed else None
     return None
 
@@ -399,8 +398,8 @@ def list_worktrees(folder: Path) -> Iterator[KeptWorktree]:
         with contextlib.suppress(LoopError):
             if (root / ".git").exists():
                 owner = _read_owner(root)
-                common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-                repository = common.parent if common.name == ".git" else common
+                git_folder = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+                repository = git_folder.parent if git_folder.name == ".git" else git_folder
                 tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
         yield KeptWorktree(root, tree, owner)
 

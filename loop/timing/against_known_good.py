@@ -285,7 +285,7 @@ def _plan_contests(
         try:
             known_good_files = yield from known_good_build(context, name, builds[name])
             known_good = bench.make_side(name, known_good_files).copy_as(f"{name} known good")
-            (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, enough=True)])
+            (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, fail_fast=True)])
             if checks.first_failure:
                 raise NoKnownGood(f"by today's manifest it is not right: {checks.first_failure.message}")
             rivals.append(Rival(known_good, accepted))

@@ -12,7 +12,7 @@ import psutil
 from loop.base.locks import LockHeld, locked
 from loop.base.places import shared_locks
 from loop.base.processes import Tick
-from loop.gate.kernel import builds, workloads
+from loop.gate.kernel import build_selected, workloads
 from loop.machine import nvml
 from loop.machine.gpus import gpus
 from loop.machine.nvml import OtherUse
@@ -42,7 +42,7 @@ def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
         return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")
-    current_builds, _ = yield from builds(context)
+    current_builds, _ = yield from build_selected(context)
     build_by_variant = {build.variant: build for build in current_builds}
     for checks in verification.variants:
         build = build_by_variant.get(checks.variant)

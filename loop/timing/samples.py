@@ -76,7 +76,7 @@ class Terms:
 
 
 class MemoryProbe(NamedTuple):
-    """Seconds of a call on new values, and on the same again; `clean`: no wait for a core."""
+    """Seconds of a call on new values, and on the same again; `is_undisturbed`: no wait for a core."""
 
     new_values_s: float
     repeated_values_s: float

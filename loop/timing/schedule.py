@@ -129,8 +129,8 @@ class ProcessSet:
         `sides_by_workload`: names of the sides to time. Adds to `timings`. Returns the number of rounds in
         which every workload was timed."""
         # No process has seen these values: primes keep the seeds of sets and of sessions apart.
-        shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
-        reseeded = [w.model_copy(update={"seed": w.seed + shift}) for w in workloads]
+        seed_shift = 1_000_003 * (self.round_numbers[0] + 1) + 7919 * (self.terms.seed % 65536)
+        reseeded = [w.model_copy(update={"seed": w.seed + seed_shift}) for w in workloads]
         for workload in reseeded:
             yield from self.bench.prepare_answer(workload, with_windows=True)
         least_rounds = len(self.round_numbers)
@@ -224,9 +224,9 @@ class ProcessSet:
         most_rounds = rounds = len(self.round_numbers)
         start_time, self.latest_reading = time.monotonic(), self.bench.read_sensors()
         judged = {name: SECRET.randrange(segments_per_round * rounds) for name in names}
-        for done, number in enumerate(self.round_numbers):
+        for timed_rounds, number in enumerate(self.round_numbers):
             self.round_number = number
-            if done == 1:  # Fit the rounds to the workload's share of time, by the first round.
+            if timed_rounds == 1:  # Fit the rounds to the workload's share of time, by the first round.
                 round_s = max(time.monotonic() - start_time, 1e-6)
                 share_s = max(0.0, self.deadline - time.monotonic()) / workloads_left
                 fitting_rounds = 1 + int(min(share_s / round_s, most_rounds))
@@ -235,13 +235,13 @@ class ProcessSet:
                     if segment_index >= segments_per_round:  # Not in the first round: draw again.
                         later = SECRET.randrange(segments_per_round * (rounds - 1))
                         judged[name] = segments_per_round + later
-            if done == rounds:
+            if timed_rounds == rounds:
                 break
             segments: list[Segment] = []
             order = self.shuffle.sample(names, len(names))
             order = [*order, *reversed(order)][: segments_per_round * len(names)]
-            for place, name in enumerate(order):
-                segment_index = segments_per_round * done + place // len(names)
+            for position, name in enumerate(order):
+                segment_index = segments_per_round * timed_rounds + position // len(names)
                 is_judged = segment_index == judged[name]
                 segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
             timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
@@ -283,7 +283,7 @@ class ProcessSet:
             seconds=tuple(samples.seconds),
             waited=tuple(samples.waited_s),
             sensors=(before, after) if before and after else None,
-            processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,
+            processes=self.round_numbers[0] if len(self.round_numbers) > 1 else None,  # None: its own.
         )
 
     def _judge_outputs(self, timings: Timings) -> Generator[Tick, None, None]:
@@ -430,13 +430,13 @@ class Schedule:
         self, process_set: ProcessSet, sides_by_workload: Mapping[str, Sequence[str]]
     ) -> Generator[Tick, None, None]:
         """Time the rounds of one set; the first set of shared processes leaves time for another."""
-        timings, begun = self.timings, time.monotonic()
-        missing = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
+        timings, start_time = self.timings, time.monotonic()
+        missing_rounds = max(self.least_rounds, MIN_VALUES if self.rounds_per_set > 1 else 0) - timings.rounds
         time_share = 1.0 if timings.rounds else FIRST_SET_SHARE
-        process_set.deadline = begun + time_share * max(0.0, self.terms.limit_s - self._elapsed_s)
-        process_set.least_rounds = missing if timings.rounds else math.ceil(missing / 2)
+        process_set.deadline = start_time + time_share * max(0.0, self.terms.limit_s - self._elapsed_s)
+        process_set.least_rounds = missing_rounds if timings.rounds else math.ceil(missing_rounds / 2)
         workloads = [w for w in self.workloads if sides_by_workload.get(w.name)]
         rounds = yield from process_set.time_workloads(workloads, sides_by_workload, timings)
-        took_s = time.monotonic() - begun
+        took_s = time.monotonic() - start_time
         self.last_round_s = took_s * min(2, rounds) / rounds
         timings.rounds, timings.rounds_s = timings.rounds + rounds, timings.rounds_s + took_s

@@ -131,12 +131,12 @@ def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], ve
 HEADS = ("answer", "ours", "theirs", "agree")
 
 
-def verdict_row(both: VerdictPair) -> tuple[str, ...]:
+def verdict_row(pair: VerdictPair) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
-    ratio = f", {times(both.ratio)}" if both.ratio is not None else ""
-    speedup = f", {times(both.theirs.speedup)}" if both.theirs.speedup is not None else ""
-    same = {True: "yes", False: "no", None: ""}[both.same]
-    return both.answer, both.ours + ratio, both.theirs.status + speedup, same
+    ratio = f", {times(pair.ratio)}" if pair.ratio is not None else ""
+    speedup = f", {times(pair.theirs.speedup)}" if pair.theirs.speedup is not None else ""
+    same = {True: "yes", False: "no", None: ""}[pair.same]
+    return pair.answer, pair.ours + ratio, pair.theirs.status + speedup, same
 
 
 def reason_lines(pairs: Sequence[VerdictPair]) -> Iterator[str]:
@@ -159,7 +159,7 @@ def evaluator_section(output: TheirsOutput) -> Section:
 
 def evaluator_pattern(terms: EvaluatorTerms) -> Pattern:
     """The evaluator step as a pattern, for the end of a session."""
-    read = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
-    (step,) = read.steps
+    pattern = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
+    (step,) = pattern.steps
     arguments = terms.model_dump(exclude_none=True)
-    return read.model_copy(update={"steps": (step.model_copy(update={"arguments": arguments}),)})
+    return pattern.model_copy(update={"steps": (step.model_copy(update={"arguments": arguments}),)})

@@ -150,7 +150,7 @@ class InputWindows:
         windows by steps, so values seldom repeat. A generator's draws move as a whole."""
         if self.call.structure:
             draws = self._fixed_draw
-            return list(self._window_of_draw(self._draws_to(window) if draws is None else draws))
+            return list(self._window_of_draw(self._rotation_in_draws(window) if draws is None else draws))
         rotations = []
         for number, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.extra_elements
@@ -159,8 +159,8 @@ class InputWindows:
             rotations.append((source - destination) % size if size else 0)
         return rotations
 
-    def _draws_to(self, window: Sequence[int] | None) -> int:
-        """Number of draws from a window to the values of known answer; random without a window."""
+    def _rotation_in_draws(self, window: Sequence[int] | None) -> int:
+        """By how many draws to rotate, so that the window holds values of known answer; None: random."""
         for number, offset in enumerate(window or ()):
             tensor, offsets = self.call.inputs[number], self.offsets[number]
             if len(offsets) > 1:
@@ -275,11 +275,11 @@ class TimedCall:
             is_unfilled = undisturbed_s < seconds and not is_late and index < MAX_SAMPLES
             if index >= least_samples and not is_judged_pending and not is_unfilled:
                 return
-            is_turn = index == judged_index or (is_late and SECRET.randrange(RETURN_ONE_IN) == 0)
-            judged_call = SECRET.randrange(calls) if is_judged_pending and is_turn else None
+            may_judge_now = index == judged_index or (is_late and SECRET.randrange(RETURN_ONE_IN) == 0)
+            judged_call = SECRET.randrange(calls) if is_judged_pending and may_judge_now else None
             windows = self._windows(calls)
-            known_window = None if judged_call is None else windows[judged_call]
-            rotations = self.input_windows.rotations(known_window)
+            judged_window = None if judged_call is None else windows[judged_call]
+            rotations = self.input_windows.rotations(judged_window)
             preparing_s += yield from self._prepare_calls(windows, rotations)
             sample_s, waited_s = yield from self._time_calls(waits, calls)
             self._record_sample(samples, sample_s, waited_s, calls * self._passes())
@@ -342,9 +342,9 @@ class TimedCall:
     def _return_results(
         self, samples: SegmentSamples, calls: int, judged_call: int | None, *, to_host: bool
     ) -> Generator[Tick, None, float]:
-        """Have the worker finish and return its results; the seconds that this took. `judged_call`: the
-        call of the sample to verify, or None. Its output is copied while the worker is stopped; changed
-        inputs and late writes are recorded then. `to_host`: copy a GPU's results to the host, too."""
+        """Have the worker finish (order SETTLE) and copy results to shared memory (GIVE); the seconds that
+        this took. `judged_call`: the call to verify, or None. Its output is read while the worker is stopped;
+        changed inputs and late writes are noted then. `to_host`: copy a GPU's results to the host, too."""
         return_s = 0.0
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
@@ -374,7 +374,7 @@ class TimedCall:
             return self._call_s
         is_first = not self._call_s
         seconds = 0.0 if self.is_on_gpu and is_first else seconds
-        enough_calls, self._replays = WARM_UP_CALLS if is_first else 1, 1
+        least_calls, self._replays = WARM_UP_CALLS if is_first else 1, 1
         repeats_prepared = self.is_on_gpu and not is_first and not self.call.updates and self._prepared_calls > 0
         calls = self._prepared_calls if repeats_prepared else 1
         if not repeats_prepared and not is_first and seconds:
@@ -395,7 +395,7 @@ class TimedCall:
                 if seconds and not self.is_on_gpu:
                     calls = self._calls_in_sample(fastest_undisturbed_s)
             most_s = WARM_UP_MOST_S if undisturbed_calls else 5 * WARM_UP_MOST_S
-            is_unclear = undisturbed_calls < enough_calls and spent_s < most_s
+            is_unclear = undisturbed_calls < least_calls and spent_s < most_s
             if preparing_s > WARM_UP_PREPARING_S or not (spent_s < seconds or is_unclear):
                 break
         self._call_s = fastest_undisturbed_s if undisturbed_calls else fastest_s
@@ -492,7 +492,7 @@ class TimedCall:
             pool.write_rotated(self.arena.base_address, rotated_bytes)
 
     def _prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> Generator[Tick, None, float]:
-        """Write inputs, poison outputs, have the worker prepare its calls; seconds of the worker."""
+        """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds."""
         words = self.arena.control_words
         self._write_inputs(rotations)
         if not self.is_on_gpu:  # The worker poisons a GPU's outputs.

@@ -75,7 +75,7 @@ def measurements(
     confidence: float = CONFIDENCE,
 ) -> tuple[Measurement, ...]:
     """One for each pair and workload that has at least two rounds that count."""
-    measurements = []
+    measured = []
     for pair, workload in itertools.product(pairs, workloads):
         rounds = log_ratios(timings.segments_of(workload.name), *pair.side_names)
         if len(rounds) >= MIN_ROUNDS:
@@ -84,8 +84,8 @@ def measurements(
             measurement = measure_pair(
                 timings, pair, workload, flops=flops, moved_bytes=moved_bytes, confidence=confidence
             )
-            measurements.append(measurement)
-    return tuple(measurements)
+            measured.append(measurement)
+    return tuple(measured)
 
 
 def measure_pair(

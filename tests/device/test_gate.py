@@ -52,7 +52,7 @@ def test_honest_variants_are_right(bench: Bench, name: str) -> None:
 )
 def test_dishonest_variants_are_not(bench: Bench, name: str, statuses: set[str]) -> None:
     """Work on another stream, no work at all, and a crash."""
-    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench), layouts=False, enough=True)]))
+    (found,) = run_to_end(verify(bench, [Job(side(bench, name), some(bench), layouts=False, fail_fast=True)]))
     assert found.first_failure is not None
     print(name, found.first_failure.message)
     assert found.first_failure.status in statuses

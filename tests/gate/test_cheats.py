@@ -77,7 +77,9 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
 def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
     """No error of ours: a status of the check."""
     (side,) = make_sides(bench, name)
-    (checks,) = run_to_end(verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"), enough=True)]))
+    (checks,) = run_to_end(
+        verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"), fail_fast=True)])
+    )
     assert checks.first_failure is not None
     assert "tampered" == checks.first_failure.status
 

@@ -61,7 +61,7 @@ def under(
 def read_log(text: str) -> Examination:
     """What a log says."""
     examination = Examination()
-    examination.read(text)
+    examination.parse_log(text)
     return examination
 
 
@@ -75,7 +75,7 @@ def test_an_access_out_of_bounds_is_placed() -> None:
     assert ("(64,0,0)", "(0,0,0)", "Invalid __global__ write of size 4 bytes") == (
         *(first.thread, first.block, first.words),
     )
-    assert (2, None, []) == (len(log.reports), log.total, log.remarks)
+    assert (2, None, []) == (len(log.reports), log.findings_count, log.remarks)
 
 
 def test_a_race_is_counted_by_the_tools_own_summary() -> None:
@@ -84,7 +84,7 @@ def test_a_race_is_counted_by_the_tools_own_summary() -> None:
     first = log.reports[0]
     assert ("race", ("loop_device.cuh:82",), "error") == (first.kind, first.places, first.severity)
     assert first.words.startswith("Race reported between Write access at simt::cp_async_16(")
-    assert (2, 92) == (len(log.reports), log.total)
+    assert (2, 92) == (len(log.reports), log.findings_count)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_every_tools_report_is_read(
     log = read_log(text)
     (report,) = log.reports
     assert (kind, kernel, places, thread) == (report.kind, report.kernel, report.places, report.thread)
-    assert (total, []) == (log.total, log.remarks)
+    assert (total, []) == (log.findings_count, log.remarks)
 
 
 @pytest.mark.slow
@@ -120,4 +120,4 @@ def test_nothing_passes_silently(
     """A log without a summary, launches that went unseen, an exit status that is none of ours."""
     program.says(text, code, "initcheck")
     found = under(bench, shapes, tool="initcheck")
-    assert (False, True) == (found.found, found.why_unknown.startswith(expected))
+    assert (False, True) == (found.has_error, found.why_unknown.startswith(expected))

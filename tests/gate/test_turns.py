@@ -184,13 +184,13 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
 @pytest.mark.parametrize(
     ("seen", "again", "cause"),
     [
-        (WrongCalls("first", fresh=True), "first", "first call"),
-        (WrongCalls("first", fresh=True), "none", ""),
-        (WrongCalls("all", fresh=False), "none", "later calls"),
-        (WrongCalls("all", fresh=False), "all", ""),
-        (WrongCalls("later", fresh=True), "later", "later calls"),
-        (WrongCalls("later", fresh=True), "mixed", ""),
-        (WrongCalls("mixed", fresh=False), "mixed", ""),
+        (WrongCalls("first", is_fresh_process=True), "first", "first call"),
+        (WrongCalls("first", is_fresh_process=True), "none", ""),
+        (WrongCalls("all", is_fresh_process=False), "none", "later calls"),
+        (WrongCalls("all", is_fresh_process=False), "all", ""),
+        (WrongCalls("later", is_fresh_process=True), "later", "later calls"),
+        (WrongCalls("later", is_fresh_process=True), "mixed", ""),
+        (WrongCalls("mixed", is_fresh_process=False), "mixed", ""),
     ],
 )
 def test_a_race_is_no_matter_of_turns(seen: WrongCalls, again: str, cause: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loop.base.processes import run_to_end
-from loop.gate.kernel import builds
+from loop.gate.kernel import build_selected
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
 from loop.model.measurement import ControlResult
@@ -174,7 +174,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
-        run_to_end(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
+        run_to_end(build_selected(make_context(bench, "right")))  # Compiling is not what the time is short for.
         context = replace(make_context(bench, "right"), kill_after_s=0.8)
         output = run_to_end(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)

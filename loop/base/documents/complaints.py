@@ -75,8 +75,8 @@ def complain(
 ) -> Complaint:
     """Make a complaint about the value at `place`, or about its key if `key` is True."""
     line, column = document.position(place, key=key)
-    sides = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
-    return Complaint(document.name, line, column, dotted_path(place), *sides, hint)
+    texts = clip(expected, MAX_TEXT), clip(got, MAX_TEXT)
+    return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
 
 
 def nearest(word: str, choices: Sequence[str], min_similarity: float = 0.6) -> list[str]:

@@ -39,9 +39,11 @@ class Untitled(GenerateJsonSchema):
     """Generates schemas without the titles that pydantic derives from names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
+        """As in pydantic's generator: no field gets a title, since it would only repeat the name."""
         return False
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
+        """As in pydantic's generator: the schema of a model, here without its title."""
         fields = super().model_schema(schema)
         fields.pop("title", None)
         return fields
@@ -94,11 +96,9 @@ def field_names(model: type[BaseModel]) -> list[str]:
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:
-    """Set each field's description in `properties` (field name to its schema).
-
-    It is the docstring below the field, else the default for its name, else what its type's docstring says.
-    pydantic can do the first, but only at import, which slows every start.
-    """
+    """Set each field's description in `properties` (field name to its schema): the docstring below the
+    field, else the default for its name, else the first line of its type's docstring. pydantic can do the
+    first, but only at import, which slows every start."""
     texts: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:

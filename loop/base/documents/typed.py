@@ -93,10 +93,8 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
 
 
 def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
-    """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place.
-
-    The last two are for a spelling hint: None and an empty list where there can be none.
-    """
+    """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place. The last
+    two are for a spelling hint: None and an empty list where there can be none."""
     from loop.base.documents.schemas import field_names
 
     first = items[0]

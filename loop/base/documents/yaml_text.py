@@ -40,10 +40,8 @@ FORBIDDEN_CHARACTERS = re.compile(
 
 
 def load_yaml(source: Path | str, name: str | None = None) -> Document:
-    """Read a YAML file, or text when a `name` for it is given.
-
-    Raises DefinitionError with file, line and column for anything that is not one plain YAML document.
-    """
+    """Read a YAML file, or text when a `name` for it is given. Raises DefinitionError with file, line and
+    column for anything that is not one plain YAML document."""
     if isinstance(source, Path):
         name = name or short_path(source)
         text = _read(source, name)
@@ -128,6 +126,7 @@ class _Builder:
         return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
+        """The error, to be raised by the caller, for the value at `place` that begins with `event`."""
         return _definition_error(self.name, _position_of(event), expected, got, dotted_path(place))
 
     def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
@@ -197,4 +196,5 @@ class _Builder:
 
 
 def _position_of(event: Any) -> Position:
+    """Line and column, from 1, where a part that the YAML parser reports (`event`) begins."""
     return event.start_mark.line + 1, event.start_mark.column + 1

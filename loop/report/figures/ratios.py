@@ -45,15 +45,15 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     for value in scale.round_values(6):
         parts.append(svg.line(scale(value), top, scale(value), bottom, "line"))
         parts.append(svg.text(scale(value), bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
-    parts.append(svg.line(scale(1.0), top - 4, scale(1.0), bottom, "ink", wide=1.5))
+    parts.append(svg.line(scale(1.0), top - 4, scale(1.0), bottom, "ink", width=1.5))
     caption = "above 1 it is faster; bars: 99 % intervals; logarithmic"
     parts.append(svg.text(svg.WIDTH - 12, bottom + 34, caption, "soft", anchor="end"))
-    for place, workload in enumerate(workloads):
-        row_top = top + row_height * place
+    for row_number, workload in enumerate(workloads):
+        row_top = top + row_height * row_number
         name_width = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
         parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))  # Hides lines behind the name.
         parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
-        parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", wide=0.5))
+        parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
         for variant_number, name in enumerate(variants):
             y = row_top + NAME_HEIGHT + 6 + INTERVAL_HEIGHT * (variant_number + 0.5)
             for verdict in shown:
@@ -75,11 +75,11 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
 def _draw_interval(verdict: SpeedVerdict, variant_number: int, y: float, scale: Scale) -> list[str]:
     """SVG of an interval and its ratio. `variant_number`: the variant's number. `y`: height of its row."""
     hue, (low, high) = svg.hue(variant_number), verdict.interval
-    parts = [svg.line(scale(low), y, scale(high), y, hue, wide=2)]
+    parts = [svg.line(scale(low), y, scale(high), y, hue, width=2)]
     for end, inward in ((low, 5.0), (high, -5.0)):
         x = scale(end)
         if scale.low <= end <= scale.high:
-            parts.append(svg.line(x, y - 3, x, y + 3, hue, wide=2))
+            parts.append(svg.line(x, y - 3, x, y + 3, hue, width=2))
         else:
             parts.append(svg.path(((x + inward, y - 4), (x, y), (x + inward, y + 4)), hue))
     return [*parts, svg.mark(scale(verdict.ratio), y, variant_number)]
@@ -89,9 +89,9 @@ def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
     """The legend's SVG, and the height of its lines after the first."""
     x, y, parts = 12.0, 42.0, list[str]()
     for variant_number, name in enumerate(variants):
-        wide = min(svg.width_of(one_line(name)), MAX_NAME_WIDTH)
-        if x > 12 and x + 17 + wide > svg.WIDTH - 12:
+        name_width = min(svg.width_of(one_line(name)), MAX_NAME_WIDTH)
+        if x > 12 and x + 17 + name_width > svg.WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
         parts += [svg.mark(x + 6, y, variant_number), svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]
-        x += wide + 40
+        x += name_width + 40
     return parts, y - 42

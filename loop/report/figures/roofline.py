@@ -24,14 +24,14 @@ class Point:
     intensity: float
     flops_per_s: float
     """Operations per second that the variant reaches."""
-    library_flops_per_s: float | None
+    baseline_flops_per_s: float | None
     """Operations per second of the library on the same workload; None: unknown."""
 
     def describe(self, roof: "Roof | None") -> str:
         """The operations per second and the share of the roof, in words."""
         share = roof.share(self.flops_per_s, self.flops_per_s / self.intensity) if roof else None
-        of = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
-        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{of} on {self.workload}"
+        roof_text = ", roof unknown" if share is None else f", {say.significant(100 * share, 2)} % of its roof"
+        return f"{self.variant}: {with_prefix(self.flops_per_s)}FLOP/s{roof_text} on {self.workload}"
 
 
 @dataclass(frozen=True)
@@ -71,39 +71,40 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         flops, moved, time_us = (_positive_fact(profile, name) for name in ROOF_FACTS[:3])
         if flops and moved and time_us:
             flops_per_s, ratio = flops / time_us * 1e6, _positive_fact(profile, "ratio")
-            library = flops_per_s / ratio if ratio else None
-            all_points.append(Point(profile.variant, profile.workload, flops / moved, flops_per_s, library))
+            baseline_flops_per_s = flops_per_s / ratio if ratio else None
+            all_points.append(
+                Point(profile.variant, profile.workload, flops / moved, flops_per_s, baseline_flops_per_s)
+            )
     points, hidden_count = all_points[:MAX_VARIANTS], len(all_points[MAX_VARIANTS:])
     if not points:
         return None
     roof = find_roof(profiles)
     intensities = [point.intensity for point in points]
-    heights = [value for point in points for value in (point.flops_per_s, point.library_flops_per_s) if value]
+    heights = [value for point in points for value in (point.flops_per_s, point.baseline_flops_per_s) if value]
     if roof:
         intensities.append(roof.flops_per_s / roof.bytes_per_s)
         heights.append(roof.flops_per_s)
     x = logarithmic_scale(intensities, LEFT, RIGHT, margin_factor=3)
     y = logarithmic_scale(heights, BOTTOM, TOP, margin_factor=2)
-    hidden_text = (
-        f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
-    )  # In the report's table.
+    # Hidden variants are in the report's table.
+    hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
     for variant_number, point in enumerate(points):  # First, so that no mark of the library hides a variant.
-        if point.library_flops_per_s:
-            column, library_height = x(point.intensity), y(point.library_flops_per_s)
-            parts.append(svg.line(column, y(point.flops_per_s), column, library_height, "soft", dash="3 3"))
-            parts.append(svg.mark(column, library_height, variant_number, hollow=True))
+        if point.baseline_flops_per_s:
+            column, baseline_y = x(point.intensity), y(point.baseline_flops_per_s)
+            parts.append(svg.line(column, y(point.flops_per_s), column, baseline_y, "soft", dash="3 3"))
+            parts.append(svg.mark(column, baseline_y, variant_number, hollow=True))
     for variant_number, point in enumerate(points):
         parts.append(svg.mark(x(point.intensity), y(point.flops_per_s), variant_number))
-    line, room = BOTTOM + 58, svg.WIDTH - 46
+    text_y, room = BOTTOM + 58, svg.WIDTH - 46
     for variant_number, point in enumerate(points):
         speed, _, workload = point.describe(roof).rpartition(" on ")
-        parts.append(svg.mark(20, line - 4, variant_number))
-        parts.append(svg.text(34, line, speed, max_width=room))
-        parts.append(svg.text(34, line + 18, f"at its worst, {workload}", "soft", max_width=room))
-        line += 36
-    hollow = f"hollow: {baseline} there" if any(point.library_flops_per_s for point in points) else ""
-    parts.append(svg.text(34, line, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
+        parts.append(svg.mark(20, text_y - 4, variant_number))
+        parts.append(svg.text(34, text_y, speed, max_width=room))
+        parts.append(svg.text(34, text_y + 18, f"at its worst, {workload}", "soft", max_width=room))
+        text_y += 36
+    hollow = f"hollow: {baseline} there" if any(point.baseline_flops_per_s for point in points) else ""
+    parts.append(svg.text(34, text_y, f"{hollow}{hidden_text}".removeprefix("; "), "soft", max_width=room))
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(point.describe(roof) for point in points)
     description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{hidden_text}"
@@ -113,10 +114,10 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
 def _draw_axes(x: Scale, y: Scale, roof: Roof | None) -> Iterator[str]:
     """SVG of both axes, and of the roof if it is known."""
     for value in x.round_values(6):
-        yield svg.line(x(value), TOP, x(value), BOTTOM, "line", wide=0.5)
+        yield svg.line(x(value), TOP, x(value), BOTTOM, "line", width=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
     for value in y.round_values(6):
-        yield svg.line(LEFT, y(value), RIGHT, y(value), "line", wide=0.5)
+        yield svg.line(LEFT, y(value), RIGHT, y(value), "line", width=0.5)
         yield svg.text(LEFT - 6, y(value) + 4, with_prefix(value), "soft", anchor="end")
     yield svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, "soft")
     yield svg.line(LEFT, TOP, LEFT, BOTTOM, "soft")

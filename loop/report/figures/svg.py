@@ -81,6 +81,7 @@ class Figure:
 
     @property
     def _head(self) -> str:
+        """The opening tag of the SVG, with title and description for screen readers."""
         box = f"0 0 {coord(self.width)} {coord(self.height)}"
         width, height = coord(self.width * PIXELS_PER_UNIT), coord(self.height * PIXELS_PER_UNIT)
         return (
@@ -124,12 +125,12 @@ def text(
 
 
 def line(
-    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, wide: float = 1, dash: str = ""
+    x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1, dash: str = ""
 ) -> str:
     """A straight line. `kind`: its colour in `_COLOURS`."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
-    return f'<line class="s-{kind}" {ends} stroke-width="{coord(wide)}"{dashed}/>'
+    return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"{dashed}/>'
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
@@ -140,8 +141,8 @@ def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
 
 def path(points: Iterable[tuple[float, float]], kind: str) -> str:
     """A line through points. `kind`: its colour."""
-    course = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
-    return f'<path class="hollow s-{kind}" d="M{course}" stroke-width="1.5"/>'
+    points_text = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
+    return f'<path class="hollow s-{kind}" d="M{points_text}" stroke-width="1.5"/>'
 
 
 def hue(variant_number: int) -> str:
@@ -161,8 +162,8 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
         "triangle": ((0, -r - 1), (r + 1, r), (-r - 1, r)),
         "diamond": ((0, -r - 1.5), (r + 1.5, 0), (0, r + 1.5), (-r - 1.5, 0)),
     }[shape]
-    course = " L".join(f"{coord(x + dx)} {coord(y + dy)}" for dx, dy in corners)
-    return f'<path class="{kind}" d="M{course} Z" stroke-width="1.5"/>'
+    points_text = " L".join(f"{coord(x + dx)} {coord(y + dy)}" for dx, dy in corners)
+    return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
 
 
 def width_of(content: str) -> float:

@@ -172,7 +172,7 @@ def outcomes(bench: Bench, kernel: Kernel, language: Language) -> list[Outcome]:
     wanted = kernel.mistakes(language)
     sides = make_sides(bench, *(variant_name(language, mistake) for mistake in wanted))
     workloads = expand_sets(bench.target, ["some"], "float32", 0)
-    jobs = [Job(side, workloads, enough=True) for side in sides]
+    jobs = [Job(side, workloads, fail_fast=True) for side in sides]
     found: Sequence[VariantChecks] = run_to_end(verify(bench, jobs))
     pairs = zip(wanted.items(), found, strict=True)
     return [Outcome(kernel.function, name, language, why, checks.first_failure) for (name, why), checks in pairs]
