@@ -176,7 +176,7 @@ def _files_used_by(file: str, search_folders: Iterable[str], folder: Path) -> It
             yield from _module_files(name, [parent] if level else [*search_folders, file_folder], folder)
         constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
         texts = [value for value in constants if isinstance(value, str)]
-    paths = (os.path.join(place, text) for text in texts if text for place in (file_folder, ""))
+    paths = (os.path.join(parent_folder, text) for text in texts if text for parent_folder in (file_folder, ""))
     yield from (name for name in paths if _is_copyable(folder, name))
 
 

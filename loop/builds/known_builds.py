@@ -175,7 +175,7 @@ def _flag_values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
 
 def _folders_in(*variables: str) -> list[str]:
     """Folders listed in these environment variables, such as PATH."""
-    return [place for name in variables for place in os.environ.get(name, "").split(":") if place]
+    return [folder for name in variables for folder in os.environ.get(name, "").split(":") if folder]
 
 
 def compiler_paths(compiler: str) -> list[str]:
@@ -310,7 +310,7 @@ def library_folders(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
 
 def find_library(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
     """Folder and record of a build's undamaged library; None if there is none."""
-    records = ((place, read_intact_record(place)) for place in library_folders(known, cache))
+    records = ((folder, read_intact_record(folder)) for folder in library_folders(known, cache))
     return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
@@ -358,8 +358,8 @@ def store_library(folder: Path, known: KnownBuild, cache: Path) -> Path:
     """Move a finished build into the cache. Returns its final folder."""
     if stored := find_library(known, cache):
         return stored[0]
-    first, other = library_folders(known, cache)
-    destination = other if read_intact_record(first) else first
+    plain_folder, suffixed_folder = library_folders(known, cache)
+    destination = suffixed_folder if read_intact_record(plain_folder) else plain_folder
     move_folder(folder, destination, cache, lambda: find_library(known, cache) is not None)
     stored = find_library(known, cache)
     return stored[0] if stored else destination

@@ -361,8 +361,8 @@ def _verify_share(
     timed = [workload for workload in choice.timed if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
     if bench.device == "cpu" and fewer_threads and arguments.threads is None:
-        again = [replace(side, threads=fewer_threads) for side in sides]
-        jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in again]
+        rerun_sides = [replace(side, threads=fewer_threads) for side in sides]
+        jobs += [Job(side, timed, layouts=False, fail_fast=True, own_names=own_names) for side in rerun_sides]
     control_job = Job(bench.make_side(BASELINE), timed, layouts=False, control=True, own_names=own_names)
     *checked, control = yield from verify_sides(bench, [*jobs, control_job], allowance)
     blind_spots = yield from find_blind_spots(bench, fitting.workloads, probes_inputs=arguments.first)

@@ -65,9 +65,9 @@ def properties(context: Context, arguments: Lasting) -> RunningAction[Properties
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
-    wrong = [{"variant": check.variant, "workload": check.workload, "reason": check.message} for check in failed]
+    faults = [{"variant": check.variant, "workload": check.workload, "reason": check.message} for check in failed]
     fields = {"against": "baseline", "verdict": "incorrect"}
-    verdicts = tuple(NoSpeedVerdict.model_validate({**fields, **verdict}) for verdict in wrong)
+    verdicts = tuple(NoSpeedVerdict.model_validate({**fields, **verdict}) for verdict in faults)
     output = PropertiesOutput(ok=not failed, message=message, hint=hint, verdicts=verdicts, held=held_count)
     update = {"not_exercised": tuple(not_exercised), "checks": tuple(checks), "rests_on": inputs_digest}
     return Result(output.model_copy(update=update))
@@ -141,8 +141,8 @@ def _try_property(worker: KeptWorker, name: str, workload: Workload) -> Generato
         return "inapplicable", f"does not apply to {workload.name}"
     if not finding.wrong:
         return "holds", f"off by {finding.largest_error:.1e} at most"
-    wrong = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest_error:.2g}"
-    return "failed", f"{name} does not hold on {workload.name}: {wrong} (allowed {finding.allowed_error:.1e})"
+    wrong_text = f"{finding.wrong:,} of {finding.total:,} elements, off by up to {finding.largest_error:.2g}"
+    return "failed", f"{name} does not hold on {workload.name}: {wrong_text} (allowed {finding.allowed_error:.1e})"
 
 
 def workload_of_property_call(signature: Signature, workload: Workload, call: Call) -> Workload:

@@ -215,13 +215,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     not_exercised = [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
     verification = context.latest_output("kernel.verify", VerifyOutput)
     verified = verification.variants if verification else ()
-    wrong = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
+    wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     build_by_variant: dict[str, Build] = {}
     workloads_by_variant: dict[str, Sequence[Workload]] = {}
     workload_by_name: dict[str, Workload] = {}
     for build in (build for build in built if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
-        if not arguments.wrong and (build.variant, build.build_id) in wrong:
+        if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
         elif not small_workloads:
             not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
@@ -248,8 +248,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
 def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     """A few small workloads from the plan's check sets, or from its timed sets if it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    every = workloads(context, planned_check_sets(context) or context.task.plan.workloads, device="cuda")
-    candidates = [workload for workload in every if is_supported(variant, workload)]
+    planned = workloads(context, planned_check_sets(context) or context.task.plan.workloads, device="cuda")
+    candidates = [workload for workload in planned if is_supported(variant, workload)]
     if target.flops is None:
         sizes = {workload.name: float(working_set_bytes(target, workload)) for workload in candidates}
         return choose_small_workloads(candidates, sizes, MOST_BYTES, MOST_CALLS)

@@ -559,8 +559,8 @@ def make_check_of(side: Side, workload: Workload, layout: Layout, reply: Compute
 
 def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
     """The most telling fault of an output, as a cause and a sentence; empty when it is right."""
-    wrong = f"{finding.wrong:,} of {finding.total:,} elements wrong"
-    wrong += f" in {finding.output}" if finding.output else ""
+    wrong_text = f"{finding.wrong:,} of {finding.total:,} elements wrong"
+    wrong_text += f" in {finding.output}" if finding.output else ""
     if reply.replaced_functions:
         names = ", ".join(reply.replaced_functions[:3])
         return "replaced", f"replaced {names}, which it is judged with, on {place}"
@@ -569,7 +569,7 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
     if reply.stray_writes:
         return "outside", f"{'; '.join(reply.stray_writes)} on {place}"
     if reply.stray_reads:
-        outputs = f"; {wrong}" if finding.wrong else ""
+        outputs = f"; {wrong_text}" if finding.wrong else ""
         effect = f"other bytes there change the output on {place}{outputs}"
         return "outside", f"reads outside {reply.stray_reads}: {effect}"
     if finding.worst is not None:
@@ -584,7 +584,7 @@ def describe_fault(side: Side, reply: Computed, finding: Finding, place: str) ->
             worst += "; results of earlier calls are NaN by now: is it one of those?"
         elif reply.is_nondeterministic:
             worst += "; a second run gave another output: flaky"
-        return "NaN" if is_nan else value_cause, f"{wrong} on {place}; worst {worst}"
+        return "NaN" if is_nan else value_cause, f"{wrong_text} on {place}; worst {worst}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.answer_distance > MOST_ROUNDING_ERRORS:

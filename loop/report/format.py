@@ -20,8 +20,8 @@ def seconds(value: float) -> str:
         return f"{value:.2f} s"
     if value < 100:
         return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest} s"
+    minutes, remaining_s = divmod(round(value), 60)
+    return f"{minutes} min {remaining_s} s"
 
 
 def ratio(value: float, interval: Interval) -> str:

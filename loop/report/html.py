@@ -173,9 +173,9 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
         first_piece = (cell.children or [cell])[0]
         colour, match = colour_class(cell.content), re.match("[a-z]+", first_piece.content)
         if column and colour and match and first_piece.type == "text" and cell.children:
-            rest = Token("text", "", 0, content=first_piece.content[match.end() :])
+            remaining = Token("text", "", 0, content=first_piece.content[match.end() :])
             marked = Token("html_inline", "", 0, content=f'<span class="{colour}">{match[0]}</span>')
-            cell.children[:1] = [marked, rest]
+            cell.children[:1] = [marked, remaining]
         column += 1
     if rows > 2:  # A head and at least two rows.
         tokens[start].attrs["class"] = "sortable"

@@ -88,8 +88,8 @@ class MeasureTerms(Model):
 def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureOutput]:
     """Time the baseline and every verified variant, alternating, in fresh processes."""
     state = yield from ready_variants(context)
-    wrong = [name for name in context.task.variants if name not in state.right]
-    not_exercised = [f"speed of {name}: it was not found right" for name in wrong]
+    wrong_names = [name for name in context.task.variants if name not in state.right]
+    not_exercised = [f"speed of {name}: it was not found right" for name in wrong_names]
     if state.builds is None:
         message = f"nothing to measure: {state.why_not}"
         skipped = tuple(not_exercised)
@@ -106,8 +106,8 @@ def measure(context: Context, arguments: MeasureTerms) -> RunningAction[MeasureO
         timed = fitting.workloads
         timings = yield from schedule.measure(bench, [baseline, *sides], timed, terms)
         warning_texts = disturbance_warnings(bench, lock_warning, timings)
-        level = confidence(max(1, len(pairs) * len(timed)))
-        measured = measurements(bench.target, pairs, timed, timings, level)
+        confidence_level = confidence(max(1, len(pairs) * len(timed)))
+        measured = measurements(bench.target, pairs, timed, timings, confidence_level)
         control = Pair(baseline, BASELINE, BASELINE, "baseline")
         doubts = yield from first_doubts(bench, timings, measured, [*pairs, control])
     # A doubted variant gets no speed; with a doubted baseline, no variant gets one.

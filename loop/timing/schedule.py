@@ -337,9 +337,9 @@ def measure(
 
     def unproven_sides() -> Mapping[str, Sequence[str]]:
         """By workload: the sides whose verified calls were all far slower; wrong ones need no proof."""
-        wrong, unproven = {(side, check.workload.name) for side, check in timings.wrong_outputs}, {}
+        wrong_calls, unproven = {(side, check.workload.name) for side, check in timings.wrong_outputs}, {}
         for workload, names in all_sides.items():
-            right = [name for name in names if (name, workload) not in wrong]
+            right = [name for name in names if (name, workload) not in wrong_calls]
             unproven[workload] = [name for name in right if timings.unproven_times_s(name, workload)]
         return unproven
 

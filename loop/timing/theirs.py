@@ -116,7 +116,7 @@ def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Gen
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:
     """Our verdict, from the session's finished steps, together with the evaluator's."""
     outputs = outputs_of(finished, MeasureOutput)
-    ratios = [each.ratio for output in outputs for each in output.measurements if each.variant == name]
+    ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
     our_verdict = gate_verdict_on(name, finished)
     return VerdictPair(
         answer=name,

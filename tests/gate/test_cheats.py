@@ -76,10 +76,8 @@ def test_what_was_not_computed_in_its_time_is_wrong_or_paid_for(bench: Bench, ti
 @pytest.mark.parametrize("name", FORGED)
 def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, name: str) -> None:
     """No error of ours: a status of the check."""
-    (side,) = make_sides(bench, name)
-    (checks,) = run_to_end(
-        verify(bench, [Job(side, expand_sets(bench.target, ["some"], "float32"), fail_fast=True)])
-    )
+    job = Job(make_sides(bench, name)[0], expand_sets(bench.target, ["some"], "float32"), fail_fast=True)
+    (checks,) = run_to_end(verify(bench, [job]))
     assert checks.first_failure is not None
     assert "tampered" == checks.first_failure.status
 

@@ -195,7 +195,7 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
 )
 def test_a_race_is_no_matter_of_turns(seen: WrongCalls, again: str, cause: str) -> None:
     """Two processes have to agree on which calls are wrong."""
-    assert cause == cause_of_repeat(seen, dataclasses.replace(seen, which=again, fresh=True))  # type: ignore[arg-type]
+    assert cause == cause_of_repeat(seen, dataclasses.replace(seen, which=again, is_fresh_process=True))  # type: ignore[arg-type]
 
 
 NORMED = """
