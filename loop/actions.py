@@ -56,7 +56,7 @@ ACTIONS: dict[str, Action] = {
     "change.measure": Action(candidate.measure),
     "change.compare": Action(candidate.compare),
     "change.paired": Action(paired.paired),
-    "change.profile": Action(candidate.look),
+    "change.profile": Action(candidate.profile_change),
     "change.decide": Action(candidate.decide),
     "change.confirm": Action(confirming.confirm),
     "bisect.search": Action(bisecting.bisect),

@@ -77,7 +77,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def find_preset(proposer: str) -> Preset:
-    """The preset of this name, or a new one for a command."""
+    """The preset (command, its options and files) of this name, or one for the user's own command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
@@ -262,7 +262,7 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
         environment["LOOP_CACHE"] = str(task.cache)
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
     with Child(task.command, cwd=task.folder, env=environment) as child:
-        stop_reason = yield from _wait_for_end(child, task, started_s)
+        stop_reason = yield from _wait_for_proposer(child, task, started_s)
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGTERM)
@@ -293,8 +293,8 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     )
 
 
-def _wait_for_end(child: Child, task: ProposerTask, started_s: float) -> Generator[Tick, None, Ended | None]:
-    """Wait for its end. Returns None if it ended or finished its turn, else why to stop it."""
+def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Generator[Tick, None, Ended | None]:
+    """Wait for the proposer. Returns None if it ended or says that it is done, else why to stop it."""
     known_bytes, last_output_s, turn_ended_s = 0, time.monotonic(), math.inf
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - started_s)})")
@@ -442,7 +442,7 @@ def _token_count(fields: Any, name: str) -> int:
 
 
 def _nested(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A nested mapping; empty if missing."""
+    """The mapping under `name` in an agent's JSON; empty if missing."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -468,7 +468,7 @@ def check_stated_usd(usd: float | None) -> StatedAiCost:
 
 
 def save_stated_cost(folder: SessionFolder, stated: StatedAiCost) -> None:
-    """Save the stated cost, replacing an earlier one; None changes nothing."""
+    """Save the cost that the user stated (`--ai-usd`) in a session; without one, nothing changes."""
     if stated.stated_usd is not None:
         sums.write_sealed(folder.path / STATED_FILE, stated)
 

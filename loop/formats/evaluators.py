@@ -52,7 +52,8 @@ def _prepare_kernelbench(request: ForeignAnswer, folder: Path) -> list[Evaluator
 
 def _read_kernelbench(results: StepResults) -> Verdict:
     """`right` if the answer compiled and every trial agreed."""
-    report = json.loads(results[-1][2])
+    _, _, result = results[-1]
+    report = json.loads(result)
     if not isinstance(report, dict):
         return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
     if not report.get("compiled") or not report.get("correctness"):
@@ -72,8 +73,10 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
     shutil.copyfile(request.answer, folder / gpumode.ANSWER)
     checked = [case for case in task.cases if "time" not in case.use]
     timed = [case for case in task.cases if "time" in case.use]
+    # The ranked mode only if it checks the outputs that it times.
+    timing_mode = "leaderboard" if task.timing.checked else "benchmark"
     steps = []
-    for mode, cases in (("test", checked), (gpumode.timing_mode(task), timed)):
+    for mode, cases in (("test", checked), (timing_mode, timed)):
         if cases:
             result, text = folder / f"{mode}.result", ""
             for case in cases:
@@ -91,7 +94,7 @@ def _read_gpumode(results: StepResults) -> Verdict:
     for step, _, text in results:
         lines = (line.partition(": ") for line in text.splitlines() if ": " in line)
         values_by_mode[step.result.stem] = {key: value for key, _, value in lines}
-    last_process = results[-1][1]
+    _, last_process, _ = results[-1]
     for mode, values in values_by_mode.items():
         if "check" not in values:
             last_line = (last_process.errors.strip().splitlines() or [last_process.ending])[-1]
@@ -145,7 +148,8 @@ def _prepare_trace(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep]:
 
 def _read_traces(results: StepResults) -> Verdict:
     """`right` if every workload passed; the speed-up is the geometric mean over timed workloads."""
-    traces = [json.loads(line) for line in results[-1][2].splitlines() if line.strip()]
+    _, _, result = results[-1]
+    traces = [json.loads(line) for line in result.splitlines() if line.strip()]
     if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
     failures, speedups = [], []
@@ -208,13 +212,13 @@ def erring_run(*inputs, **named):
 """
 
 
-def _wrong_solution(task: ForeignTask, head: str) -> tuple[str, str]:
-    """File suffix and JSON text of a solution: the reference with the mistake of `head`."""
+def _wrong_solution(task: ForeignTask, mistake_code: str) -> tuple[str, str]:
+    """File suffix and JSON text of a solution: the reference with a mistake, defined by `mistake_code`."""
     definition, _ = read_json(task.files[0], Definition)
     spec: dict[str, Any] = {"entry_point": "main.py::erring_run", "destination_passing_style": False}
     is_sol = task.format == flashinfer.SOL
     spec |= {"languages": ["pytorch"], "target_hardware": ["LOCAL"]} if is_sol else {"language": "python"}
-    content = head + SOLUTION.format(reference=definition.reference)
+    content = mistake_code + SOLUTION.format(reference=definition.reference)
     solution = {
         "name": "control",
         "definition": definition.name,
@@ -235,5 +239,5 @@ ANSWER_MAKERS: Mapping[str, Callable[[ForeignTask, str], tuple[str, str]]] = {
 
 
 def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:
-    """File suffix and text of an answer: the task's reference with `mistake` put in."""
+    """File suffix and text of a wrong answer, as a control: the task's reference with a mistake."""
     return ANSWER_MAKERS[task.format](task, HEAD.format(root=str(ROOT), terms=json.dumps(mistake)))

@@ -265,9 +265,9 @@ def _make_task(
         hardware |= dict.fromkeys(solution.spec.target_hardware)
     hints = [] if workloads else ["no workloads: nothing to run"]
     files, data_files, cases = [file], set(), []
-    for item in workloads:
-        workload, _, _, workload_file = item
-        _refuse_misfit(definition, item)
+    for file_workload in workloads:
+        _refuse_misfit(definition, file_workload)
+        workload, _, _, workload_file = file_workload
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
@@ -299,9 +299,9 @@ def _make_task(
     )
 
 
-def _refuse_misfit(definition: Definition, item: Workload) -> None:
+def _refuse_misfit(definition: Definition, file_workload: Workload) -> None:
     """Raise DefinitionError if a workload names unknown inputs, or lacks the size of a variable axis."""
-    workload, document, line, file = item
+    workload, document, line, file = file_workload
     unknown = sorted(set(workload.inputs) - set(definition.inputs))
     variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     missing = sorted(variable_axes - set(workload.axes))

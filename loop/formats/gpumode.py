@@ -89,13 +89,8 @@ def judging_files(task: ForeignTask) -> dict[str, Path]:
 
 
 def judging_program(task: ForeignTask) -> str:
-    """File name of the program that judges an answer."""
+    """File name of the task's program that judges an answer (`eval.py` if it names none)."""
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
-
-
-def timing_mode(task: ForeignTask) -> str:
-    """The mode in which an answer is timed: the ranked mode if it checks timed outputs."""
-    return "leaderboard" if task.timing.checked else "benchmark"
 
 
 @dataclass(frozen=True)
@@ -341,16 +336,14 @@ def _workload_entry(task: ForeignTask, case: Case) -> dict[str, Any]:
     sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
     lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
     if bad_names := [*lists, *find_unnameable(list(sizes))]:
-        raise UsageError(
-            f"{task.path}: case {case.name}: {bad_names[0]} is no number, word or flag: "
-            "loop cannot name such a case",
-            hint="its own evaluator can judge it",
-        )
+        problem = f"{task.path}: case {case.name}: {bad_names[0]} is no number, word or flag"
+        hint = "its own evaluator can judge it"
+        raise UsageError(f"{problem}: loop cannot name such a case", hint)
     return sizes
 
 
 def _find_buffers(reference: Module) -> tuple[int, ...]:
-    """Indices, in the generator's returned tuple, of `torch.empty` tensors that stay unwritten."""
+    """Indices, in what the generator returns, of `torch.empty` tensors: buffers that an answer fills."""
     generate = reference.find_function(GENERATE)
     last = generate.body[-1] if generate else None
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):

@@ -64,46 +64,48 @@ FORMATS = (
 )
 
 
-def load_task(path: Path, wanted: str | None = None) -> ForeignTask:
-    """Read the task at a path. Raises LoopError unless one format fits and its files are right."""
-    task_format, why = recognise(path, wanted)
+def load_task(path: Path, format_name: str | None = None) -> ForeignTask:
+    """Read the task at a path; `format_name`: as in `recognise`. Raises LoopError for no valid task."""
+    task_format, why = recognise(path, format_name)
     return task_format.load(path, why)
 
 
-def recognise(path: Path, wanted: str | None = None) -> tuple[Format, str]:
+def recognise(path: Path, format_name: str | None = None) -> tuple[Format, str]:
     """The format of a task, and how it was recognised. Raises UsageError unless one format fits.
 
-    `wanted`: name of the only format to try; None: all.
+    `format_name`: the only format to try; None: all.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    claiming = claiming_formats(path, wanted)
+    claiming = claiming_formats(path, format_name)
     if not claiming and ((path / MANIFEST).is_file() or path.name == MANIFEST):
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not claiming:
-        sought = [f"{known.title}: {known.looks_for}" for known in FORMATS if wanted in (None, known.name)]
+        formats = [entry for entry in FORMATS if format_name in (None, entry.name)]
+        sought = [f"{entry.title}: {entry.looks_for}" for entry in formats]
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {'; '.join(sought)}")
     if len(claiming) > 1:
-        titles = " and ".join(f"{known.title} ({why})" for known, why in claiming)
+        titles = " and ".join(f"{task_format.title} ({why})" for task_format, why in claiming)
         hint = f"name one: --format {claiming[0][0].name}"
         raise UsageError(f"{path}: {titles}: two formats at once", hint=hint)
     return claiming[0]
 
 
-def claiming_formats(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
-    """The formats that a path looks like, each with the reason; `wanted`: try only this one."""
-    names = [known.name for known in FORMATS]
-    if wanted is not None and wanted not in names:
-        hint = did_you_mean(wanted, names) or f"there are {', '.join(names)}"
-        raise UsageError(f"unknown format {wanted!r}", hint=hint)
-    reason_by_format = ((known, known.claims(path)) for known in FORMATS if wanted in (None, known.name))
-    return [(known, why) for known, why in reason_by_format if why is not None]
+def claiming_formats(path: Path, format_name: str | None = None) -> list[tuple[Format, str]]:
+    """The formats that a path looks like, each with the reason; `format_name`: try only this one."""
+    names = [task_format.name for task_format in FORMATS]
+    if format_name is not None and format_name not in names:
+        hint = did_you_mean(format_name, names) or f"there are {', '.join(names)}"
+        raise UsageError(f"unknown format {format_name!r}", hint=hint)
+    formats = (task_format for task_format in FORMATS if format_name in (None, task_format.name))
+    claims = [(task_format, task_format.claims(path)) for task_format in formats]
+    return [(task_format, why) for task_format, why in claims if why is not None]
 
 
 def find_format(name: str) -> Format:
     """The format of that name."""
-    return next(known for known in FORMATS if known.name == name)
+    return next(task_format for task_format in FORMATS if task_format.name == name)
 
 
 def is_foreign(path: Path) -> bool:
@@ -117,21 +119,21 @@ BLOCKING_KINDS = ("contract", "several GPUs", "dependency", "download", "file")
 
 
 def write_as_target(
-    path: Path, answers: Sequence[str] = (), wanted: str | None = None
+    path: Path, answers: Sequence[str] = (), format_name: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:
     """Write a task as a target; returns the target's folder and the names of its answers.
 
-    `answers`: paths of answer files; `wanted`: the format's name, None: recognise it. Raises LoopError
+    `answers`: paths of answer files; `format_name`: None to recognise it. Raises LoopError
     for a task that cannot be read or run here, and for an answer without the required entry.
     """
-    task = load_task(path.absolute(), wanted)
+    task = load_task(path.absolute(), format_name)
     files = [Path(answer).absolute() for answer in answers]
     names = _answer_names(files)
-    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, wanted, *files))))[:16]
+    folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
     refuse_unrunnable(task)
     target = find_format(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
-    task_origin = origin.TaskOrigin(task=str(task.path), format=wanted, answers=paths)
+    task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
     _write_changed(folder / origin.ORIGIN_FILE, task_origin.to_json_text())
     _link_files(folder, target.links)
     for name, text in target.texts.items():

@@ -71,7 +71,7 @@ def variant_fields(
 
 
 def tolerance_fields(rule: AcceptanceRule, default: float) -> dict[str, Any]:
-    """The tolerance of target.yaml for an acceptance rule; `default`: if the rule states none."""
+    """The `tolerance` of target.yaml by a task's rule; `default`: atol and rtol that it leaves open."""
     atol = default if rule.atol is None else rule.atol
     rtol = default if rule.rtol is None else rule.rtol
     cap = {} if rule.cap is None else {"cap": rule.cap}

@@ -100,7 +100,7 @@ NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
 def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
-    """Run the evaluator in a temporary folder. Raises UsageError for a checkout that is missing."""
+    """Let the task's own evaluator judge an answer. Raises UsageError for a missing checkout of it."""
     checkout = request.evaluator
     if checkout is not None and not checkout.is_dir():
         raise UsageError(f"{checkout}: no checkout of its evaluator there", hint=EVALUATOR_HINT)
@@ -132,7 +132,7 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
 def _run_steps(
     request: ForeignAnswer, evaluator: Evaluator, steps: list[EvaluatorStep]
 ) -> Generator[Tick, None, Verdict]:
-    """Run the steps in order until one fails, and read the verdict from their results."""
+    """Run the evaluator's steps in order until one fails; returns the verdict, read from their results."""
     results: list[tuple[EvaluatorStep, Completed, str]] = []
     used_s = 0.0
     for step in steps:
@@ -183,7 +183,7 @@ EXPLANATION_BY_CAUSE: Mapping[Cause, str] = {
 
 
 def verdicts_agree(own: str, foreign: Verdict) -> bool | None:
-    """Whether the verdict of `loop` (`own`) and theirs agree; None if one is no verdict."""
+    """Whether `loop`'s verdict (`own`) and that of the task's evaluator agree; None if one is no verdict."""
     if own not in VERDICTS or foreign.status not in VERDICTS:
         return None
     return own == foreign.status
@@ -206,11 +206,9 @@ def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) 
             (any(dtype not in FLOATS for dtype in task.dtypes), cast),
         ]
     elif own.timed:
+        unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"
         rules = [
-            (
-                timing.checked is False,
-                "they do not check the outputs of timed calls; we check one, chosen at random",
-            ),
+            (timing.checked is False, unchecked),
             (timing.fresh_inputs is False, "their timed calls all get the same inputs; ours get others"),
             (timing.cold_cache is False, "they do not clear the cache between timed calls"),
         ]

@@ -218,16 +218,16 @@ def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     Empty for fewer than two such workloads or sessions.
     """
     sessions = range(len(rows[0].cells))
-    ratios: list[dict[int, float]] = []  # For each workload: index of a session to its ratio.
+    ratio_rows: list[dict[int, float]] = []  # For each: index of a session to its ratio.
     for row in rows:
         cells = {place: cell for place, cell in enumerate(row.cells) if cell is not None and cell.ratio}
         vague = {place for place, cell in cells.items() if isinstance(cell, SpeedVerdict) and cell.vague}
-        ratios.append({place: cell.ratio or 1.0 for place, cell in cells.items() if place not in vague})
-    timed = [place for place in sessions if any(place in row for row in ratios)]
-    common = [row for row in ratios if set(row) == set(timed)]
+        ratio_rows.append({place: cell.ratio or 1.0 for place, cell in cells.items() if place not in vague})
+    timed = [place for place in sessions if any(place in ratios for ratios in ratio_rows)]
+    common = [ratios for ratios in ratio_rows if set(ratios) == set(timed)]
     if len(common) < 2 or len(timed) < 2:
         return []
-    means = {place: geometric_mean([row[place] for row in common]) for place in timed}
+    means = {place: geometric_mean([ratios[place] for ratios in common]) for place in timed}
     cells_text = [say.times(means[place]) if place in means else "-" for place in sessions]
     change = means[timed[-1]] / means[timed[0]]
     return [(f"geometric mean of {len(common)}", *cells_text, say.times(change))]

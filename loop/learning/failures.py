@@ -103,7 +103,7 @@ def _facts_of(session: SessionRow) -> dict[str, object]:
 def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str:
     """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`.
 
-    `sessions`: ids of the sessions that had the failure, the latest first.
+    `sessions`: ids of those that had it, latest first. `cure`: what differed in the next that passed.
     """
     more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
     sentence = f"seen before: session {sessions[0]}{more}"

@@ -141,13 +141,10 @@ def explain_location(finished: Sequence[Finished], variant: str | None, files: S
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     if variant is None or not failures:
         return ""
-    message = failures[0].message
     cases = [case for output in outputs_of(finished, DebugOutput) for case in output.smallest]
-    for case in cases:
-        if case.variant == variant:
-            message = case.check.message
-            break
-    return f"Look in {', '.join(files)}: {one_line(message)}" if files else one_line(message)
+    smallest_failure = next((case.check for case in cases if case.variant == variant), failures[0])
+    message = one_line(smallest_failure.message)
+    return f"Look in {', '.join(files)}: {message}" if files else message
 
 
 def one_line(text: str) -> str:

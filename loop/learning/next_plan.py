@@ -30,7 +30,7 @@ SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
 class TargetState:
     """The current state of the target."""
 
-    ground: str
+    files_hash: str
     """Hash of its sources, workloads and tolerances; equal in a session on the same files."""
     compiled: Collection[str] = ()
     """Variants that are compiled, so they can be optimised."""
@@ -38,20 +38,20 @@ class TargetState:
     """Compiled variants for which the target lists values to search."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of each workload, by name."""
-    declared: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    declared_workloads: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
     """Variant that this machine can run or emulate, to its workload sets, to their workloads."""
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
 
-    def failures(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
+    def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
         """Failed checks that have not passed since, latest first."""
-        workloads = {name: set().union(*sets.values()) for name, sets in self.declared.items()}
-        return unresolved_failures(rows, self.ground, workloads)
+        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
+        return unresolved_failures(rows, self.files_hash, workloads)
 
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
-        """The standing failures, by variant."""
+        """The checks that failed and have not passed since, by variant."""
         grouped: dict[str, list[UnresolvedFailure]] = {}
-        for failure in self.failures(rows):
+        for failure in self.unresolved_failures_in(rows):
             grouped.setdefault(failure.judgement.variant, []).append(failure)
         return grouped
 
@@ -61,7 +61,7 @@ class TargetState:
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to the workload sets on which no session checked these files."""
-        return unchecked_sets(rows, self.ground, self.declared)
+        return unchecked_sets(rows, self.files_hash, self.declared_workloads)
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
@@ -122,13 +122,13 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     if last is not None and last.status in RESUMABLE:
         why = f"{last.id} is {last.status}: {last.reason}"
         proposals.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
-    if last is not None and last.ground == state.ground:
+    if last is not None and last.ground == state.files_hash:
         for edit in last.kept:
             why = f"{edit.variant} is {say.gain_text(edit)}, by {last.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
     proposals += [*_ideas_for_wrong(local, state), *_ideas_for_regressed(ended), *_ideas_after_error(ended)]
-    is_measured = any(state.ground in (row.measured_hash, row.ground) for row in measured)
+    is_measured = any(state.files_hash in (row.measured_hash, row.ground) for row in measured)
     if not measured:
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
@@ -143,7 +143,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
     proposals += _ideas_for_slow(ended, state, rejections)
     # Sets that no session checked on these files, unless `baseline` tried.
     unjudged = state.find_unjudged(local) if is_measured else {}
-    tried = [name for name in unjudged if _has_ended("baseline", name, local, state.ground)]
+    tried = [name for name in unjudged if _has_ended("baseline", name, local, state.files_hash)]
     untried = {name: sets for name, sets in unjudged.items() if name not in tried}
     if untried:
         variant = next(iter(untried)) if len(untried) == 1 else None
@@ -159,19 +159,20 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
     """
     wrong_build_ids = wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
-        failed, why = failures[0].row, (wrong_sentence(failures),)
-        plan = "baseline" if failed.plan in SLOW_PLANS else failed.plan
-        right = [row for row in rows if variant in row.right and row.commit]
-        right = [row for row in right if not row.has_judged_build(variant, wrong_build_ids)]
-        good = right[-1] if right else None
-        if failed.ground != state.ground:
+        failed_row = failures[0].row
+        why = (wrong_sentence(failures),)
+        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
+        right_rows = [row for row in rows if variant in row.right and row.commit]
+        right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)]
+        last_right = right_rows[-1] if right_rows else None
+        if failed_row.ground != state.files_hash:
             objective = f"Files have changed since {variant} was wrong: run again what failed"
             yield Idea(plan, objective, why, variant, failed_check=failures[0])
-        elif variant in failed.blamed:
-            idea = _idea_to_revert(variant, failed, "wrong")
+        elif variant in failed_row.blamed:
+            idea = _idea_to_revert(variant, failed_row, "wrong")
             yield replace(idea, why=(*idea.why, *why), failed_check=failures[0])
-        elif good and failed.commit not in (None, good.commit) and not _has_bisected(failed):
-            evidence = f"{good.id} found it right at commit {str(good.commit)[:12]}"
+        elif last_right and failed_row.commit not in (None, last_right.commit) and not _has_bisected(failed_row):
+            evidence = f"{last_right.id} found it right at commit {str(last_right.commit)[:12]}"
             yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, evidence), variant)
         else:
             objective = f"Mend {variant}, then run again what failed"
@@ -242,7 +243,8 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
             if name not in row.inconclusive and name in state.compiled:
                 estimates[name] = (*_estimate_saving(name, row, state.weights, promises), row.id)
     worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
-    for variant in sorted(estimates, key=lambda name: (name in worn_out, -estimates[name][1])):
+    saved_share = {name: share for name, (_, share, _, _) in estimates.items()}  # Of a variant's time.
+    for variant in sorted(estimates, key=lambda name: (name in worn_out, -saved_share[name])):
         ratio, _, why, session = estimates[variant]
         if ratio >= AHEAD:
             continue
@@ -250,9 +252,9 @@ def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: 
         if rejections.get(variant):
             lost = f"{rejections[variant]} of its changes lost in this environment"
             reasons.append(f"{lost} and are not proposed again")
-        if variant not in worn_out and not _has_ended("optimize", variant, rows, state.ground):
+        if variant not in worn_out and not _has_ended("optimize", variant, rows, state.files_hash):
             yield Idea("optimize", f"Make {variant} faster", tuple(reasons), variant)
-        elif variant in state.tunable and not _has_ended("tune", variant, rows, state.ground):
+        elif variant in state.tunable and not _has_ended("tune", variant, rows, state.files_hash):
             yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(reasons), variant)
 
 
@@ -297,7 +299,7 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str)
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
-    rows_on_files = [row for row in rows if row.measured_hash == state.ground]
+    rows_on_files = [row for row in rows if row.measured_hash == state.files_hash]
     measured = [row for row in rows_on_files if row.ratios]
     if measured and measured[-1].inconclusive and len(measured) < MOST_REPEATS:
         why = f"{', '.join(measured[-1].inconclusive)} could not be judged in {measured[-1].id}"
@@ -307,7 +309,7 @@ def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", state_sentences)
     timed_variants = {name for row in measured for name in row.ratios}
     for name in sorted(timed_variants.intersection(state.tunable)):
-        if not _has_ended("tune", name, rows, state.ground):
+        if not _has_ended("tune", name, rows, state.files_hash):
             why = "its values were not searched on these files; everything else was tried"
             return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", state_sentences)

@@ -156,12 +156,11 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: S
     plan_durations = [durations[pattern.name] for pattern in patterns]
     overheads_s = [row.own_seconds for row in recent if row.complete][-OVERHEAD_SESSIONS:]
     total_s = sum(part.seconds for part in plan_durations) + (median(overheads_s) if overheads_s else 0.0)
-    share_and_duration = [(part.seconds / total_s, part) for part in plan_durations]
+    share_and_duration = [(duration.seconds / total_s, duration) for duration in plan_durations]
     whole = Duration(
         centre=math.log(total_s),
-        scale=sum(
-            share * part.scale for share, part in share_and_duration
-        ),  # Assumes that patterns are slow together.
+        # Assumes that patterns are slow together.
+        scale=sum(share * part.scale for share, part in share_and_duration),
         freedom=sum(share * part.freedom for share, part in share_and_duration),
         weight=sum(share * part.weight for share, part in share_and_duration),
     )
@@ -258,39 +257,41 @@ def compute_statistics(
     patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
 ) -> dict[str, PatternStatistics]:
     """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
-    runs: dict[str, list[Run]] = {name: [] for name in patterns}
+    runs_by_pattern: dict[str, list[Run]] = {name: [] for name in patterns}
     for row in rows:
         weight = environment_weight(row.environment, rows[-1].environment)
         for run in row.runs:
-            if run.is_success is not None and run.pattern in runs:
-                runs[run.pattern].append((run, weight, row.id))
+            if run.is_success is not None and run.pattern in runs_by_pattern:
+                runs_by_pattern[run.pattern].append((run, weight, row.id))
     statistics = {}
     for name, pattern in patterns.items():
         savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
-        statistics[name] = _pattern_statistics(pattern, runs[name], savings)
+        statistics[name] = _pattern_statistics(pattern, runs_by_pattern[name], savings)
     return statistics
 
 
 def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
-    """Statistics of one pattern; its time combines runs with the author's estimate."""
-    answered = sum(weight for run, weight, _ in runs if run.is_success)
-    total = answered + sum(weight for run, weight, _ in runs if not run.is_success)
+    """Statistics of one pattern. A run answers if it passed or found something wrong; else it broke."""
+    answered_weight = sum(weight for run, weight, _ in runs if run.is_success)
+    total_weight = answered_weight + sum(weight for run, weight, _ in runs if not run.is_success)
     times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
     duration = predict_duration(60 * pattern.estimate.minutes, times)
     passed_runs = sum(run.status == "passed" for run, _, _ in runs)
     answered_runs = sum(bool(run.is_success) for run, _, _ in runs)
-    a, b = 0.5 + answered, 0.5 + total - answered  # Beta distribution of the share, by Jeffreys' prior.
+    # Beta distribution of the share of runs that answered, by Jeffreys' prior.
+    a, b = 0.5 + answered_weight, 0.5 + total_weight - answered_weight
     low, mean, high = share = beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
     status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
-    if total >= ENOUGH_RUNS and high < RETIRED_SHARE:
+    if total_weight >= ENOUGH_RUNS and high < RETIRED_SHARE:
         status = "retired"
-    elif total >= FEW_RUNS and mean < LEAST_SHARE:
+    elif total_weight >= FEW_RUNS and mean < LEAST_SHARE:
         status = "doubtful"
-    elif answered >= ENOUGH_RUNS and low >= LEAST_SHARE:
+    elif answered_weight >= ENOUGH_RUNS and low >= LEAST_SHARE:
         status = "validated"
     interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-    why = f"{answered:.3g} of {total:.3g} runs by weight answered: {interval}"
-    last_start = runs[-1][0].started if runs else None
+    why = f"{answered_weight:.3g} of {total_weight:.3g} runs by weight answered: {interval}"
+    last_run, _, last_session = runs[-1] if runs else (None, 0.0, None)
+    last_start = last_run.started if last_run else None
     return PatternStatistics(
         name=pattern.name,
         status=status if runs else "proposed",
@@ -305,7 +306,7 @@ def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence
         saved_minutes=math.fsum(saving.minutes for saving in savings),
         saved_usd=math.fsum(saving.usd for saving in savings),
         last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
-        last_session=runs[-1][2] if runs else None,
+        last_session=last_session,
     )
 
 
@@ -364,10 +365,10 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         return None
     rows: list[tuple[str, ...]] = []
 
-    def add_row(name: str, middle: float, interval: tuple[float, float], actual: float, text: Say) -> None:
+    def add_row(name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Say) -> None:
         low, high = interval
         result = "below" if actual < low else "above" if actual > high else "yes"
-        rows.append((name, text(middle), f"{text(low)} to {text(high)}", text(actual), result))
+        rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), result))
 
     interval_s = (predicted.low_s, predicted.high_s)
     add_row("The session", predicted.seconds, interval_s, record.seconds, say.seconds)
@@ -407,7 +408,7 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
-    """Name of a GPU the session would hold without a price; its cost is in no prediction."""
+    """Name of the session's GPU if its price is unknown, so that no prediction contains its cost; else None."""
     is_priced = head.device != "cuda" or rate_for_gpu(card, head.gpu) is not None
     return None if is_priced else head.gpu or "a GPU"
 

@@ -134,9 +134,9 @@ def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     card, today = rates(find_project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.all_rates:
-        age_days, charged = (today - rate.as_of).days, (card.gpu, card.waiting, card.ai)
-        age = {"age_days": age_days, "old": age_days > STALE_DAYS}
-        prices.append(AgedRate(**dict(rate), **age, charged_at=rate.name in charged))
+        age_days = (today - rate.as_of).days
+        fields = {"old": age_days > STALE_DAYS, "charged_at": rate.name in (card.gpu, card.waiting, card.ai)}
+        prices.append(AgedRate(**dict(rate), **fields, age_days=age_days))
     if as_json:
         screen.data(to_json(Prices(rates=tuple(prices))))
         return ExitCode.OK
@@ -165,9 +165,10 @@ def keep_or_stop(
     as_json: bool,
     screen: Screen,
 ) -> int:
-    """Print the cost of idling and of a stop, the break-even and the decision. Always returns 0.
+    """Print costs of idling and of a stop, break-even and decision; returns 0. Raises UsageError.
 
-    Missing prices come from the rate card, a restart's time from past sessions. Raises UsageError.
+    Prices left out come from the rate card, a restart's time from past sessions. `waiting`: for whom
+    a restart costs time, one of `WAITING_PARTIES`.
     """
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
@@ -227,7 +228,7 @@ def _stop_cost_by_restart(
 
     `party`: who waits meanwhile; None: as the rate card says.
     """
-    rows = _target_sessions(project)
+    rows = index.rows(project.sessions, target=read_target(project).value.name)
     restart = decisions.measured_restart(rows, "cuda") or decisions.measured_restart(rows, "cpu")
     if restart_minutes is not None:
         restart = restart_minutes, "as given"
@@ -237,18 +238,14 @@ def _stop_cost_by_restart(
     return decisions.stop_cost(*restart, usd_per_hour, *decisions.waiting_party(card, party))
 
 
-def _target_sessions(project_here: Project) -> list[SessionRow]:
-    """Sessions of a project's target, oldest first."""
-    return index.rows(project_here.sessions, target=read_target(project_here).value.name)
-
-
 def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print stop rules and expected values. The exit code does not depend on the decision.
 
     `options`: file of options to weigh; None: only the stop rules are checked.
     """
     choices = read_file(options, Options).value if options is not None else None
-    rows = _target_sessions(find_project(target, Path.cwd()))
+    this_project = find_project(target, Path.cwd())
+    rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)  # Oldest first.
     rules = decisions.check_stop_rules([row for row in rows if row.device == rows[-1].device])
     decision = decisions.weigh_pivot(choices, rules)
     if as_json:

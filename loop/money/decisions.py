@@ -112,7 +112,7 @@ def measured_restart(
 
 
 def current_restart_s(finished: Sequence[Finished]) -> float | None:
-    """Seconds from start to first good measurement in the running session; None if not cold."""
+    """Seconds from start to first measurement in this session; None if a build came from the cache."""
     passed = [step for step in latest_attempts(finished) if step.status == "passed"]
     for build_step in passed:
         output = read_output(build_step, BuildOutput)
@@ -138,24 +138,25 @@ def idle_advice(break_even_hours: float) -> str:
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
-def leave_options(
-    usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, need: tuple[str, float] | None
+def compare_leaving(
+    usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, needed_until: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
     """Keep or stop a machine when a session ends; and a line for each option's cost.
 
-    `stop`: None if no restart was measured. `gap_hours`: usual time between sessions. `need`: until
-    when the user needs the machine, in words and in hours; then it is kept. If the gap or the
+    `stop`: None if no restart was measured. `gap_hours`: usual time between sessions. `needed_until`:
+    until when the user needs the machine, in words and in hours; then it is kept. If the gap or the
     restart is unknown: stop, as only a stop has a known cost.
     """
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
     until, hours = "until the next session, as gaps were so far", gap_hours
-    if need:
-        decision, until, hours = "keep", f"until {need[0]}, as planned", need[1]
+    if needed_until:
+        until_text, hours = needed_until
+        decision, until = "keep", f"until {until_text}, as planned"
     if hours is not None:
         lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * usd_per_hour)}")
-        if stop and not need:
+        if stop and not needed_until:
             decision = decide_keep_or_stop(hours, usd_per_hour, stop).decision
     if stop:
         hours_kept = hours_text(stop.usd / usd_per_hour)
@@ -255,9 +256,9 @@ def check_progress(rows: Sequence[SessionRow]) -> StopRule:
     rule = f"{IDLE_SESSIONS} sessions without measurable progress"
     if len(rows) <= IDLE_SESSIONS:
         return StopRule(rule=rule, holds=None, why="too few sessions have ended: three have to")
-    for place in range(len(rows) - 1, len(rows) - 1 - IDLE_SESSIONS, -1):
-        if progress := "; ".join(_describe_progress(rows[:place], rows[place])):
-            return StopRule(rule=rule, holds=False, why=f"{rows[place].id}: {progress}")
+    for index in range(len(rows) - 1, len(rows) - 1 - IDLE_SESSIONS, -1):
+        if progress := "; ".join(_describe_progress(rows[:index], rows[index])):
+            return StopRule(rule=rule, holds=False, why=f"{rows[index].id}: {progress}")
     names = " and ".join(row.id for row in rows[-IDLE_SESSIONS:])
     return StopRule(rule=rule, holds=True, why=f"nothing new in {names}")
 

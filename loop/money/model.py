@@ -170,7 +170,8 @@ class MachineOption(Model):
     """Value of success in dollars; leave it out if unknown."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> "MachineOption":
+    def check_order(self) -> "MachineOption":
+        """Refuse a range of dollars whose first end is the higher one."""
         if self.usd[0] > self.usd[1]:
             raise ValueError("expected a range from least to most")
         return self

@@ -80,8 +80,8 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
 def _remarks(bill: Bill) -> Iterator[str]:
     """Resources without a figure and why, then notes, then the gain of kept changes."""
     for missing in bill.unmeasured:
-        was_used = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
-        reason = missing.reason if was_used else f"not measured ({missing.reason})"
+        is_in_use = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
+        reason = missing.reason if is_in_use else f"not measured ({missing.reason})"
         yield f"{RESOURCE_NAMES[missing.resource]}: {reason}"
     yield from bill.notes
     yield from bill.ai.notes if bill.ai else ()

@@ -21,9 +21,9 @@ from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
-from loop.optimize.campaign import ANSWER, compiler_refusal
+from loop.optimize.campaign import ANSWER, compiler_errors
 from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
-from loop.optimize.session_changes import SessionChanges, session_worktree, workshop
+from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile import bottleneck
 from loop.profile.actions import fact_text, leaf_words
 from loop.report import format as say
@@ -35,7 +35,7 @@ from loop.steps.context import Context, Result, RunningAction
 
 TEMPLATE = "brief.md.j2"
 LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
-MOST_FELL, LONGEST = 6, 300
+MOST_ENDINGS, LONGEST_ENDING = 6, 300
 """Most candidates that could not be judged in a brief, and most characters of each."""
 MOST_TRIED = 12
 """Most rejected ideas in a brief, of this session and of earlier ones; the JSON has all."""
@@ -82,8 +82,8 @@ def ending_texts(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     lines: dict[str, str] = {}
     for proposal in proposals:
         if proposal.ended not in ("edited", "interrupted"):
-            lines[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST]
-    return tuple(lines.values())[-MOST_FELL:]
+            lines[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
+    return tuple(lines.values())[-MOST_ENDINGS:]
 
 
 class GainTerms(Model):
@@ -95,45 +95,45 @@ class GainTerms(Model):
 
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Wait for one edit in a worktree of loop's own; passes if there is one, or none is wanted."""
-    shop = workshop(context)
-    end_reason = "no further change is wanted" if shop.is_declined else campaign.find_end_reason(context)
+    workshop = workshop_of(context)
+    end_reason = "no further change is wanted" if workshop.is_declined else campaign.find_end_reason(context)
     if end_reason is not None:
         return Result(BriefOutput(ok=True, declined=True, message=end_reason))
-    focus = choose_focus(context)
+    focus, standings = choose_focus(context) or (None, ())
     if focus is None:
         why = "nothing to improve: no variant that may be edited has a speed to be trusted"
         return Result(BriefOutput(ok=False, message=why, hint=context.command("run", "session", "baseline")))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, shop)
+    tree = session_worktree(context, workshop)
     if tree is None:
-        tree = yield from _create_worktree(context, focus[0].variant)
-    brief = yield from _write_brief(context, *focus, tree, arguments)
+        tree = yield from _create_worktree(context, focus.variant)
+    brief = yield from _write_brief(context, focus, standings, tree, arguments)
     if context.task.campaign.is_unattended:
         return (yield from campaign.offer_candidate(context, brief, tree))
     result = _accept_edit(context, brief, tree)
-    error = "" if result.paused else (yield from compiler_refusal(context, brief.variant, tree))
+    error = "" if result.paused else (yield from compiler_errors(context, brief.variant, tree))
     return _pause(brief, f"the edit does not compile: {error.splitlines()[0]}") if error else result
 
 
 def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Worktree]:
     """Create the session's worktree. Raises WorkFailed if the variant does not compile there."""
-    shop = workshop(context)
-    tree = worktree.make_from_checkout(context.task.folder, shop.tree)
-    error = yield from compiler_refusal(context, name, tree)
+    workshop = workshop_of(context)
+    tree = worktree.make_from_checkout(context.task.folder, workshop.tree)
+    error = yield from compiler_errors(context, name, tree)
     if error:
         worktree.remove(tree)
         raise WorkFailed(
             f"{name} cannot be edited in a worktree: {error.splitlines()[0]}",
             hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
         )
-    note_owner(tree, shop.notes.parent)
+    note_owner(tree, workshop.notes.parent)
     return tree
 
 
 def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] | None:
-    """The workload with most to gain, among variants that may be edited, and the variant's others.
+    """The timing with most to gain, of the variants that may be edited, and all speeds of its variant.
 
-    Of an unclear ratio the upper limit counts: the least gain. None if no such variant has a speed.
+    An unclear ratio counts by its upper limit: the least gain. None if no such variant has a speed.
     """
     bench = context.bench
     unclear: set[tuple[str, str]] = set()
@@ -167,41 +167,41 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
 
 
 def _write_brief(
-    context: Context, worst: Measurement, standing: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
+    context: Context, focus: Measurement, standings: tuple[Standing, ...], tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
-    """Write the brief as Markdown for people and as JSON for programs."""
-    shop, changes, name = workshop(context), SessionChanges(context.finished), worst.variant
+    """Write the brief of a change as Markdown and as JSON. `focus`: the timing to be improved."""
+    workshop, changes, name = workshop_of(context), SessionChanges(context.finished), focus.variant
     variant = build.buildable_variants(context.bench, [name])[name]
     files = yield from find_readers(context, name)
     own_files = [file for file, others in files.items() if not others]
-    for change in changes.tried:
+    for change in changes.judged_changes:
         own_files += [file for file in change.files if change.outcome == "kept" and file not in files]
     brief = Brief(
         number=changes.next_number,
         variant=name,
         title=variant.title,
-        workload=worst.workload.name,
+        workload=focus.workload.name,
         profile=changes.profile_by_variant.get(name),
         folder=str(tree.target),
         files=tuple(dict.fromkeys(own_files)),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
-        ratios=standing,
+        ratios=standings,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
         answer=str(tree.root / ANSWER) if context.task.campaign.is_unattended else "",
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
-        tried=changes.tried,
+        tried=changes.judged_changes,
         fell=ending_texts(changes.proposals),
         lost=tuple(change for change in context.past.reverted_changes if change.variant == name),
-        resume=shop.resume,
-        decline=f"{shop.resume} --decline",
+        resume=workshop.resume,
+        decline=f"{workshop.resume} --decline",
     )
-    shop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(brief_path(shop.notes, brief), render_brief(shipped("templates"), brief))
-    write_atomic(brief_path(shop.notes, brief).with_suffix(".json"), to_json(brief))
+    workshop.notes.mkdir(parents=True, exist_ok=True)
+    write_atomic(brief_path(workshop.notes, brief), render_brief(shipped("templates"), brief))
+    write_atomic(brief_path(workshop.notes, brief).with_suffix(".json"), to_json(brief))
     return brief
 
 
@@ -250,8 +250,8 @@ def keeping_rule(gain: float) -> str:
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """The edit in the worktree, if it may be judged; else pauses the session and says why not."""
-    shop, changed, existing = workshop(context), tree.changed_lines(), tree.committed_files()
-    page = brief_path(shop.notes, brief)
+    workshop, changed, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
+    page = brief_path(workshop.notes, brief)
     if not changed:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
     for file in changed:
@@ -261,7 +261,7 @@ def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[Brief
                 options = " ".join(f"--variant {name}" for name in (brief.variant, *others))
                 why += f": {', '.join(others)} read it too and are not judged here; {options} begins with all"
             return _pause(brief, f"{why} (brief: {page}); take that back in {brief.folder}")
-    edit = save_edit(shop, brief, tree)
+    edit = save_edit(workshop, brief, tree)
     for reverted in brief.lost:
         if reverted.digest == edit.digest and not context.task.again:
             why = f"{reverted.session}: {reverted.reason} (--again judges it anew)"

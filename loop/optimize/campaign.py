@@ -26,7 +26,7 @@ from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
 from loop.optimize.keeping import CampaignSpent
 from loop.optimize.paired import order_by_gain
-from loop.optimize.session_changes import SessionChanges, workshop
+from loop.optimize.session_changes import SessionChanges, workshop_of
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
 from loop.steps.context import Context, Result, RunningAction
@@ -56,7 +56,7 @@ class ProposalRound:
 
     def run_proposers(self, first_number: int) -> Generator[Tick, None, None]:
         """Run the proposers, numbered from `first_number`; save each proposal when it ends."""
-        session_tree, earlier_children = workshop(self.context).tree, child_processes()
+        session_tree, earlier_children = workshop_of(self.context).tree, child_processes()
         for leftover in session_tree.parent.glob(f"{session_tree.name}.*"):  # Of a killed session.
             shutil.rmtree(leftover, ignore_errors=True)
         numbers = range(first_number, first_number + self.context.task.campaign.width)
@@ -81,14 +81,14 @@ class ProposalRound:
 
         `head`: commit of the incumbent. A killed session leaves the proposal as `interrupted`.
         """
-        context, shop = self.context, workshop(self.context)
-        proposal_file = shop.notes / "candidates" / f"{number:04}.json"
+        context, workshop = self.context, workshop_of(self.context)
+        proposal_file = workshop.notes / "candidates" / f"{number:04}.json"
         proposal_file.parent.mkdir(parents=True, exist_ok=True)
         sums.write_sealed(proposal_file, Proposal(number=number, ended="interrupted"))
-        place = shop.tree.with_name(f"{shop.tree.name}.{number}")
+        place = workshop.tree.with_name(f"{workshop.tree.name}.{number}")
         try:
             copy = worktree.copy_worktree(self.tree, place)
-            note_owner(copy, shop.notes.parent)
+            note_owner(copy, workshop.notes.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
             locks, builds = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"
             locks.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class ProposalRound:
 
         `copy`: worktree of candidate `number`. `head`: commit of the incumbent.
         """
-        campaign, context, notes = self.context.task.campaign, self.context, workshop(self.context).notes
+        campaign, context, notes = self.context.task.campaign, self.context, workshop_of(self.context).notes
         page = notes / "candidates" / f"{number:04}-brief.md"
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = brief_path(notes, self.brief).with_suffix(suffix).read_text()
@@ -137,7 +137,7 @@ class ProposalRound:
             write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
             self._restore_incumbent(head)
             edit = AcceptedEdit.of(self.brief, self.tree, copy)
-            refusal = (yield from compiler_refusal(context, self.brief.variant, copy)) if edit.files else ""
+            refusal = (yield from compiler_errors(context, self.brief.variant, copy)) if edit.files else ""
             if not refusal or len(results) > REPAIRS or result.ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
@@ -161,7 +161,7 @@ class ProposalRound:
         return proposal.model_copy(update={"files": tuple(edit.files), "patch": str(patch)})
 
 
-def compiler_refusal(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
+def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
     """The compiler's errors for an edited variant in a worktree; empty if it compiles."""
     bench = context.bench
     places = {"cache": bench.cache, "include": bench.include}
@@ -177,36 +177,37 @@ def find_end_reason(context: Context) -> str | None:
     """Why the campaign requests no more candidates; None if it goes on, or an edit is unjudged."""
     if unjudged_edits(context):
         return None
-    return sum_spending(context).why_ended(context.task.campaign)
+    return sum_spending(context).explain_end(context.task.campaign)
 
 
 def sum_spending(context: Context) -> CampaignSpent:
     """What the campaign has spent and gained so far."""
-    changes, proposals = SessionChanges(context.finished), read_proposals(workshop(context).notes.parent)
+    changes, proposals = SessionChanges(context.finished), read_proposals(workshop_of(context).notes.parent)
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
     machine_usd = seconds / 3600 * context.task.usd_per_hour + jobs_usd(jobs_of(context.finished))
     return CampaignSpent(
-        candidates=len(changes.proposals) if is_unattended else len(changes.tried),
-        without_gain=changes.since_last_kept if is_unattended else 0,
+        candidates=len(changes.proposals) if is_unattended else len(changes.judged_changes),
+        since_last_kept=changes.count_since_last_kept if is_unattended else 0,
         seconds=seconds,
         gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
         usd=(use.usd or 0.0) + machine_usd,
         tokens=use.total_tokens,
-        ratio=changes.best_speedup,
-        done=any(proposal.ended == "done" for proposal in changes.proposals),
+        best_speedup=changes.best_speedup,
+        is_proposer_done=any(proposal.ended == "done" for proposal in changes.proposals),
     )
 
 
 def unjudged_edits(context: Context) -> list[Proposal]:
     """Proposed edits that are not judged yet, by number."""
-    judged = {record.output.get("candidate") for record in context.finished}
+    settled_numbers = {record.output.get("candidate") for record in context.finished}
     recorded = SessionChanges(context.finished).proposals
-    judged |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
-    saved = read_proposals(workshop(context).notes.parent)
-    return [proposal for proposal in saved if proposal.ended == "edited" and proposal.number not in judged]
+    settled_numbers |= {proposal.number for proposal in recorded if proposal.ended != "edited"}
+    proposals = read_proposals(workshop_of(context).notes.parent)
+    edits = [proposal for proposal in proposals if proposal.ended == "edited"]
+    return [edit for edit in edits if edit.number not in settled_numbers]
 
 
 def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAction[BriefOutput]:
@@ -214,16 +215,16 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
 
     Pauses the session if a proposer's program has to be logged in.
     """
-    changes, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
+    changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
-    first_new = 1 + max((proposal.number for proposal in read_proposals(shop.notes.parent)), default=0)
+    first_new = 1 + max((proposal.number for proposal in read_proposals(workshop.notes.parent)), default=0)
     if not unjudged_edits(context):
         spent = sum_spending(context)
         remaining_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         limit_s = min(terms.proposer_minutes * 60, remaining_s)
         usd = max(0.01, terms.usd - spent.usd) / terms.width if terms.usd else None
         yield from ProposalRound(context, brief, tree, limit_s, usd).run_proposers(first_new)
-    saved, recorded = read_proposals(shop.notes.parent), {proposal.number for proposal in changes.proposals}
+    saved, recorded = read_proposals(workshop.notes.parent), {proposal.number for proposal in changes.proposals}
     # Number to proposal, of those that no step has reported yet.
     unreported = {proposal.number: proposal for proposal in saved if proposal.number not in recorded}
     ordered, jobs = yield from order_by_gain(context, tree, unjudged_edits(context))
@@ -231,10 +232,10 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     first_base = "" if terms.executor else changes.first_base
     edit = None
     for candidate in ordered:
-        proposal = apply_proposal(tree, candidate, changes.judged_edits, first_base)
+        proposal = apply_proposal(tree, candidate, changes.judged_patch_hashes, first_base)
         unreported[proposal.number] = proposal
         if proposal.ended == "edited":
-            edit = save_edit(shop, brief, tree)
+            edit = save_edit(workshop, brief, tree)
             break
     texts = []
     for other in unreported.values():
@@ -245,7 +246,7 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
         text = f"candidate {proposal.number}{idea}: {', '.join(edit.files)} ({edit.lines} lines)"
         left_out = f"not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
         texts.append(", ".join(filter(None, (text, proposal.said, left_out))))
-    texts.append(progress_text(saved, kept=sum(change.outcome == "kept" for change in changes.tried)))
+    texts.append(progress_text(saved, kept=sum(change.outcome == "kept" for change in changes.judged_changes)))
     report = {"message": "; ".join(texts), "proposals": tuple(unreported.values())}
     if edit is not None:
         return Result(edit.model_copy(update={**report, "candidate": proposal.number, "jobs": jobs}))
@@ -258,7 +259,7 @@ def progress_text(proposals: Sequence[Proposal], kept: int) -> str:
     """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
     uses = [proposal.use for proposal in proposals if proposal.use]
     total = proposing.sum_ai_use(uses)
-    partly = " in part" if any(use.usd is None for use in uses) else ""
-    usd = f"${total.usd:.2f} of AI{partly}" if total.usd is not None else "AI unknown"
+    in_part = " in part" if any(use.usd is None for use in uses) else ""
+    usd = f"${total.usd:.2f} of AI{in_part}" if total.usd is not None else "AI unknown"
     tokens = f"{total.total_tokens:,} tokens" if total.total_tokens else "tokens unknown"
     return f"so far {len(proposals)} proposed, {kept} kept, {usd}, {tokens}"

@@ -19,7 +19,7 @@ from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.optimize import campaign, keeping, paired
 from loop.optimize.briefing import GainTerms
-from loop.optimize.session_changes import ChangeAtHand, SessionChanges, candidate_context, change_at_hand, workshop
+from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
@@ -41,13 +41,13 @@ def judge_candidate(
 
     If the action fails, the change is bad, not the session: the step passes with `good` False.
     """
-    with candidate_context(context) as edited:
+    with edited_context(context) as edited:
         result = yield from run(edited, arguments)
     return _as_judgement(result)
 
 
 def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
-    """Wrap the result of a step on the target as a judgement of the change."""
+    """A step's result on the edited target, as a judgement of the change; `fields` override its own."""
     output = result.output
     texts = output.model_dump(include={"message", "hint", "not_exercised"})
     values = {**texts, "good": output.ok, "found": output.model_dump(mode="json"), **fields}
@@ -60,8 +60,8 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
 
     The change is bad if it does not compile, or if all changed builds run the incumbent's code.
     """
-    change_at_hand(context).refuse_edited()
-    with candidate_context(context) as edited:
+    change_at_hand(context).refuse_if_edited_since()
+    with edited_context(context) as edited:
         result = yield from kernel.build_variants(edited, arguments)
     output, incumbents = result.output, SessionChanges(context.finished).incumbents
     changed = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
@@ -107,16 +107,16 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     """
     at_hand, task = change_at_hand(context), context.task
     if paired.is_compared_by_job(at_hand):
-        result, jobs = yield from paired.compared_by_job(at_hand, arguments)
+        result, jobs = yield from paired.compare_by_job(at_hand, arguments)
         return _as_judgement(result, jobs=jobs)
-    remaining_s = campaign.sum_spending(context).left_s(task.campaign, task.usd_per_hour)
+    remaining_s = campaign.sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from judge_candidate(against_known_good.compare, context, terms))
 
 
-def look(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Profile the edited target with this session's decision tree: what limits its speed."""
+def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
+    """Profile the edited target: what limits its speed, by the decision tree of this session."""
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -127,11 +127,12 @@ def look(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
-    at_hand, changes, shop = change_at_hand(context), SessionChanges(context.finished), workshop(context)
+    at_hand, notes = change_at_hand(context), workshop_of(context).notes
+    changes = SessionChanges(context.finished)
     yield Tick("deciding")
     edit, brief = at_hand.brief, at_hand.brief.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
-        at_hand.refuse_edited()
+        at_hand.refuse_if_edited_since()
     outcome, reason, gain = keeping.decide_on_change(*read_judgement(at_hand), arguments.gain)
     assert brief is not None
     change = TriedChange(
@@ -148,24 +149,23 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     fields: dict[str, Any] = {"incumbents": changes.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
-        all_kept_patch = shop.notes / KEPT
+        all_kept_patch = notes / KEPT
         at_hand.tree.write_patch(all_kept_patch, changes.first_base or edit.base)
-        command = shlex.join(find_take_command(context.task.folder, branch, all_kept_patch, change.variant))
-        if command:
-            message += f"; take it over: {command}"
-        else:
-            message += f"; the sources of the answer, as a patch: {all_kept_patch}"
+        command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
+        as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
+        message += f"; take it over: {command}" if command else f"; {as_patch}"
         output = at_hand.output_of(BuildOutput)
         builds = {build.variant: build.build_id for build in output.builds} if output else {}
-        ground = targets.sources_hash(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
-        fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": ground}
+        project = Project(at_hand.tree.target, notes.parent.parent, bundled=False)
+        sources_hash = targets.sources_hash(project)
+        fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
     return Result(DecisionOutput(ok=True, message=message, **fields))
 
 
 def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
-    """The measured gain over the known-good build on the brief's workload, with the gain promised there.
+    """The measured gain over the known good on the brief's workload, with the profile's promise for it.
 
     None if either is unknown.
     """
@@ -207,7 +207,7 @@ def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
     return tree.point_branch(f"loop/{session}") if tree.repository else ""
 
 
-def find_take_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
+def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     """The command that applies all kept changes to the user's files, or to a task's answer.
 
     Empty if no command can: an answer with its sources inside a JSON document.

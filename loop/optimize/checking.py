@@ -74,7 +74,7 @@ class QuickSpeed(Model):
     """99 % interval of the ratio; wide, because rounds are few."""
 
     @property
-    def words(self) -> str:
+    def sentence_part(self) -> str:
         """`ours 1.12x the incumbent on N64 float32`."""
         return f"{self.variant} {times(self.ratio)} {self.against} on {self.workload}"
 
@@ -108,9 +108,8 @@ def read_check_note(folder: Path) -> CheckNote | None:
 def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]:
     """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
     bench, note = context.bench, read_check_note(context.task.folder)
-    builds, failures = yield from kernel.compile_all(
-        context, build.buildable_variants(bench, context.task.variants)
-    )
+    buildable = build.buildable_variants(bench, context.task.variants)
+    builds, failures = yield from kernel.compile_all(context, buildable)
     fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
     if failures:
         return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
@@ -135,7 +134,7 @@ def check(context: Context, arguments: CheckTerms) -> RunningAction[CheckOutput]
                 speeds += yield from _estimate_speed(context, correct_build, note, arguments)
             except (Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
-    texts = ", ".join(speed.words for speed in speeds)
+    texts = ", ".join(speed.sentence_part for speed in speeds)
     about = f" on {say.count(len(verified), 'workload')}; about {texts}" if texts else "; no speed"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
     return Result(CheckOutput(ok=True, message=f"right{about}", **fields))
@@ -159,15 +158,15 @@ def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload,
 
 
 def _estimate_speed(
-    context: Context, right_build: Build, note: CheckNote | None, arguments: CheckTerms
+    context: Context, timed_build: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
     """Estimate the speed against the incumbent; against the baseline outside a campaign.
 
-    On the variant's worst workload if the campaign's `note` names it, else on the plan's last.
+    On the workload that the campaign's `note` names (the one to improve), else on the plan's last.
     Empty without enough rounds.
     """
-    bench, name = context.bench, right_build.variant
-    side = bench.make_side(name, right_build)
+    bench, name = context.bench, timed_build.variant
+    side = bench.make_side(name, timed_build)
     incumbent_id = note.incumbents.get(name) if note else None
     incumbent = build.find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
     rival, against = bench.make_side(BASELINE), BASELINE
@@ -177,8 +176,8 @@ def _estimate_speed(
     supported = [workload for workload in workloads if is_supported(side, workload)]
     if not supported:
         return []
-    worst = [workload for workload in supported if note and workload.name == note.workload]
-    workload = worst[0] if worst else supported[-1]
+    named_workloads = [workload for workload in supported if note and workload.name == note.workload]
+    workload = named_workloads[0] if named_workloads else supported[-1]
     terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
     log_ratios = samples.log_ratios(timings.segments_of(workload.name), rival.name, side.name)

@@ -64,21 +64,21 @@ def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmO
         ok=not failures,
         message="; ".join(failures or speedups or missing),
         confirmed=tuple(confirmed),
-        seed=fresh_seed(context),
+        seed=unused_seed(context),
         not_exercised=tuple(missing),
     )
     return Result(output, {"confirm": segments})
 
 
-def fresh_seed(context: Context) -> int:
-    """A seed derived from the session's, and not used before."""
+def unused_seed(context: Context) -> int:
+    """A seed for the final measurement, by a hash of the session's: no proposer has seen its values."""
     return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
 
 
-def held_out(context: Context, timed: Sequence[Workload]) -> list[Workload]:
+def held_out_workloads(context: Context, timed: Sequence[Workload]) -> list[Workload]:
     """Workloads of sets that no brief, check or judgement (`timed`) of a candidate used."""
     used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
-    others = kernel.workloads(context, kernel.unplanned_sets(context), fresh_seed(context))
+    others = kernel.workloads(context, kernel.unplanned_sets(context), unused_seed(context))
     return list({workload.name: workload for workload in others if workload.name not in used}.values())
 
 
@@ -86,10 +86,10 @@ def _confirm_variant(
     context: Context, old: Build, new: Build, arguments: ConfirmTerms
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
     """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
-    bench, name, seed = context.bench, new.variant, fresh_seed(context)
+    bench, name, seed = context.bench, new.variant, unused_seed(context)
     sides = [bench.make_side(name, old).copy_as("start"), bench.make_side(name, new).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
-    unseen = held_out(context, timed)
+    unseen = held_out_workloads(context, timed)
     supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
     (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
     if checks.first_failure:
@@ -110,9 +110,8 @@ def _confirm_variant(
         return None, "", timings
     # Mean over workloads of each round.
     ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*timed_logs, strict=False)])
-    timed_names, unseen_names = ({workload.name for workload in group} for group in (timed, unseen))
-    fields = {
-        "workloads": {name: interval for name, interval in intervals.items() if name in timed_names},
-        "held_out": {name: interval for name, interval in intervals.items() if name in unseen_names},
-    }
+    fields: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for field, group in (("workloads", timed), ("held_out", unseen)):
+        names = {workload.name for workload in group}
+        fields[field] = {name: interval for name, interval in intervals.items() if name in names}
     return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings

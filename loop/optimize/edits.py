@@ -98,11 +98,11 @@ def brief_path(notes: Path, brief: Brief) -> Path:
     return notes / f"{brief.number}-brief.md"
 
 
-def save_edit(shop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
+def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
     changed, patch = tree.changed_lines(), tree.patch()
     lines, digest = sum(changed.values()), content_hash(patch)
-    path = shop.notes / f"{brief.number}-{digest[:8]}.patch"
+    path = workshop.notes / f"{brief.number}-{digest[:8]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, patch)
     return BriefOutput(

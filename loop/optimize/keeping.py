@@ -82,7 +82,7 @@ class CampaignSpent:
 
     candidates: int = 0
     """Finished proposals."""
-    without_gain: int = 0
+    since_last_kept: int = 0
     """Proposals since the last kept change."""
     seconds: float = 0.0
     """Wall time of the session."""
@@ -92,19 +92,19 @@ class CampaignSpent:
     """Known dollars: AI and machine."""
     tokens: int = 0
     """Known tokens."""
-    ratio: float = 1.0
+    best_speedup: float = 1.0
     """Speedup by the kept changes, for the variant that gained most."""
-    done: bool = False
+    is_proposer_done: bool = False
     """Whether the proposer said that it has no more ideas."""
 
-    def left_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
+    def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
         """Seconds of measuring that the budgets allow; infinite without a budget."""
         bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
         bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
         bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
         return max(0.0, min(bounds, default=math.inf))
 
-    def why_ended(self, campaign: Campaign) -> str | None:
+    def explain_end(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
         minutes_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
         limits = (
@@ -113,10 +113,10 @@ class CampaignSpent:
             (campaign.usd, self.usd, "its {:g} dollars are spent"),
             (campaign.tokens, self.tokens, "its {:g} tokens are used"),
             (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
-            (campaign.target, self.ratio, "its target of {:g}x is reached"),
-            (campaign.stall, self.without_gain, "nothing was kept in {:g} candidates"),
+            (campaign.target, self.best_speedup, "its target of {:g}x is reached"),
+            (campaign.stall, self.since_last_kept, "nothing was kept in {:g} candidates"),
         )
-        if self.done:
+        if self.is_proposer_done:
             return "the proposer has nothing more to propose"
         reached = (text.format(limit) for limit, spent, text in limits if limit is not None and spent >= limit)
         return next(reached, None)

@@ -52,7 +52,7 @@ class PairedTerms(CompareTerms):
 def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOutput]:
     """Compile a candidate and the incumbent, verify changed variants, and time both in pairs.
 
-    Runs inside a job; the job's target is the candidate.
+    Runs inside a job; the job's target is the candidate, the incumbent lies in folder `beside`.
     """
     bench, task = context.bench, context.task
     builds, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
@@ -77,8 +77,8 @@ def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOut
         if checks.first_failure:
             why = f"{checks.variant} is wrong: {checks.first_failure.message}"
             return Result(CompareOutput(ok=False, message=why))
-    comparing = replace(context, past=replace(context.past, known_good=known_good))
-    return (yield from compare_ready(comparing, ReadyVariants(tuple(changed), changed), arguments))
+    comparison_context = replace(context, past=replace(context.past, known_good=known_good))
+    return (yield from compare_ready(comparison_context, ReadyVariants(tuple(changed), changed), arguments))
 
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
@@ -87,7 +87,7 @@ def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
     return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
 
 
-def compared_by_job(
+def compare_by_job(
     at_hand: ChangeAtHand, arguments: CompareTerms
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
     """The result of the job that compares the current change, and the job. Raises WorkFailed."""

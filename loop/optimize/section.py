@@ -64,7 +64,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             promised = f"{outcome_text(change.promised)} on {change.promised.workload}"
         cells = (str(change.number), change.variant, ", ".join(change.files), change.outcome)
         rows.append((*cells, against_incumbent, against_baseline, promised, change.reason))
-    searches = [_trials(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
+    searches = [tuning_section(output.trials) for output in outputs_of(records, BriefOutput) if output.trials]
     lines, kept = [*_campaign_lines(records)], [decision for _, decision in decisions if decision.kept]
     if kept and kept[-1].tried:
         all_kept_patch = Path(kept[-1].tried.patch).parent / "kept.patch"
@@ -122,7 +122,7 @@ def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     return not is_edited or is_refused or is_reverted or has_failed
 
 
-def _trials(trials: Sequence[TriedPoint]) -> Section:
+def tuning_section(trials: Sequence[TriedPoint]) -> Section:
     """The fastest points of a tuning search first, then why the others were not timed."""
     rows = []
     for trial in sorted(trials, key=lambda trial: -(trial.ratio or 0))[:MOST_TRIALS]:
@@ -139,7 +139,7 @@ def _trials(trials: Sequence[TriedPoint]) -> Section:
 
 
 def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
-    """The same data for programs."""
+    """The data of the section on changes, as JSON: judged changes, proposals, final speedups."""
     records = latest_attempts(finished)
     return {
         "judged": tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
@@ -159,7 +159,7 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
     use = sum_ai_use(proposal.use for proposal in proposed if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     run_by_candidate = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
@@ -170,22 +170,22 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
         change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
         end = f"change {change}" if change else proposal.text
-        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_details(proposal, priced=priced)])}"
+        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_cost_details(proposal, priced=priced)])}"
     ending = next((brief.message for brief in reversed(briefs) if brief.declined), "")
     if ending:
         yield f"The campaign ended: {ending}"
 
 
-def _details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
+def _cost_details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
     """A candidate's time, cost and rejected files; `priced`: whether any cost is known."""
     yield f"{proposal.seconds:.0f} s"
     if priced:
-        yield _used(proposal.use)
+        yield ai_use_text(proposal.use)
     if proposal.left_out and proposal.ended != "unedited":
         yield f"not taken: {', '.join(proposal.left_out)}"
 
 
-def _used(use: AiUse | None) -> str:
+def ai_use_text(use: AiUse | None) -> str:
     """`$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"

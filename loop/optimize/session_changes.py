@@ -46,7 +46,7 @@ class SessionChanges:
         return outputs_by_run(self.finished, DecisionOutput)
 
     @property
-    def tried(self) -> tuple[TriedChange, ...]:
+    def judged_changes(self) -> tuple[TriedChange, ...]:
         """The judged changes, in order."""
         return tuple(decision.tried for _, decision in self.decisions if decision.tried)
 
@@ -56,7 +56,7 @@ class SessionChanges:
         return latest_proposals(output for _, output in outputs_by_run(self.finished, BriefOutput))
 
     @property
-    def judged_edits(self) -> set[str]:
+    def judged_patch_hashes(self) -> set[str]:
         """Hashes of the patches judged so far, the current one included."""
         return {brief.digest for _, brief in outputs_by_run(self.finished, BriefOutput) if brief.digest}
 
@@ -64,14 +64,14 @@ class SessionChanges:
     def best_speedup(self) -> float:
         """Speedup by the kept changes, for the variant that gained most."""
         ratios: dict[str, float] = {}
-        for change in self.tried:
+        for change in self.judged_changes:
             if change.outcome == "kept":
                 ratios[change.variant] = ratios.get(change.variant, 1.0) * (change.gain or 1.0)
         return max(ratios.values(), default=1.0)
 
     @property
-    def since_last_kept(self) -> int:
-        """Candidates, and changes of a person, since the last kept one."""
+    def count_since_last_kept(self) -> int:
+        """Number of judged or refused changes since the last kept one."""
         since = 0
         for record in self.finished:
             brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
@@ -84,12 +84,12 @@ class SessionChanges:
     @property
     def next_number(self) -> int:
         """Number of the current change, from 1."""
-        return len(self.tried) + 1
+        return len(self.judged_changes) + 1
 
     @property
     def start_builds(self) -> dict[str, str]:
         """Variant to its build id at the start of the session."""
-        built = list(self._incumbent_outputs(BuildOutput, changes=False))
+        built = list(self._incumbent_outputs(BuildOutput, with_kept_changes=False))
         return {build.variant: build.build_id for build in built[-1].builds} if built else {}
 
     @property
@@ -98,7 +98,7 @@ class SessionChanges:
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
         if kept:
             return kept[-1]
-        built = next(self._incumbent_outputs(BuildOutput, changes=False), None)
+        built = next(self._incumbent_outputs(BuildOutput, with_kept_changes=False), None)
         return {build.variant: build.build_id for build in built.builds} if built else {}
 
     @property
@@ -124,9 +124,9 @@ class SessionChanges:
         """Commit that the session's first change was based on; empty before there is one."""
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
-    def _incumbent_outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
-        """Outputs on the incumbents, latest first: of the original target, and of kept changes."""
-        kept_runs = {run for run, decision in self.decisions if decision.kept and changes}
+    def _incumbent_outputs(self, kind: type[Kind], *, with_kept_changes: bool = True) -> Iterator[Kind]:
+        """Outputs on incumbents, latest first: on the original target and, if asked for, on kept changes."""
+        kept_runs = {run for run, decision in self.decisions if decision.kept and with_kept_changes}
         for record in reversed(self.finished):
             if not record.action.startswith(ON_CHANGE) or record.run in kept_runs:
                 output = read_output(as_target_step(record), kind)
@@ -150,15 +150,15 @@ class ChangeAtHand:
 
     def judgement_by(self, action: str) -> JudgedOutput | None:
         """The gate's judgement by this action; None if it did not run."""
-        read = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
-        return next((output for output in read if output), None)
+        outputs = (read_output(record, JudgedOutput) for record in self.records if record.action == action)
+        return next((output for output in outputs if output), None)
 
     def output_of(self, kind: type[Kind]) -> Kind | None:
-        """The output of this type, from the change's steps; None if none produced it."""
-        read = (read_output(as_target_step(record), kind) for record in self.records)
-        return next((output for output in read if output), None)
+        """The first output of this type by a step on the edited target; None if none produced it."""
+        outputs = (read_output(as_target_step(record), kind) for record in self.records)
+        return next((output for output in outputs if output), None)
 
-    def refuse_edited(self) -> None:
+    def refuse_if_edited_since(self) -> None:
         """Raises WorkFailed if the worktree no longer matches the edit that is judged."""
         if content_hash(self.tree.patch()) != self.brief.digest:
             raise WorkFailed(
@@ -167,37 +167,38 @@ class ChangeAtHand:
             )
 
 
-def workshop(context: Context) -> Workshop:
+def workshop_of(context: Context) -> Workshop:
     """Where the target may be edited. Raises LoopError outside a session."""
     if context.task.workshop is None:
         raise UsageError("a change needs a session: it is kept there", hint="loop run session optimize")
     return context.task.workshop
 
 
-def session_worktree(context: Context, shop: Workshop) -> Worktree | None:
+def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None, with leftovers deleted, if it was never completed."""
-    tree = worktree.find_worktree(context.task.folder, shop.tree)
-    has_brief = any(str(shop.tree) in page.read_text() for page in shop.notes.glob("*-brief.json"))
+    tree = worktree.find_worktree(context.task.folder, workshop.tree)
+    has_brief = any(str(workshop.tree) in page.read_text() for page in workshop.notes.glob("*-brief.json"))
     if has_brief or (tree is not None and is_complete(tree)):
         return tree
-    worktree.remove_incomplete(context.task.folder, shop.tree)
+    worktree.remove_incomplete(context.task.folder, workshop.tree)
     return None
 
 
 def change_at_hand(context: Context) -> ChangeAtHand:
     """The current change. Raises LoopError if its worktree or its edit is missing."""
     briefs = outputs_by_run(context.finished, BriefOutput)
-    if not briefs or not briefs[-1][1].edited:
+    run, brief = briefs[-1] if briefs else (0, None)
+    if brief is None or not brief.edited:
         raise UsageError("there is no change to be judged", hint="a step `change.brief` comes before this one")
-    shop = workshop(context)
-    tree = worktree.find_worktree(context.task.folder, shop.tree)
+    workshop = workshop_of(context)
+    tree = worktree.find_worktree(context.task.folder, workshop.tree)
     if tree is None:
-        raise WorkFailed(f"{shop.tree}: the worktree with the edit is gone", hint="run the session anew")
-    return ChangeAtHand(context, *briefs[-1], tree)
+        raise WorkFailed(f"{workshop.tree}: the worktree with the edit is gone", hint="run the session anew")
+    return ChangeAtHand(context, run, brief, tree)
 
 
 @contextmanager
-def candidate_context(context: Context) -> Iterator[Context]:
+def edited_context(context: Context) -> Iterator[Context]:
     """The session's context, with the edited target in place of the original.
 
     Its variants are those that the edit changes; their known-good build is the incumbent.
@@ -230,6 +231,6 @@ def tuning_set_name(name: str) -> str:
 
 
 def with_tuning_set(target: Target, name: str) -> Target:
-    """The target with one more set: the workloads of a tuning search."""
+    """The target with one more set of workloads: those of its tuning search `name`."""
     sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})

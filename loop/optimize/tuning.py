@@ -41,7 +41,7 @@ from loop.optimize.session_changes import (
     session_worktree,
     tuning_set_name,
     with_tuning_set,
-    workshop,
+    workshop_of,
 )
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -89,7 +89,7 @@ class PointSearch:
     trials: list[TriedPoint] = field(default_factory=list)
     sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
     """Label to values and side of each point that may still win."""
-    ground: str = ""
+    sources_hash: str = ""
     """Hash of sources, recipe, toolchain and workloads, to match earlier searches; "" at first."""
 
     @property
@@ -120,9 +120,9 @@ class PointSearch:
             recipe, defines = self._build_recipe(self.incumbent), tuning.macro_flags(self.incumbent)
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
-            self.ground = content_hash("\0".join([digest, *names]))[:32]
+            self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
         searches = [] if context.task.again else context.past.searches
-        reason_by_point = rejected_points(searches, self.name, self.ground)
+        reason_by_point = rejected_points(searches, self.name, self.sources_hash)
         points = [self.incumbent]
         for values in tuning.points:
             if values != self.incumbent and point(values) in reason_by_point:
@@ -245,20 +245,20 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     names = []
     for name, tuning in target.tuning.items():
         is_wanted = name not in searched and arguments.only in (None, name)
-        is_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
-        if is_wanted and is_here and tuning.best_on(device_name) is not None:
+        runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
+        if is_wanted and runs_here and tuning.best_on(device_name) is not None:
             names.append(name)
     if not names:
         return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))
-    name, shop = names[0], workshop(context)
+    name, workshop = names[0], workshop_of(context)
     count = target.tuning[name].point_count
     if count > arguments.most:
         message = f"{name} has {count} points, and at most {arguments.most} are tried"
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
-    tree = session_worktree(context, shop) or worktree.make_from_checkout(context.task.folder, shop.tree)
-    note_owner(tree, shop.notes.parent)
+    tree = session_worktree(context, workshop) or worktree.make_from_checkout(context.task.folder, workshop.tree)
+    note_owner(tree, workshop.notes.parent)
     edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)
@@ -279,13 +279,12 @@ def _propose_best(
 ) -> BriefOutput:
     """The best point as an edit of the manifest; no edit if the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
-    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.ground}
+    fields: dict[str, Any] = {"ok": True, "trials": (incumbent, *search.trials), "ground": search.sources_hash}
     if best is None or best.ratio is None or best.ratio < 1 + arguments.gain:
-        message = (
-            f"{search.name}: the incumbent stays ({point_label(search.incumbent)}); {search.describe_points()}"
-        )
+        label = point_label(search.incumbent)
+        message = f"{search.name}: the incumbent stays ({label}); {search.describe_points()}"
         return BriefOutput(message=message, learned=(f"Tuning {message}.",), **fields)
-    manifest, context, shop = tree.target / MANIFEST, search.context, workshop(search.context)
+    manifest, context, workshop = tree.target / MANIFEST, search.context, workshop_of(search.context)
     manifest.write_text(write_best(manifest.read_text(), search.name, search.device, best.values))
     brief = Brief(
         number=SessionChanges(context.finished).next_number,
@@ -298,11 +297,11 @@ def _propose_best(
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *planned_check_sets(context)),
-        resume=shop.resume,
-        decline=f"{shop.resume} --decline",
+        resume=workshop.resume,
+        decline=f"{workshop.resume} --decline",
         tuning=search.name,
     )
-    edit = save_edit(shop, brief, tree)
+    edit = save_edit(workshop, brief, tree)
     best_text = f"{point_label(best.values)} looks {times(best.ratio, 3)} as fast as now"
     fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
     return BriefOutput(**{**dict(edit), **fields})

@@ -136,7 +136,7 @@ def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetSt
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants last failed, and a sentence; else unchanged, ""."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
-    for failure in read_target_state(setting, head.device).failures(rows):
+    for failure in read_target_state(setting, head.device).unresolved_failures_in(rows):
         variant, seed = failure.judgement.variant, failure.judgement.seed
         if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:
             why = f"inputs as in {failure.row.id}, in which {variant} was wrong: seed {seed}"
@@ -163,11 +163,11 @@ def read_target_state(setting: Setting, device: str = "auto") -> TargetState:
             if judgeable:
                 declared[name][set_name] = frozenset(judgeable)
     return TargetState(
-        ground=targets.sources_hash(setting.project),
+        files_hash=targets.sources_hash(setting.project),
         compiled=[name for name in main_names if may_edit_variant(target, setting.project.target, name)],
         tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in main_names],
         weights=workload_weights(target, target.dtypes[chosen_device]),
-        declared=declared,
+        declared_workloads=declared,
         for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
 
@@ -208,7 +208,7 @@ def _shell_command(
     folder = setting.project.target
     if idea.kept_change:
         patch = Path(idea.kept_change.patch).parent / candidate.KEPT
-        words = candidate.find_take_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
+        words = candidate.find_takeover_command(folder, idea.kept_change.branch, patch, idea.kept_change.variant)
         return f"{shlex.join(words)} && {run_command}"
     if idea.blamed_commit and is_revertible(folder, idea.blamed_commit):  # Else reverting would conflict.
         words = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed_commit]

@@ -17,7 +17,7 @@ def row(number: int = 0, **fields: object) -> SessionRow:
 
 def present(**fields: object) -> TargetState:
     """A target of which every variant has one workload."""
-    base = {"ground": "files", "compiled": COMPILED, "tunable": ("b",), "declared": DECLARED}
+    base = {"files_hash": "files", "compiled": COMPILED, "tunable": ("b",), "declared_workloads": DECLARED}
     return TargetState(**{**base, **fields})  # type: ignore[arg-type]
 
 
@@ -52,7 +52,8 @@ def test_a_wrong_variant_comes_before_a_slow_one() -> None:
         found.failed_check and found.failed_check.judgement.seed,
     )
     mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
-    assert all(one.failed_check is None for one in propose_sessions([wrong, mended], present(ground="new"), {}))
+    ideas = propose_sessions([wrong, mended], present(files_hash="new"), {})
+    assert all(idea.failed_check is None for idea in ideas)
 
 
 def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:
@@ -115,7 +116,7 @@ def test_nothing_is_proposed_twice_on_the_same_files() -> None:
     assert ["optimize", "tune", "kernels", "quick", "quick"] == plans
     assert "Nothing is left to do here" in first(*rows).objective
     assert "nothing is wrong" in first(*rows).why[0]
-    assert "baseline" == first(*rows, ground="edited").plan
+    assert "baseline" == first(*rows, files_hash="edited").plan
 
 
 def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
@@ -162,8 +163,9 @@ def test_a_kept_change_is_taken_over_first() -> None:
     kept = row(0, plan="optimize", variants=("cpu",), ratios={"cpu": 0.9}, kept=(KEPT,), left="changed")
     assert ("quick", KEPT) == (first(kept).plan, first(kept).kept_change)
     assert ("cpu is 5.00x as fast as what it replaced, faster on 1 of 1 workload, by s0",) == first(kept).why
-    assert ("optimize", None) == (first(kept, ground="changed").plan, first(kept, ground="changed").kept_change)
-    assert "Verify and measure what has changed" == first(kept, ground="edited").objective
+    changed = first(kept, files_hash="changed")
+    assert ("optimize", None) == (changed.plan, changed.kept_change)
+    assert "Verify and measure what has changed" == first(kept, files_hash="edited").objective
 
 
 def test_what_is_worth_most_comes_first() -> None:

@@ -62,7 +62,7 @@ class Project:
     @property
     def present(self) -> TargetState:
         """The target as it is."""
-        return TargetState(ground=self.ground, declared=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
+        return TargetState(files_hash=self.ground, declared_workloads=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
 
     def edit(self) -> None:
         """A variant becomes another: right, or wrong in some way; or what it was once."""
@@ -163,7 +163,7 @@ def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
         project.dice.choice(events)()
         wrong = set(project.wrong())
         said = " ".join(project.present.describe_state(project.rows))
-        assert wrong == {one.judgement.variant for one in project.present.failures(project.rows)}
+        assert wrong == {one.judgement.variant for one in project.present.unresolved_failures_in(project.rows)}
         assert ("nothing is wrong" in said) == (not wrong and not project.unjudged())
         idea = project.advised()
         assert ALL_RIGHT not in idea.why or not (wrong or project.unjudged())
@@ -202,7 +202,7 @@ def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() 
     project = Project(random.Random(0))
     project.sources["fast"] = Source("b", frozenset({"S65"}))
     project.run(("fast",), ("edges",), 1, 1, "edges")
-    gone = TargetState(ground="new", declared={"fast": {"quick": SETS["quick"]}})
+    gone = TargetState(files_hash="new", declared_workloads={"fast": {"quick": SETS["quick"]}})
     project.run(("fast",), ("quick",), 1, 1, "quick")
     assert gone.wrong_sentences(project.rows)
     project.sources["fast"] = Source("c")

@@ -14,7 +14,7 @@ from loop.base.places import cache_folder
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.optimize.briefing import contract, language
-from loop.optimize.candidate import find_take_command
+from loop.optimize.candidate import find_takeover_command
 from loop.optimize.edits import find_judging_files, may_change, may_edit_variant
 from loop.repository import worktree
 from loop.steps.context import Context
@@ -236,5 +236,5 @@ def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
     tree.commit("kept")
     tree.write_patch(patch, base)
     branch = tree.point_branch("loop/s")
-    subprocess.run(find_take_command(folder, branch, patch, "ours"), check=True)
+    subprocess.run(find_takeover_command(folder, branch, patch, "ours"), check=True)
     assert "faster\n" == (folder / "a.py").read_text()
