@@ -252,7 +252,7 @@ def keep_or_stop_machine(
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
         party = decisions.waiting_party(card, None)
         stop_cost = decisions.stop_cost(*restart, rate_usd, *party) if restart else None
-        decision, lines = decisions.compare_leaving(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
+        decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
         for line in lines:
             screen.say(f"  {line}")
     if decision == "keep":

@@ -138,7 +138,7 @@ def idle_advice(break_even_hours: float) -> str:
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
-def compare_leaving(
+def weigh_leaving(
     usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, needed_until: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
     """Keep or stop a machine when a session ends; and a line for each option's cost.
