@@ -29,7 +29,7 @@ class Format:
     """Gives why a path looks like a task of this format; None if it does not."""
     load: Callable[[Path, str], ForeignTask]
     """Reads a task, from its path and the reason of `claims`; raises DefinitionError."""
-    target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
+    make_target: Callable[[ForeignTask, Mapping[str, Path]], TargetDraft]
     """Makes a target of a task and its answers (name to file)."""
     looks_for: str
     """The files by which the format is recognised, in words."""
@@ -77,19 +77,19 @@ def recognise(path: Path, format_name: str | None = None) -> tuple[Format, str]:
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    claiming = claiming_formats(path, format_name)
-    if not claiming and ((path / MANIFEST).is_file() or path.name == MANIFEST):
+    claims = claiming_formats(path, format_name)
+    if not claims and ((path / MANIFEST).is_file() or path.name == MANIFEST):
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
-    if not claiming:
+    if not claims:
         formats = [entry for entry in FORMATS if format_name in (None, entry.name)]
         sought = [f"{entry.title}: {entry.looks_for}" for entry in formats]
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {'; '.join(sought)}")
-    if len(claiming) > 1:
-        titles = " and ".join(f"{task_format.title} ({why})" for task_format, why in claiming)
-        hint = f"name one: --format {claiming[0][0].name}"
+    if len(claims) > 1:
+        titles = " and ".join(f"{task_format.title} ({why})" for task_format, why in claims)
+        hint = f"name one: --format {claims[0][0].name}"
         raise UsageError(f"{path}: {titles}: two formats at once", hint=hint)
-    return claiming[0]
+    return claims[0]
 
 
 def claiming_formats(path: Path, format_name: str | None = None) -> list[tuple[Format, str]]:
@@ -131,7 +131,7 @@ def write_as_target(
     names = _answer_names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, format_name, *files))))[:16]
     refuse_unrunnable(task)
-    target = find_format(task.format).target(task, dict(zip(names, files, strict=True)))
+    target = find_format(task.format).make_target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     task_origin = origin.TaskOrigin(task=str(task.path), format=format_name, answers=paths)
     _write_changed(folder / origin.ORIGIN_FILE, task_origin.to_json_text())

@@ -87,9 +87,9 @@ class EvaluatorStep:
 class Evaluator:
     """How to run one format's evaluator, and how to read its result."""
 
-    steps: Callable[[ForeignAnswer, Path], list[EvaluatorStep]]
+    make_steps: Callable[[ForeignAnswer, Path], list[EvaluatorStep]]
     """Makes the commands to run in order, in an empty folder; a step that fails is the last."""
-    read: Callable[[list[tuple[EvaluatorStep, Completed, str]]], Verdict]
+    read_verdict: Callable[[list[tuple[EvaluatorStep, Completed, str]]], Verdict]
     """Makes a verdict from each step that ran, its process and the text of its result file."""
     package: str = ""
     """Folder of the evaluator in a checkout, watched for edits; empty: the task contains it."""
@@ -110,7 +110,7 @@ def run_evaluator(request: ForeignAnswer, evaluator: Evaluator) -> Generator[Tic
         return Verdict(status="not available", why=f"no checkout of its evaluator; {EVALUATOR_HINT}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
-        steps = evaluator.steps(request, folder)
+        steps = evaluator.make_steps(request, folder)
         watched = [*request.task.files, *sorted(folder.rglob("*"))]
         if checkout and evaluator.package:
             watched = [*sorted((checkout / evaluator.package).rglob("*.py")), *watched]
@@ -153,7 +153,7 @@ def _run_steps(
         verdict = Verdict(status="failed", why=f"its evaluator was {completed.ending}", result=result or None)
     elif result:
         try:
-            verdict = evaluator.read(results)
+            verdict = evaluator.read_verdict(results)
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     elif missing := re.findall(r"^ModuleNotFoundError:.*?'(.*?)'", completed.errors, re.MULTILINE):

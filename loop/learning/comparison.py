@@ -110,22 +110,22 @@ def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:
             refusals[session.id] = "it has not ended: it has no verdict yet" if reference else "none has ended"
             continue
         for name in ("target", "device", "baseline"):
-            known, value = getattr(reference, name), getattr(session, name)
-            if value != known:
-                refusals.setdefault(session.id, f"another {name}, {value} and not {known}")
+            reference_value, value = getattr(reference, name), getattr(session, name)
+            if value != reference_value:
+                refusals.setdefault(session.id, f"another {name}, {value} and not {reference_value}")
     environment: dict[str, tuple[str | None, ...]] = {}
     same: dict[str, str] = {}
     for fact in dict.fromkeys(fact for session in sessions for fact in session.facts):
         values = tuple(session.facts.get(fact) for session in sessions)
-        recorded = {value for value in values if value is not None}
-        if len(recorded) > 1:
+        recorded_values = {value for value in values if value is not None}
+        if len(recorded_values) > 1:
             environment[fact] = values
-        elif recorded and None not in values:
-            same[fact] = recorded.pop()
+        elif recorded_values and None not in values:
+            same[fact] = recorded_values.pop()
     rows = []
-    comparable = [session.verdicts if session.id not in refusals else {} for session in sessions]
-    for variant in dict.fromkeys(name for verdicts in comparable for name in verdicts):
-        by_workload = [verdicts.get(variant, {}) for verdicts in comparable]
+    verdicts_by_session = [session.verdicts if session.id not in refusals else {} for session in sessions]
+    for variant in dict.fromkeys(name for verdicts in verdicts_by_session for name in verdicts):
+        by_workload = [verdicts.get(variant, {}) for verdicts in verdicts_by_session]
         for workload in dict.fromkeys(name for verdicts in by_workload for name in verdicts):
             cells = tuple(verdicts.get(workload) for verdicts in by_workload)
             rows.append(ComparedRow.from_cells(variant, workload, cells))

@@ -53,44 +53,44 @@ def find_earlier_failures(rows: Sequence[SessionRow], key: str) -> tuple[list[st
     return list(sessions), next((cure for cure in cures if cure), None)
 
 
-def _find_cure(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
+def _find_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> Cure | None:
     """The first later session on the same target, device and variants that passed the failed step.
 
-    `place`: index of the failed session. If the step failed there too, but only for other variants,
+    `failed_index`: of the failed session. If the step failed there too, but only for other variants,
     it counts as passed for this one. None if no session passed.
     """
-    failed, step = rows[place], (failure.pattern, failure.step)
-    if failure.cured_by == failed.id:
-        return Cure(failed=failed.id, session=failed.id)
-    variants = {*failed.variants, *failed.emulated}
-    for later in rows[place + 1 :]:
-        is_same_target = (later.target, later.device) == (failed.target, failed.device)
-        if later.recorded or not is_same_target or not variants <= {*later.variants, *later.emulated}:
+    failed_row, step = rows[failed_index], (failure.pattern, failure.step)
+    if failure.cured_by == failed_row.id:
+        return Cure(failed=failed_row.id, session=failed_row.id)
+    variants = {*failed_row.variants, *failed_row.emulated}
+    for later_row in rows[failed_index + 1 :]:
+        is_same_target = (later_row.target, later_row.device) == (failed_row.target, failed_row.device)
+        if later_row.recorded or not is_same_target or not variants <= {*later_row.variants, *later_row.emulated}:
             continue
-        statuses = [run.status for run in later.steps if (run.pattern, run.step) == step]
+        statuses = [run.status for run in later_row.steps if (run.pattern, run.step) == step]
         status = statuses[-1] if statuses else ""
         # `subject`: the variant that failed; empty if the failure has none.
-        subjects = {other.subject for other in later.failures if (other.pattern, other.step) == step}
+        subjects = {other.subject for other in later_row.failures if (other.pattern, other.step) == step}
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
-            return _cure_between(failed, later)
+            return _cure_between(failed_row, later_row)
     return None
 
 
-def _cure_between(failed: SessionRow, passed: SessionRow) -> Cure:
+def _cure_between(failed_row: SessionRow, passed_row: SessionRow) -> Cure:
     """Everything on record that changed from the failed session to the one that passed."""
-    before, after = _facts_of(failed), _facts_of(passed)
+    before, after = _facts_of(failed_row), _facts_of(passed_row)
     changes = []
     for name, value in before.items():
         if value != after[name] and (value or after[name]):
             changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
-    commits = (failed.commit, passed.commit) if failed.commit and passed.commit else None
+    commits = (failed_row.commit, passed_row.commit) if failed_row.commit and passed_row.commit else None
     return Cure(
-        failed=failed.id,
-        session=passed.id,
+        failed=failed_row.id,
+        session=passed_row.id,
         environment=tuple(changes),
-        commits=commits if failed.commit != passed.commit else None,
-        sources=failed.ground != passed.ground,
+        commits=commits if failed_row.commit != passed_row.commit else None,
+        sources=failed_row.ground != passed_row.ground,
     )
 
 
@@ -117,9 +117,9 @@ def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str
     if cure.commits:
         failed, passed = cure.commits
         changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
-    return (
-        f"{sentence} by {'; '.join(changes)}" if changes else f"{sentence}, with nothing changed that is on record"
-    )
+    if changes:
+        return f"{sentence} by {'; '.join(changes)}"
+    return f"{sentence}, with nothing changed that is on record"
 
 
 @dataclass

@@ -37,16 +37,16 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
     verdicts: list[Verdict] = []
     for record in latest_target_attempts(records):
         output = read_output(record, Output)
-        added = output.verdicts if output else ()
+        new_verdicts = output.verdicts if output else ()
         if record.run in kept_changes:
-            added = tuple(verdict for verdict in added if verdict.against != "known_good")
-            timed = {verdict.variant for verdict in added if verdict.ratio is not None}
-            verdicts = [past for past in verdicts if past.ratio is not None or past.variant not in timed]
-        verdicts += added
-    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+            new_verdicts = tuple(verdict for verdict in new_verdicts if verdict.against != "known_good")
+            timed_variants = {verdict.variant for verdict in new_verdicts if verdict.ratio is not None}
+            verdicts = [past for past in verdicts if past.ratio is not None or past.variant not in timed_variants]
+        verdicts += new_verdicts
+    wrong_variants = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
     last_verdicts = {}
     for verdict in verdicts:
-        if verdict.ratio is None or verdict.variant not in wrong:
+        if verdict.ratio is None or verdict.variant not in wrong_variants:
             last_verdicts[verdict.variant, verdict.workload, verdict.against] = verdict
     outputs = outputs_of(finished, Output)
     return Findings(
@@ -89,22 +89,22 @@ def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
 
 def _best_and_worst(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
     """Best and worst workload of each variant, without inconclusive measurements."""
-    clear: set[tuple[str, str]] = set()
-    measurements: dict[str, list[Measurement]] = {}
+    conclusive_cases: set[tuple[str, str]] = set()
+    measurements_by_variant: dict[str, list[Measurement]] = {}
     for output in outputs:
         for verdict in output.verdicts:
             if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same"):
-                clear.add((verdict.variant, verdict.workload))
+                conclusive_cases.add((verdict.variant, verdict.workload))
         for measurement in output.measurements:
             if measurement.against == "baseline":
-                measurements.setdefault(measurement.variant, []).append(measurement)
-    for variant, timed in measurements.items():
-        judged = [m for m in timed if (variant, m.workload.name) in clear]
-        if len(judged) < len(timed):
-            yield f"{variant} could not be judged on {len(timed) - len(judged)} of {len(timed)} workloads."
-        if judged:
-            best = max(judged, key=lambda measurement: measurement.ratio)
-            worst = min(judged, key=lambda measurement: measurement.ratio)
+                measurements_by_variant.setdefault(measurement.variant, []).append(measurement)
+    for variant, timed in measurements_by_variant.items():
+        conclusive = [m for m in timed if (variant, m.workload.name) in conclusive_cases]
+        if len(conclusive) < len(timed):
+            yield f"{variant} could not be judged on {len(timed) - len(conclusive)} of {len(timed)} workloads."
+        if conclusive:
+            best = max(conclusive, key=lambda measurement: measurement.ratio)
+            worst = min(conclusive, key=lambda measurement: measurement.ratio)
             if best is worst:
                 yield f"{variant} runs at {best.speed_text} of the baseline's speed on {best.workload.name}."
             else:
@@ -121,10 +121,9 @@ def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
         quantile = t_quantile(0.5 + CONFIDENCE / 2, output.rounds - 1)
         resolution = quantile * output.block_sd / math.sqrt(output.rounds)
         if resolution > UNUSABLE_RESOLUTION:
-            yield (
-                f"The machine was too disturbed to judge: a round's log ratio scatters by {output.block_sd:.2f}. "
-                "End what else runs on it, or measure more rounds."
-            )
+            scatter = f"a round's log ratio scatters by {output.block_sd:.2f}"
+            advice = "End what else runs on it, or measure more rounds."
+            yield f"The machine was too disturbed to judge: {scatter}. {advice}"
         else:
             yield (
                 f"A round's ratio scatters by {100 * output.block_sd:.1f} % on this machine: "

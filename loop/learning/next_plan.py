@@ -114,42 +114,43 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
 
     `rows`: one target's sessions, oldest first.
     """
-    local = [row for row in rows if not row.recorded]
-    ended = [row for row in local if row.status is not None]
-    measured = [row for row in ended if row.ratios]
-    last = ended[-1] if ended else None
+    local_rows = [row for row in rows if not row.recorded]
+    ended_rows = [row for row in local_rows if row.status is not None]
+    measured_rows = [row for row in ended_rows if row.ratios]
+    last_row = ended_rows[-1] if ended_rows else None
     proposals: list[Idea] = []
-    if last is not None and last.status in RESUMABLE:
-        why = f"{last.id} is {last.status}: {last.reason}"
-        proposals.append(Idea(last.plan, "Go on with the session that stopped", (why,), resume=last.id))
-    if last is not None and last.ground == state.files_hash:
-        for edit in last.kept:
-            why = f"{edit.variant} is {say.gain_text(edit)}, by {last.id}"
+    if last_row is not None and last_row.status in RESUMABLE:
+        why = f"{last_row.id} is {last_row.status}: {last_row.reason}"
+        proposals.append(Idea(last_row.plan, "Go on with the session that stopped", (why,), resume=last_row.id))
+    if last_row is not None and last_row.ground == state.files_hash:
+        for edit in last_row.kept:
+            why = f"{edit.variant} is {say.gain_text(edit)}, by {last_row.id}"
             objective = f"Take over the kept change of {edit.variant}, then verify it"
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
-    proposals += [*_ideas_for_wrong(local, state), *_ideas_for_regressed(ended), *_ideas_after_error(ended)]
-    is_measured = any(state.files_hash in (row.measured_hash, row.ground) for row in measured)
-    if not measured:
+    proposals += _ideas_for_wrong(local_rows, state)
+    proposals += [*_ideas_for_regressed(ended_rows), *_ideas_after_error(ended_rows)]
+    is_measured = any(state.files_hash in (row.measured_hash, row.ground) for row in measured_rows)
+    if not measured_rows:
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
     elif not is_measured:
-        why = f"the target's files have changed since {measured[-1].id}, the last session that measured"
+        why = f"the target's files have changed since {measured_rows[-1].id}, the last session that measured"
         proposals.append(Idea("baseline", "Verify and measure what has changed", (why,)))
     # `otherwise`: the pattern or plan that the plan names as its answer to a miss.
-    untried_answer = last.otherwise if last and last.otherwise not in {run.pattern for run in last.runs} else None
-    if last is not None and last.missed and untried_answer:
-        why = f"{last.id} missed its objective: {last.missed}"
-        proposals.append(Idea(untried_answer, "Do what the plan names as the answer to a miss", (why,)))
-    proposals += _ideas_for_slow(ended, state, rejections)
+    answer = last_row.otherwise if last_row and last_row.missed else None
+    if last_row and answer and answer not in {run.pattern for run in last_row.runs}:
+        why = f"{last_row.id} missed its objective: {last_row.missed}"
+        proposals.append(Idea(answer, "Do what the plan names as the answer to a miss", (why,)))
+    proposals += _ideas_for_slow(ended_rows, state, rejections)
     # Sets that no session checked on these files, unless `baseline` tried.
-    unjudged = state.find_unjudged(local) if is_measured else {}
-    tried = [name for name in unjudged if _has_ended("baseline", name, local, state.files_hash)]
-    untried = {name: sets for name, sets in unjudged.items() if name not in tried}
+    unjudged = state.find_unjudged(local_rows) if is_measured else {}
+    tried_variants = [name for name in unjudged if _has_ended("baseline", name, local_rows, state.files_hash)]
+    untried = {name: sets for name, sets in unjudged.items() if name not in tried_variants}
     if untried:
         variant = next(iter(untried)) if len(untried) == 1 else None
         objective = "Judge what no session has judged on these files"
         proposals.append(Idea("baseline", objective, (unjudged_sentence(untried),), variant))
-    return (*proposals, _fallback_idea(local, state))
+    return (*proposals, _fallback_idea(local_rows, state))
 
 
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
@@ -213,21 +214,23 @@ def _has_bisected(row: SessionRow) -> bool:
 
 def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """If the last session failed with an error: mend its most frequent failure. Nothing otherwise."""
-    last = rows[-1] if rows else None
-    if last is None or last.status != "failed" or last.incorrect or last.regressed or not last.failures:
+    last_row = rows[-1] if rows else None
+    if last_row is None or last_row.status != "failed" or not last_row.failures:
+        return
+    if last_row.incorrect or last_row.regressed:  # Other ideas are for these.
         return
     count_by_text: Counter[str] = Counter()
-    for failure in last.failures:
+    for failure in last_row.failures:
         for row in rows:
             names = [name for past in row.failures for name in (past.key, past.text)]
             count_by_text[failure.text] += (failure.key or failure.text) in names
-    failure = max(last.failures, key=lambda failure: count_by_text[failure.text])
+    failure = max(last_row.failures, key=lambda failure: count_by_text[failure.text])
     earlier = count_by_text[failure.text] - 1
-    why = [f"it failed in {last.id}{f' and {earlier} before it' if earlier > 0 else ''}: {failure.message}"]
+    why = [f"it failed in {last_row.id}{f' and {earlier} before it' if earlier > 0 else ''}: {failure.message}"]
     why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
-    variants = (*last.variants, *last.emulated)
+    variants = (*last_row.variants, *last_row.emulated)
     variant = variants[0] if len(variants) == 1 else None
-    yield Idea(last.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
+    yield Idea(last_row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
@@ -300,14 +303,14 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str)
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
     rows_on_files = [row for row in rows if row.measured_hash == state.files_hash]
-    measured = [row for row in rows_on_files if row.ratios]
-    if measured and measured[-1].inconclusive and len(measured) < MOST_REPEATS:
-        why = f"{', '.join(measured[-1].inconclusive)} could not be judged in {measured[-1].id}"
+    measured_rows = [row for row in rows_on_files if row.ratios]
+    if measured_rows and measured_rows[-1].inconclusive and len(measured_rows) < MOST_REPEATS:
+        why = f"{', '.join(measured_rows[-1].inconclusive)} could not be judged in {measured_rows[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
     state_sentences = state.describe_state(rows)
     if state.for_gpu and "kernels" not in {row.plan for row in rows_on_files}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", state_sentences)
-    timed_variants = {name for row in measured for name in row.ratios}
+    timed_variants = {name for row in measured_rows for name in row.ratios}
     for name in sorted(timed_variants.intersection(state.tunable)):
         if not _has_ended("tune", name, rows, state.files_hash):
             why = "its values were not searched on these files; everything else was tried"

@@ -58,11 +58,11 @@ OVERHEAD_SESSIONS = 10
 class Duration:
     """Predicted time of the next run: Student's t on log seconds."""
 
-    centre: float
+    log_centre: float
     """Logarithm of the median seconds."""
-    scale: float
+    log_scale: float
     """Scale of Student's t."""
-    freedom: float
+    degrees_of_freedom: float
     """Degrees of freedom of Student's t."""
     weight: float
     """Sum of the weights of past runs; 0: only the author's estimate."""
@@ -70,14 +70,14 @@ class Duration:
     @property
     def seconds(self) -> float:
         """Median in seconds."""
-        return math.exp(self.centre)
+        return math.exp(self.log_centre)
 
     @property
     def interval(self) -> tuple[float, float]:
         """Interval in seconds that contains the time with probability `INTERVAL_LEVEL`."""
-        rounded_freedom = min(round(2 * self.freedom) / 2, 200.0)  # In half steps, to cache few quantiles.
-        half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, rounded_freedom) * self.scale
-        return math.exp(self.centre - half_width), math.exp(self.centre + half_width)
+        freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)  # Rounded, to cache few quantiles.
+        half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
+        return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
 
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
@@ -124,14 +124,14 @@ def environment_weight(here: Environment, there: Environment) -> float:
 class Forecast:
     """Predicted time of a whole plan, and of each pattern."""
 
-    whole: Duration
-    patterns: Mapping[str, Duration]
-    steps: Mapping[str, Mapping[str, float]]
+    plan_duration: Duration
+    duration_by_pattern: Mapping[str, Duration]
+    step_s_by_pattern: Mapping[str, Mapping[str, float]]
     """Pattern to step to median seconds, for steps that ran before."""
 
     def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
         """The prediction with its cost in dollars. `least_usd`: minimum charge."""
-        (low, high), middle = self.whole.interval, self.whole.seconds
+        (low, high), middle = self.plan_duration.interval, self.plan_duration.seconds
         usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
         return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
@@ -141,30 +141,30 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: S
 
     `rows`: earlier sessions, oldest first. `session`: the one to predict, which has not run.
     """
-    recent = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
-    durations, steps = {}, {}
+    recent_rows = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
+    duration_by_pattern, step_s_by_pattern = {}, {}
     for pattern in patterns:
-        runs = list(_weighted_runs(pattern.name, recent, session))
-        seconds: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
+        runs = list(_weighted_runs(pattern.name, recent_rows, session))
+        times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
         for row, _, weight in runs:
             for step in row.steps:
                 if step.pattern == pattern.name and step.status in ("passed", "failed"):
-                    seconds.setdefault(step.step, []).append((step.seconds, weight))
-        steps[pattern.name] = {name: weighted_median(pairs) for name, pairs in seconds.items()}
+                    times_by_step.setdefault(step.step, []).append((step.seconds, weight))
+        step_s_by_pattern[pattern.name] = {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
         timed = [(run.seconds, weight) for _, run, weight in runs]
-        durations[pattern.name] = predict_duration(60 * pattern.estimate.minutes, timed)
-    plan_durations = [durations[pattern.name] for pattern in patterns]
-    overheads_s = [row.own_seconds for row in recent if row.complete][-OVERHEAD_SESSIONS:]
-    total_s = sum(part.seconds for part in plan_durations) + (median(overheads_s) if overheads_s else 0.0)
-    share_and_duration = [(duration.seconds / total_s, duration) for duration in plan_durations]
-    whole = Duration(
-        centre=math.log(total_s),
+        duration_by_pattern[pattern.name] = predict_duration(60 * pattern.estimate.minutes, timed)
+    durations = [duration_by_pattern[pattern.name] for pattern in patterns]
+    overheads_s = [row.own_seconds for row in recent_rows if row.complete][-OVERHEAD_SESSIONS:]
+    total_s = sum(duration.seconds for duration in durations) + (median(overheads_s) if overheads_s else 0.0)
+    share_and_duration = [(duration.seconds / total_s, duration) for duration in durations]
+    plan_duration = Duration(
+        log_centre=math.log(total_s),
         # Assumes that patterns are slow together.
-        scale=sum(share * part.scale for share, part in share_and_duration),
-        freedom=sum(share * part.freedom for share, part in share_and_duration),
-        weight=sum(share * part.weight for share, part in share_and_duration),
+        log_scale=sum(share * duration.log_scale for share, duration in share_and_duration),
+        degrees_of_freedom=sum(share * duration.degrees_of_freedom for share, duration in share_and_duration),
+        weight=sum(share * duration.weight for share, duration in share_and_duration),
     )
-    return Forecast(whole, durations, steps)
+    return Forecast(plan_duration, duration_by_pattern, step_s_by_pattern)
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
@@ -338,10 +338,8 @@ def describe_accuracy(rows: Sequence[SessionRow]) -> str:
         inside = sum(predicted.low_s <= seconds <= predicted.high_s for predicted, seconds in timed)
         error = median([abs(math.log(seconds / predicted.seconds)) for predicted, seconds in timed])
         sessions = say.count(len(timed), "predicted session")
-        sentences.append(
-            f"Of {sessions}, {inside} took a time inside the 80 % interval; half of the predictions "
-            f"were off by less than {100 * math.expm1(error):.0f} %."
-        )
+        error_text = f"half of the predictions were off by less than {100 * math.expm1(error):.0f} %"
+        sentences.append(f"Of {sessions}, {inside} took a time inside the 80 % interval; {error_text}.")
     gains = list_outcomes(rows)
     if gains:
         inside = sum(outcome.side_of_promise == "inside" for outcome in gains)
@@ -396,11 +394,11 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged)
     patterns = []
     for planned in plan.patterns:
-        duration = reachable_forecast.patterns[planned.pattern.name]
+        duration = reachable_forecast.duration_by_pattern[planned.pattern.name]
         low, high = duration.interval
         evidence = "measured" if duration.weight >= MEASURED_WEIGHT else "prior"
         times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
-        steps = dict(reachable_forecast.steps[planned.pattern.name])
+        steps = dict(reachable_forecast.step_s_by_pattern[planned.pattern.name])
         patterns.append(planned.model_copy(update={**times, "step_s": steps}))
     timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
     predicted = plan_forecast.with_cost(usd_per_hour, least_usd)

@@ -288,10 +288,10 @@ def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: flo
     """Stop rule: the running session against its budget, or the last against its prediction."""
     rule, session_name = f"budget + {100 * (OVERRUN_FACTOR - 1):.0f} %", "this session"
     if budget_s is None or used_s is None:
-        last = rows[-1] if rows else None
-        if last is None or last.predicted is None:
+        last_row = rows[-1] if rows else None
+        if last_row is None or last_row.predicted is None:
             return StopRule(rule=rule, holds=None, why="no session with a prediction")
-        session_name, used_s, budget_s = last.id, last.seconds, last.predicted.seconds
+        session_name, used_s, budget_s = last_row.id, last_row.seconds, last_row.predicted.seconds
     why = f"{session_name} took {used_s / 60:.1f} min of {budget_s / 60:.1f} ({100 * used_s / budget_s:.0f} %)"
     return StopRule(rule=rule, holds=used_s > OVERRUN_FACTOR * budget_s, why=why)
 
@@ -303,11 +303,11 @@ def check_correctness(rows: Sequence[SessionRow]) -> StopRule:
         return StopRule(rule=rule, holds=None, why="there is no session to compare with")
     latest = rows[-1]
     for variant in latest.incorrect:
-        past = next((row for row in reversed(rows[:-1]) if variant in row.variants), None)
-        if past is None or past.ground == latest.ground:  # `ground`: hash of the target's files.
+        earlier_row = next((row for row in reversed(rows[:-1]) if variant in row.variants), None)
+        if earlier_row is None or earlier_row.ground == latest.ground:  # `ground`: hash of the target's files.
             continue
-        if variant in past.ratios and variant not in past.incorrect:
-            why = f"{variant} was right in {past.id}, is wrong in {latest.id}"
+        if variant in earlier_row.ratios and variant not in earlier_row.incorrect:
+            why = f"{variant} was right in {earlier_row.id}, is wrong in {latest.id}"
             return StopRule(rule=rule, holds=True, why=why)
     return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {latest.id}")
 

@@ -28,14 +28,14 @@ def cost_text(bill: Bill, seconds: float) -> str:
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd
     parts = [f"{RESOURCE_NAMES[name]} {say.usd(usd)} {basis}" for (name, basis), usd in sums.items()]
-    billed = f"{say.usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
+    billed_text = f"{say.usd(bill.usd)} ({', '.join(parts)})" if parts else "nothing was billed"
     was_ai_counted = bill.ai is not None and bool(bill.ai.models)
-    used = ("gpu", "ai") if was_ai_counted else ("gpu",)
-    unpriced = [RESOURCE_NAMES[missing.resource] for missing in bill.unmeasured if missing.resource in used]
+    resources = ("gpu", "ai") if was_ai_counted else ("gpu",)
+    unpriced = [RESOURCE_NAMES[missing.resource] for missing in bill.unmeasured if missing.resource in resources]
     gaps = f"; {' and '.join(unpriced)}: price unknown" if unpriced else ""
     if bill.ai is not None and bill.ai.usd is None and not was_ai_counted:
         gaps += "; no AI cost stated"
-    return f"{billed}{gaps}" if parts or gaps else f"{billed}; {say.seconds(seconds)} of this machine"
+    return f"{billed_text}{gaps}" if parts or gaps else f"{billed_text}; {say.seconds(seconds)} of this machine"
 
 
 def roi_text(bill: Bill) -> str:

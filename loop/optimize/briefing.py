@@ -250,11 +250,11 @@ def keeping_rule(gain: float) -> str:
 
 def _accept_edit(context: Context, brief: Brief, tree: Worktree) -> Result[BriefOutput]:
     """The edit in the worktree, if it may be judged; else pauses the session and says why not."""
-    workshop, changed, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
+    workshop, lines_by_file, existing = workshop_of(context), tree.changed_lines(), tree.committed_files()
     page = brief_path(workshop.notes, brief)
-    if not changed:
+    if not lines_by_file:
         return _pause(brief, f"one change to {brief.variant} is asked for: {page}")
-    for file in changed:
+    for file in lines_by_file:
         if not may_change(file, brief.files, existing):
             why, others = f"{file} may not change", brief.shared.get(file, ())
             if others:

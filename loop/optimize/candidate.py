@@ -130,7 +130,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     at_hand, notes = change_at_hand(context), workshop_of(context).notes
     changes = SessionChanges(context.finished)
     yield Tick("deciding")
-    edit, brief = at_hand.brief, at_hand.brief.brief
+    edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_if_edited_since()
     outcome, reason, gain = keeping.decide_on_change(*read_judgement(at_hand), arguments.gain)
@@ -169,7 +169,7 @@ def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
 
     None if either is unknown.
     """
-    brief, comparison = at_hand.brief.brief, at_hand.output_of(CompareOutput)
+    brief, comparison = at_hand.brief_output.brief, at_hand.output_of(CompareOutput)
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or comparison is None:
         return None
@@ -202,7 +202,7 @@ def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
     if change.outcome == "reverted":
         tree.revert()
         return ""
-    if tree.head == at_hand.brief.base:
+    if tree.head == at_hand.brief_output.base:
         tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", session)
     return tree.point_branch(f"loop/{session}") if tree.repository else ""
 

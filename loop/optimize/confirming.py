@@ -50,12 +50,12 @@ def confirm(context: Context, arguments: ConfirmTerms) -> RunningAction[ConfirmO
         return Result(ConfirmOutput(ok=True, message="nothing was kept"))
     confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
     for name in changed:
-        old = build.find_build_by_id(name, start_ids[name], cache)
-        new = build.find_build_by_id(name, current_ids[name], cache)
-        if old is None or new is None:
+        old_build = build.find_build_by_id(name, start_ids[name], cache)
+        new_build = build.find_build_by_id(name, current_ids[name], cache)
+        if old_build is None or new_build is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        figure, failure, timings = yield from _confirm_variant(context, old, new, arguments)
+        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build, arguments)
         confirmed += [figure] if figure else []
         failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
         segments += timings.segments
@@ -83,11 +83,11 @@ def held_out_workloads(context: Context, timed: Sequence[Workload]) -> list[Work
 
 
 def _confirm_variant(
-    context: Context, old: Build, new: Build, arguments: ConfirmTerms
+    context: Context, old_build: Build, new_build: Build, arguments: ConfirmTerms
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
     """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
-    bench, name, seed = context.bench, new.variant, unused_seed(context)
-    sides = [bench.make_side(name, old).copy_as("start"), bench.make_side(name, new).copy_as("now")]
+    bench, name, seed = context.bench, new_build.variant, unused_seed(context)
+    sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)
     unseen = held_out_workloads(context, timed)
     supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
@@ -99,13 +99,13 @@ def _confirm_variant(
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, supported, sides, with_windows=True)
         timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
-    logs, intervals = {}, {}  # By workload, of those with enough valid rounds.
+    log_ratios, intervals = {}, {}  # By workload, of those with enough valid rounds.
     for workload in (*timed, *unseen):
         ratios = samples.log_ratios(timings.segments_of(workload.name), "start", "now")
         if len(ratios) >= MIN_ROUNDS:
             ratio, low, high = ratio_interval(ratios)
-            logs[workload.name], intervals[workload.name] = ratios, (low, ratio, high)
-    timed_logs = [logs[workload.name] for workload in timed if workload.name in logs]
+            log_ratios[workload.name], intervals[workload.name] = ratios, (low, ratio, high)
+    timed_logs = [log_ratios[workload.name] for workload in timed if workload.name in log_ratios]
     if not timed_logs:
         return None, "", timings
     # Mean over workloads of each round.

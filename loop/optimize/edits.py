@@ -100,17 +100,17 @@ def brief_path(notes: Path, brief: Brief) -> Path:
 
 def save_edit(workshop: Workshop, brief: Brief, tree: Worktree) -> BriefOutput:
     """The current edit, saved as a patch next to the brief."""
-    changed, patch = tree.changed_lines(), tree.patch()
-    lines, digest = sum(changed.values()), content_hash(patch)
+    lines_by_file, patch = tree.changed_lines(), tree.patch()
+    lines, digest = sum(lines_by_file.values()), content_hash(patch)
     path = workshop.notes / f"{brief.number}-{digest[:8]}.patch"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, patch)
     return BriefOutput(
         ok=True,
-        message=f"change {brief.number} to {brief.variant}: {', '.join(changed)} ({lines} lines)",
+        message=f"change {brief.number} to {brief.variant}: {', '.join(lines_by_file)} ({lines} lines)",
         brief=brief,
         edited=True,
-        files=tuple(changed),
+        files=tuple(lines_by_file),
         lines=lines,
         base=tree.head,
         patch=str(path),
@@ -128,27 +128,27 @@ class AcceptedEdit:
     """Changed files that may not change, by name; `of` restores them."""
 
     @classmethod
-    def of(cls, brief: Brief, tree: Worktree, copy: Worktree) -> "AcceptedEdit":
-        """Files in which a candidate's worktree `copy` differs from the incumbent in `tree`.
+    def of(cls, brief: Brief, tree: Worktree, candidate_tree: Worktree) -> "AcceptedEdit":
+        """Files in which the worktree `candidate_tree` differs from the incumbent in `tree`.
 
         Restores those that may not change. Looks for new files with the brief's suffixes in its
         folders, and at the target's top: a new Python file there, such as `torch.py`, hides a
         package, and its author has to know.
         """
         files, left_out = dict[str, bytes | None](), list[str]()
-        if not copy.target.is_dir():
+        if not candidate_tree.target.is_dir():
             return cls({}, ())
         existing, suffixes = tree.committed_files(), {Path(file).suffix for file in brief.files}
         names = set(existing)
         for parent in {Path(), *(Path(file).parent for file in brief.files)}:
-            place = copy.target / parent
+            place = candidate_tree.target / parent
             if place.is_dir() and not place.is_symlink():
                 for path in place.iterdir():
                     if path.suffix in suffixes and path.is_file() and not path.is_symlink():
                         names.add(str(parent / path.name))
         for name in sorted(names):
-            path, incumbent_content = copy.target / name, _read_plain_file(tree.target / name)
-            is_inside = _is_inside(copy, path)
+            path, incumbent_content = candidate_tree.target / name, _read_plain_file(tree.target / name)
+            is_inside = _is_inside(candidate_tree, path)
             # A link leads to a foreign file: do not read or restore it.
             content = _read_plain_file(path) if is_inside else None
             if content == incumbent_content:

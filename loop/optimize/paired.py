@@ -83,7 +83,7 @@ def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOut
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
     """Whether a job compares the change. Not a tuned one: no manifest lists its workloads."""
-    brief = at_hand.brief.brief
+    brief = at_hand.brief_output.brief
     return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
 
 
@@ -92,7 +92,7 @@ def compare_by_job(
 ) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
     """The result of the job that compares the current change, and the job. Raises WorkFailed."""
     context = at_hand.context
-    number = at_hand.brief.candidate or SessionChanges(context.finished).next_number
+    number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from _run_jobs(context, [part])

@@ -169,8 +169,8 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     for proposal in proposed:
         change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
-        end = f"change {change}" if change else proposal.text
-        yield f"Candidate {proposal.number}{idea}: {'; '.join([end, *_cost_details(proposal, priced=priced)])}"
+        outcome = f"change {change}" if change else proposal.text
+        yield f"Candidate {proposal.number}{idea}: {'; '.join([outcome, *_cost_details(proposal, priced=priced)])}"
     ending = next((brief.message for brief in reversed(briefs) if brief.declined), "")
     if ending:
         yield f"The campaign ended: {ending}"

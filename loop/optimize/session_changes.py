@@ -140,7 +140,7 @@ class ChangeAtHand:
 
     context: Context
     run: int
-    brief: BriefOutput
+    brief_output: BriefOutput
     tree: Worktree
 
     @property
@@ -160,10 +160,10 @@ class ChangeAtHand:
 
     def refuse_if_edited_since(self) -> None:
         """Raises WorkFailed if the worktree no longer matches the edit that is judged."""
-        if content_hash(self.tree.patch()) != self.brief.digest:
+        if content_hash(self.tree.patch()) != self.brief_output.digest:
             raise WorkFailed(
                 f"{self.tree.target} was edited while the change was judged",
-                hint=f"what is there now is judged next; what was handed back before: {self.brief.patch}",
+                hint=f"what is there now is judged next; what was handed back before: {self.brief_output.patch}",
             )
 
 
@@ -206,7 +206,7 @@ def edited_context(context: Context) -> Iterator[Context]:
     change, bench, plan = change_at_hand(context), context.bench, context.task.plan
     folder = change.tree.target
     target = read_file(folder / MANIFEST, Target).value
-    tuning = change.brief.brief.tuning if change.brief.brief else None
+    tuning = change.brief_output.brief.tuning if change.brief_output.brief else None
     if tuning is not None:
         target = with_tuning_set(target, tuning)
         sets = {"workloads": (tuning_set_name(tuning),), "checks": (*plan.workloads, *plan.checks)}

@@ -40,14 +40,14 @@ def other(of: SessionRow, **fields: object) -> SessionRow:
 
 def seconds(rows: list[SessionRow], now: SessionRow | None = None) -> float:
     """What is predicted of `one`."""
-    return forecast([ONE], rows, now or row()).whole.seconds
+    return forecast([ONE], rows, now or row()).plan_duration.seconds
 
 
 def test_at_first_the_authors_are_believed() -> None:
     """With an interval as wide as they are wrong."""
     found = forecast([ONE, TWO], [], row())
-    assert pytest.approx(180.0) == found.whole.seconds
-    low, high = found.whole.interval
+    assert pytest.approx(180.0) == found.plan_duration.seconds
+    low, high = found.plan_duration.interval
     assert low < 60 < 540 < high
 
 
