@@ -107,9 +107,7 @@ def _print_error(error: LoopError) -> None:
 
 def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     """Call a function and return its result. Turn every exception except BrokenPipeError into a LoopError.
-
-    That is a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file.
-    """
+    That is a machine failure, a mistake of the user, or a bug. A bug's traceback goes to a file."""
     try:
         return work()
     except BrokenPipeError:

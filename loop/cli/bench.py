@@ -49,9 +49,7 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 @dataclass(frozen=True)
 class BenchRequest:
     """The options of the command; see `loop kernels verify --help` and `loop run step --help`.
-
-    Fields have the names of the options, except the first and `first_failure_only`.
-    """
+    Fields have the names of the options, except the first and `first_failure_only`."""
 
     subcommand: str
     """The command's last word: verify, check, measure, prove-gate, resources, doctor or step."""
@@ -139,9 +137,9 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
     setting = with_stated_workloads(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
     limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
-    texts = {"title": action, "problem": action, "use_when": (action,)}
+    pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
     minutes = TimeBudget(minutes=request.limit_s / 60)
-    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **texts)
+    pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
     chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
     return print_steps(request, *run_pattern_alone(setting, pattern, chosen, request, screen, checks), screen)
 
@@ -183,7 +181,8 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
     """The shipped pattern of a command, without idle steps, with the user's options as arguments of its steps."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
-    verify_arguments |= {"enough": True} if request.first_failure_only else {}
+    if request.first_failure_only:
+        verify_arguments["enough"] = True  # The step's word for: end at a variant's first failure.
     if request.subcommand == "verify":
         verify_arguments["threads"] = request.threads
     if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:

@@ -60,7 +60,8 @@ Removable = tuple[LeftItem, Callable[[], object]]
 def worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
     for tree in worktree.list_worktrees(state_folder() / "worktrees"):
-        (state, reason), edits_text = _state(tree), ""
+        edits_text = ""
+        state, reason = _state(tree)
         # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
         edits = {} if state in ("in use", "waits") else tree.uncommitted_edits()
         if edits is None:
@@ -68,9 +69,8 @@ def worktrees() -> Iterator[Removable]:
         elif edits:
             files, lines = len(edits), sum(edits.values())
             edits_text = f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}"
-        item = LeftItem(
-            kind="worktree", name=tree.root.name, path=str(tree.root), state=state, why=reason, loses=edits_text
-        )
+        path, name = str(tree.root), tree.root.name
+        item = LeftItem(kind="worktree", name=name, path=path, state=state, why=reason, loses=edits_text)
         yield item, tree.remove
 
 
@@ -111,10 +111,8 @@ def clean(
     names: Sequence[str] = (), *, cache: bool = False, yes: bool = False, screen: Screen, as_json: bool = False
 ) -> int:
     """List worktrees (or caches), ask, and remove the left-over ones. Returns the exit code.
-
-    `names`: remove only these, with their edits; empty: all left over without edits. The code is 1 if
-    some stay because of edits. Raises UsageError for an unknown or needed name.
-    """
+    `names`: remove only these, with their edits; empty: all left over without edits. The code is 1
+    if some stay because of edits. Raises UsageError for an unknown or needed name."""
     removables = list(cached_items() if cache else worktrees())
     items = {item.name: item for item, _ in removables}
     for name in names:
@@ -129,7 +127,8 @@ def clean(
     with_edits = [item for item in left_over if item.loses]
     if names:
         chosen, with_edits = [items[name] for name in dict.fromkeys(names)], []
-    count, is_agreed = f"{'cache' if cache else 'worktree'}: {len(chosen)}", yes
+    count = f"{'cache' if cache else 'worktree'}: {len(chosen)}"
+    is_agreed = yes
     if not as_json and items:
         LeftBehind(found=tuple(items.values())).show(screen)
         is_agreed = yes or (bool(chosen) and screen.confirm(f"Remove {count}?"))

@@ -42,9 +42,7 @@ Request = TypeVar("Request")
 
 class _Quick:
     """Converts only the options that were given: typer would import pydantic, which doubles the start time.
-
-    Its help shows no Python types and never truncates a sentence.
-    """
+    Its help shows no Python types and never truncates a sentence."""
 
     help: str | None
 
@@ -79,9 +77,7 @@ class QuickGroup(_Quick, TyperGroup):
 
 class RootGroup(QuickGroup):
     """`loop` itself. It builds a command only when it is looked up, because each start needs just one.
-
-    Its help fits 80 columns and 24 lines.
-    """
+    Its help fits 80 columns and 24 lines."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The first word of each command, in the order of definition."""
@@ -221,11 +217,9 @@ class Command:
 
     def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
         """Run the command with these values and return the exit code. `screen`: None is the process's own.
-
-        The work gets the values that it has parameters for, and `json` also as `as_json`. For a parameter
-        `request`, a dataclass is made of the values that are its fields. The work returns an exit code if it
-        printed by itself, else a result, or a result and an exit code.
-        """
+        The work gets the values that it has parameters for, and `json` also as `as_json`. For a
+        parameter `request`, a dataclass is made of the values that are its fields. The work returns
+        an exit code if it printed by itself, else a result, or a result and an exit code."""
         from loop.base.places import BUNDLED_TARGET, MANIFEST
 
         as_json, target = bool(values.get("json")), values.get("target")
@@ -274,6 +268,7 @@ def command(
     """Decorator that makes a function the command `words`. The arguments are fields of `Command`."""
 
     def define(function: Function) -> Function:
+        """Add the function's command to `ALL`; the function stays as it is."""
         lines = examples or (f"loop {words}",)
         ALL.append(
             Command(words, function, lines, work, result, mcp, fixed_values, options_first, shared, has_json)

@@ -15,15 +15,15 @@ from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import compute_row
 
-MOST = len(LETTERS)
+MOST_SESSIONS = len(LETTERS)
 
 
 def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
     """Print a comparison of 2 to `MOST` sessions, in the order of `names`, as a table or as JSON."""
     here = find_project(target, Path.cwd())
-    if not 2 <= len(names) <= MOST:
+    if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"
-        raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST}", hint=hint)
+        raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST_SESSIONS}", hint=hint)
     compared = [_find(here.sessions, name) for name in names]
     ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):

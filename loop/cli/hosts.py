@@ -9,7 +9,7 @@ from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
 from loop.jobs import executor, remote
 from loop.jobs import folder as folders
 from loop.jobs import hosts as machines
-from loop.jobs import there as noted
+from loop.jobs import there as sent_jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.hosts import ListedHost
 from loop.library.hosted import HOSTS_FILE
@@ -89,7 +89,7 @@ class OneHost(Model):
             labels=listed.host.labels,
             usd_per_hour=listed.host.prices,
             file=str(listed.path),
-            jobs=tuple(folder.id for folder, _ in noted.list_sent_jobs(listed.name)),
+            jobs=tuple(folder.id for folder, _ in sent_jobs.list_sent_jobs(listed.name)),
             lacks=lacks,
         )
 

@@ -21,7 +21,7 @@ from loop.base.processes import run, run_to_end
 from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as machines
-from loop.jobs import there as noted
+from loop.jobs import there as sent_jobs
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, retry_unreachable
@@ -42,7 +42,7 @@ from loop.store.sessions import HEAD, SessionFolder
 
 POLL_WAITS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Seconds between two polls of a job; the last is repeated. A poll takes 20 ms of the other machine."""
-AWAY_S = 3600.0 * 12
+GIVE_UP_S = 3600.0 * 12
 """Seconds without an answer after which a machine is given up."""
 COMMAND_S = 900.0
 """Time limit of the commands `start:` and `stop:` in seconds."""
@@ -59,9 +59,9 @@ SENT_SESSIONS = 20
 UNSENT = ("lock", ".reserve")
 """Files of a session that mean something on this machine only."""
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
-CHECK = "kernels check"
+CHECK_COMMAND = "kernels check"
 """After this command the machine keeps running, because its user goes on editing."""
-STARTS_S = 600.0
+START_LIMIT_S = 600.0
 """Seconds for a machine to answer after its `start:`."""
 
 
@@ -79,7 +79,7 @@ def parse_until(text: str | None, now: datetime.datetime) -> float | None:
 
 def follow_job(job: str, cancel: bool, screen: Screen) -> int:
     """Follow a job (id, prefix, `last`) to its end; `cancel`: end it first. Raises UsageError for no match."""
-    folders = {folder.id: folder for folder, _ in noted.list_sent_jobs()}
+    folders = {folder.id: folder for folder, _ in sent_jobs.list_sent_jobs()}
     matches = [*folders][-1:] if job == "last" else [name for name in folders if name.startswith(job)]
     if len(matches) != 1:
         message = "no job is away" if job == "last" else f"no job {job!r} is on another machine"
@@ -89,10 +89,9 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
 
 def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *, cancel: bool = False) -> int:
     """Print the output of a job on another machine until it ends, fetch its results, return its exit code.
-
-    Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job first.
-    """
-    sent = noted.read_sent(folder)
+    Ctrl-C stops following, not the job. `there`: an open connection. `cancel`: end the job
+    first."""
+    sent = sent_jobs.read_sent(folder)
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint="loop jobs")
     known_hosts = machines.read_hosts(Path(sent.project) if sent.project else None)
@@ -134,7 +133,7 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
             state = there.poll(folder.id, *sizes)
         except Unreachable as error:
             lost_since = lost_since or time.time()
-            if time.time() - lost_since > AWAY_S:
+            if time.time() - lost_since > GIVE_UP_S:
                 raise
             if failures == 1:  # The first retry usually succeeds: report only the second.
                 screen.say(f"{error.message}; the job goes on there, and so does this command")
@@ -197,12 +196,12 @@ def _fetch_results(
 ) -> list[Path]:
     """Copy the job's sessions and git branches to this machine. Returns the sessions' folders. Repeatable."""
     if sent.root:
-        retry_unreachable(lambda: there.bundle_branches(folder.id, sent.tree), AWAY_S)
+        retry_unreachable(lambda: there.bundle_branches(folder.id, sent.tree), GIVE_UP_S)
     earlier_sessions = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
-    retry_unreachable(lambda: there.fetch_results(folder, BRANCHES, earlier=earlier_sessions), AWAY_S)
+    retry_unreachable(lambda: there.fetch_results(folder, BRANCHES, earlier=earlier_sessions), GIVE_UP_S)
     if last_state.state in ENDED:
         folder.verify_results(earlier_sessions)
-    sessions = noted.import_sessions(folder, sent)
+    sessions = sent_jobs.import_sessions(folder, sent)
     for session in sessions:
         screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
     bundle = folder.path / BRANCHES
@@ -221,14 +220,13 @@ def keep_or_stop_machine(
     folder: JobFolder, sent: SentJob, host: ListedHost, there: RemoteJobs, sessions: list[Path], screen: Screen
 ) -> None:
     """Keep the machine after a job, or stop it where that is cheaper than idling; print the costs.
-
-    `sessions`: folders that the job brought. Raises WorkFailed if `stop:` fails: it goes on costing.
-    """
+    `sessions`: folders that the job brought. Raises WorkFailed if `stop:` fails: it goes on
+    costing."""
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
     others = there.list_running()
-    for job, _ in noted.list_sent_jobs(name):
+    for job, _ in sent_jobs.list_sent_jobs(name):
         if job.id != folder.id and (there.poll(job.id).state == "queued" or is_locked(job.path / LOCK)):
             others.append(job.id)
     if others:
@@ -263,9 +261,7 @@ def keep_or_stop_machine(
 
 def stop_machine(host: ListedHost, target: str | None, screen: Screen) -> None:
     """Run the machine's `stop:` command. Raises WorkFailed if it fails or the project is not trusted.
-
-    `target`: the project's folder; None for the bundled one.
-    """
+    `target`: the project's folder; None for the bundled one."""
     stop = host.host.stop
     if stop is None:
         screen.say(f"{host.name} goes on costing money: {host.path} has no `stop:` for it; stop it yourself")
@@ -300,9 +296,8 @@ def run_here(command: str, host: ListedHost) -> None:
 
 def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
-
-    `values`: parameter of the command to its value. Raises Busy while results of this project are there.
-    """
+    `values`: parameter of the command to its value. Raises Busy while results of this project are
+    there."""
     options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
@@ -336,7 +331,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
         resumed_id = resumed.id if resumed else ""
         newest = [session.id for session in sessions.list_sessions(session_root)[-SENT_SESSIONS:]]
         ids = {resumed_id, *sessions_needed(session_root), *newest}
-        past = sorted(name for name in ids if noted.SESSION.fullmatch(name))
+        past = sorted(name for name in ids if sent_jobs.SESSION.fullmatch(name))
         paths = (path for name in past for path in (session_root / name).rglob("*"))
         past_files = [path.relative_to(session_root).as_posix() for path in paths if path.name not in UNSENT]
         title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
@@ -362,18 +357,18 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             home=home,
             resumed=resumed_id,
             past=tuple(name for name in past if name != resumed_id),
-            last=command.words != CHECK and not options.get("dry_run"),
+            last=command.words != CHECK_COMMAND and not options.get("dry_run"),
             keep_until=keep_until,
         )
         variables = _job_variables(host, here, resumed)
         folder = create_job(job)
         locks.enter_context(locked(folder.path / LOCK))
-        noted.write_sent(folder, sent)
+        sent_jobs.write_sent(folder, sent)
         git_config = git_config_to_send(sending.root) if sending.root else ""
         try:
             retry_unreachable(lambda: there.send_past(sending.tree, session_root, past_files, past))
             root = sending.root or PACKAGE
-            retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.names, git_config))
+            retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.file_names, git_config))
         except BaseException:  # Not submitted: forget the job.
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -385,7 +380,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
 
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
     """A job whose results must be fetched first: of checkout `tree`, or, to resume, with sessions of `root`."""
-    for folder, sent in noted.list_sent_jobs(host.name):
+    for folder, sent in sent_jobs.list_sent_jobs(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder
     return None
@@ -407,7 +402,7 @@ def connected(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
             run_here(host.host.start, host)
-            retry_unreachable(connection.connect, STARTS_S, screen.status)
+            retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
         yield RemoteJobs(connection)
 
 
@@ -420,7 +415,7 @@ class _Sending:
     """The target's folder below `root`; None for the bundled target, which the other machine has."""
     cwd: str
     """The current folder below `root`."""
-    names: tuple[str, ...]
+    file_names: tuple[str, ...]
     tree: str
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
@@ -450,7 +445,7 @@ class _Sending:
     @property
     def kilobytes(self) -> int:
         """Size of all files in KiB."""
-        return sum(os.lstat(self.root / name).st_size for name in self.names if self.root) >> 10
+        return sum(os.lstat(self.root / name).st_size for name in self.file_names if self.root) >> 10
 
 
 def _is_sent(project: Project) -> bool:

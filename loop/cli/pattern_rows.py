@@ -14,7 +14,7 @@ from loop.base.places import Project, find_project, shipped
 from loop.base.screen import Screen
 from loop.cli.names import load_unchecked
 
-LOOKED_BACK = 50
+SEARCHED_SESSIONS = 50
 """How many sessions a search for words includes, because their error messages may match."""
 
 
@@ -75,7 +75,7 @@ def _search(question: str, here: Project, screen: Screen) -> list[PatternRow]:
     from loop.store import index
 
     patterns = definitions.patterns(here)
-    earlier = index.rows(here.sessions, last=LOOKED_BACK)
+    earlier = index.rows(here.sessions, last=SEARCHED_SESSIONS)
     hits = search(question, [(name, pattern_fields(read.value, earlier)) for name, read in patterns.items()])
     if hits and hits[0].matched_words < hits[0].query_words:
         screen.say(f"no pattern has all of these words; with {hits[0].matched_words} of {hits[0].query_words}:")

@@ -131,10 +131,8 @@ def _check_project(target: Path | None) -> int:
 
 def _check_file(path: Path, target: Path | None) -> int:
     """Check a file, or all YAML files of a folder. Returns the number of files.
-
-    `target.yaml` is a target, a file in a folder `plans` is a plan, any other is a pattern. A plan or
-    pattern below a target's folder belongs to that target. Raises DefinitionError.
-    """
+    `target.yaml` is a target, a file in a folder `plans` is a plan, any other is a pattern. A plan
+    or pattern below a target's folder belongs to that target. Raises DefinitionError."""
     if path.is_dir():
         files = sorted(path.glob("*.yaml"))
         if not files:

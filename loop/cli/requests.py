@@ -135,18 +135,20 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
     """Print every command of a project or stored session, and trust it. `variants`: answers to a task."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
-        place, lines, note = session.path, trust.session_commands(session.head()), "allowed, for this session"
+        trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())
+        note = "allowed, for this session"
         trust.grant_session(session.path, session.head())
     else:
         setting = read_setting(target)
         if unknown := [name for name in variants if name not in setting.target.variants]:
             raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
         project = setting.project
-        place, lines, note = project.target, tuple(what_runs(project)), "it ships with loop: always trusted"
+        trusted_folder, trusted_commands = project.target, tuple(what_runs(project))
+        note = "it ships with loop: always trusted"
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    granted = TrustGranted(target=str(place), runs=tuple(lines))
+    granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
     if as_json:
         screen.data(to_json(granted))
     else:

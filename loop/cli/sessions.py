@@ -57,8 +57,8 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None
     for row in rows:
         duration = "-" if row["seconds"] is None else seconds_text(row["seconds"])
         usd = f"{row['usd']:.4f}" if row["usd"] else "-"
-        texts = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
-        cells.append((*texts, duration, usd, row["fastest"] or "-"))
+        leading_cells = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
+        cells.append((*leading_cells, duration, usd, row["fastest"] or "-"))
     screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
     damaged = [session for session in listed if session.problem]
     for session in damaged[:MOST_NAMED]:

@@ -230,9 +230,7 @@ def _advise_on_gpu(
     setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, is_running: bool
 ) -> tuple[str, str]:
     """Advice on an idle GPU (`keep`, `stop`, `in use`, `unknown`) and the reason.
-
-    `setting`: None if the target cannot be read; then sessions of all targets count.
-    """
+    `setting`: None if the target cannot be read; then sessions of all targets count."""
     name = setting.target.name if setting else None
     rows = index.rows(here.sessions, last=index.RECENT_SESSIONS, target=name)
     on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None and not row.recorded]

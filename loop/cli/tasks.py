@@ -174,13 +174,13 @@ class Audited(Printed):
 
     def show(self, screen: Screen) -> None:
         """Print a row per control, then how many mistakes each judge accepts."""
-        words, rows = {"right": "passes", "wrong": "found"}, []
+        verdict_words, rows = {"right": "passes", "wrong": "found"}, []
         for control in self.controls:
             if control.kind != "idle":
                 # Their reason; else a cause of the disagreement; else why loop gave no verdict.
                 our_reason = control.ours_why if control.ours not in VERDICTS else ""
                 reason = control.why or next(iter(control.causes), our_reason)
-                verdicts = [words.get(verdict, verdict) for verdict in (control.ours, control.theirs)]
+                verdicts = [verdict_words.get(verdict, verdict) for verdict in (control.ours, control.theirs)]
                 rows.append((control.control, *verdicts, reason))
         screen.table(("control", "ours", "theirs", "why"), rows)
         screen.prose(f"theirs: {self.theirs}")
@@ -205,13 +205,13 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
     if task.format not in evaluators.ANSWER_MAKERS:
         raise UsageError(f"{request.path}: loop cannot audit {table.find_format(task.format).title} yet")
     folder, _ = write_as_target(request.path, (), request.format_name)
-    trial = Audit(request, task, trusted_setting(folder, screen))
+    task_audit = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
-    interface = trial.apply_stated_rule(())
+    interface = task_audit.apply_stated_rule(())
     if not interface["inputs"] or not interface["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    controls = list(chosen_controls(interface["inputs"], interface["outputs"][0], trial.device))
-    rows, no_evaluator = trial.judge_controls(controls_named(controls, request.controls), screen)
+    controls = list(chosen_controls(interface["inputs"], interface["outputs"][0], task_audit.device))
+    rows, no_evaluator = task_audit.judge_controls(controls_named(controls, request.controls), screen)
     # FlashInfer's evaluator is slow, so it judges only some cases.
     is_partial = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     part = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_partial else ""
@@ -240,9 +240,7 @@ def chosen_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
     """One control of each kind that loop's verification must reject, and honest ones that it must accept.
-
-    `inputs`, `output`: shapes of the task's tensors, which decide what controls are possible.
-    """
+    `inputs`, `output`: shapes of the task's tensors, which decide what controls are possible."""
     # An evaluator times right answers in over 100 calls: on a GPU, no honest control may use the host.
     yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
@@ -267,9 +265,7 @@ class Audit:
 
     def with_answers(self, controls: Sequence[Control]) -> tuple["Audit", dict[str, tuple[Control, Path]]]:
         """The audit with an answer file for each control; and variant name to (control, file).
-
-        The new target is trusted if it differs from the trusted one only in these answers.
-        """
+        The new target is trusted if it differs from the trusted one only in these answers."""
         files, target = [], self.setting.target  # The same task reuses the same folder.
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
@@ -292,22 +288,22 @@ class Audit:
 
     def judge_controls(self, controls: Sequence[Control], screen: Screen) -> tuple[tuple[JudgedControl, ...], str]:
         """Both verdicts on each control; and why the evaluator gave none, empty if it did."""
-        trial, answers = self.with_answers(controls)
+        with_answers, answers = self.with_answers(controls)
         screen.status("our verification")
-        our_verdicts = trial.judge_by_loop("verify", [*answers])
+        our_verdicts = with_answers.judge_by_loop("verify", [*answers])
         themes = {name: control.theme for name, (control, _) in answers.items()}
         cheats = [name for name in answers if themes[name] == "cheat" and our_verdicts[name].is_right]
         if cheats:  # One that returns a cached output is wrong only in timed calls, where inputs change.
             screen.status("our timed calls of what verification lets pass")
-            our_verdicts |= trial.judge_by_loop("measure", cheats)
+            our_verdicts |= with_answers.judge_by_loop("measure", cheats)
         paths = {name: path for name, (_, path) in answers.items()}
-        their_verdicts, no_evaluator = trial.judge_by_evaluator(paths, screen)
+        their_verdicts, no_evaluator = with_answers.judge_by_evaluator(paths, screen)
         # Without their evaluator, the stated rule judges all controls. Else it only checks, for mistakes that
         # loop accepted, whether they change any value.
         accepted = [name for name in answers if themes[name] != "honest" and our_verdicts[name].is_right]
         names = [*answers] if no_evaluator else accepted
         screen.status("the rule that its format states")
-        rule_verdicts = trial.apply_stated_rule(names)["verdicts"] if names else {}
+        rule_verdicts = with_answers.apply_stated_rule(names)["verdicts"] if names else {}
         rows = []
         for name, (control, path) in answers.items():
             our_verdict, by_rule = our_verdicts[name], rule_verdicts.get(name, {})
@@ -341,8 +337,8 @@ class Audit:
         if len(workloads) > MOST_CASES or len(sets) < len(target.workloads):
             for workload in spread_evenly(workloads, MOST_CASES):
                 texts.append(format_entry(entry_of(target.signature, workload)))
-        terms = self.setting.project.target, request.device, texts, request.threads, request.seed
-        bench = BenchRequest(subcommand, names, *terms, rounds=ROUNDS, first_failure_only=True)
+        bench = BenchRequest(subcommand, names, self.setting.project.target, request.device, texts)
+        bench = replace(bench, threads=request.threads, seed=request.seed, rounds=ROUNDS, first_failure_only=True)
         finished, _ = _run_steps(bench, Screen(is_quiet=True))
         return {name: gate_verdict_on(name, finished) for name in names}
 
@@ -365,11 +361,9 @@ class Audit:
 
     def apply_stated_rule(self, names: Sequence[str]) -> dict[str, Any]:
         """Run `loop.workers.stated`, which applies the format's stated rule, and return its JSON.
-
-        Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of answers:
-        `verdicts` by name, each with `status`, `why` and `same` (no value differs from the reference's).
-        Raises WorkFailed if the program gives no result.
-        """
+        Without names: shapes of `inputs` and `outputs`, and `findings` on the task. With names of
+        answers: `verdicts` by name, each with `status`, `why` and `same` (no value differs from the
+        reference's). Raises WorkFailed if the program gives no result."""
         variants = {name: self.setting.target.variants[name] for name in names}
         python_variants = {name: v for name, v in variants.items() if isinstance(v, PythonVariant)}
         functions = {name: f"{variant.module}:{variant.function}" for name, variant in python_variants.items()}
@@ -387,7 +381,7 @@ class Audit:
             limit_s = self.request.terms.limit_s * max(len(names), 1)
             completed = run_to_end(run(command, limit_s=limit_s, cwd=scratch, env=environment, note="stated rule"))
             if not result.is_file():
-                last_line = (completed.errors.strip().splitlines() or [completed.how])[-1]
+                last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
                 raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last_line}")
             return json.loads(result.read_text())  # type: ignore[no-any-return]
         finally:

@@ -85,34 +85,33 @@ class AgentFiles(Printed):
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
     """Write SKILL.md and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use.
-
-    `folder`: None is the current one. Returns the exit code: 2 if the user does not agree.
-    """
+    `folder`: None is the current one. Returns the exit code: 2 if the user does not agree."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")
-    before = {}
+    old_texts = {}
     for path in (*SKILL_PATHS, AGENTS_PATH):
         try:
-            before[path] = (here / path).read_bytes().decode() if (here / path).exists() else ""
+            old_texts[path] = (here / path).read_bytes().decode() if (here / path).exists() else ""
         except UnicodeDecodeError as error:
             raise UsageError(f"{here / path}: is no UTF-8 text", hint="save it as UTF-8") from error
         except OSError as error:
             raise file_error(here / path, "read", error) from error
     for path in SKILL_PATHS:
-        if before[path] and BEGIN not in before[path]:
+        if old_texts[path] and BEGIN not in old_texts[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
-    after = {path: skill_text() for path in SKILL_PATHS}
-    page, section = before[AGENTS_PATH], agents_section(SKILL_PATHS[0])
+    new_texts = {path: skill_text() for path in SKILL_PATHS}
+    page, section = old_texts[AGENTS_PATH], agents_section(SKILL_PATHS[0])
     above, begin, remainder = page.partition(BEGIN)
     _, end, below = remainder.partition(END)
     if begin and not end:
         raise UsageError(f"{here / AGENTS_PATH}: the mark that ends loop's part is gone", f"put {END} behind it")
-    after[AGENTS_PATH] = above + section.rstrip() + below if begin else f"{page.rstrip()}\n\n{section}".lstrip()
-    changed = [path for path in after if after[path] != before[path]]
+    replaced = above + section.rstrip() + below
+    new_texts[AGENTS_PATH] = replaced if begin else f"{page.rstrip()}\n\n{section}".lstrip()
+    changed = [path for path in new_texts if new_texts[path] != old_texts[path]]
     rows = []
-    for path in after:
-        change = "unchanged" if path not in changed else "updated" if before[path] else "made"
+    for path in new_texts:
+        change = "unchanged" if path not in changed else "updated" if old_texts[path] else "made"
         rows.append({"file": str(path), "change": change})
     answer = AgentFiles.model_validate({"folder": str(here), "files": rows, "written": yes})
     is_agreed = yes
@@ -124,7 +123,7 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
     for path in changed if is_agreed else ():
         try:
             (here / path).parent.mkdir(parents=True, exist_ok=True)
-            write_atomic((here / path).resolve(), after[path])
+            write_atomic((here / path).resolve(), new_texts[path])
         except OSError as error:
             raise file_error(here / path, "written", error) from error
     if as_json:

@@ -17,7 +17,7 @@ from loop.base.documents.schemas import Untitled
 from loop.base.errors import LoopError, UsageError
 from loop.cli import call_with_loop_errors
 from loop.driving import tools
-from loop.driving.tools import WAIT, Tool, begin, find_job, wait
+from loop.driving.tools import WAIT_ARGUMENT, Tool, begin_job, find_job, wait_for_job
 from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
@@ -79,8 +79,8 @@ class ToolCalls:
     async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
         if tool.starts_job:
-            wait_s, words = values.pop(WAIT), tool.command_line(values)
-            job = await run_sync(call_with_loop_errors, lambda: begin(words, tool.name))
+            wait_s, words = values.pop(WAIT_ARGUMENT), tool.command_line(values)
+            job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
             return await self._wait_for_job(job, wait_s, ctx)
         if tool.name == "job_wait":
             return await self._wait_for_job(find_job(values["job"]), values["wait_s"], ctx)
@@ -90,11 +90,11 @@ class ToolCalls:
     async def _wait_for_job(self, job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
         """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
         begun = time.monotonic()
-        while job.state in tools.UNENDED and time.monotonic() - begun < limit_s:
+        while job.state in tools.UNENDED_STATES and time.monotonic() - begun < limit_s:
             state = await run_sync(tools.read_state, job)
             await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
             wait_s = min(PROGRESS_S, limit_s - (time.monotonic() - begun))
-            await run_sync(wait, job, wait_s, abandon_on_cancel=True)
+            await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
         answer = (await run_sync(tools.read_state, job)).model_dump(mode="json")
         error = (answer["result"] or {}).get("error")
         return {**answer, "error": error} if error else answer

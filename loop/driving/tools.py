@@ -49,17 +49,17 @@ class WaitingChange:
     folder: SessionFolder
     brief: Brief
     """What is to change: a variant, its files, what was found."""
-    top: Path
+    target_folder: Path
     """The target's folder in the session's worktree."""
-    committed: frozenset[str]
+    committed_files: frozenset[str]
     """Files that existed before the change."""
 
     def file(self, name: str) -> Path:
         """Path of an editable file. Raises UsageError for one outside `top`, also through a link."""
-        path = self.top / name
-        if path.resolve() != path or not path.is_relative_to(self.top):
+        path = self.target_folder / name
+        if path.resolve() != path or not path.is_relative_to(self.target_folder):
             hint = f"these may change: {', '.join(self.brief.files)}"
-            raise UsageError(f"{name} is no plain file in {self.top}", hint)
+            raise UsageError(f"{name} is no plain file in {self.target_folder}", hint)
         return path
 
     def next_call(self, target: Path | None) -> str:
@@ -96,7 +96,7 @@ def change_brief(session: SessionId = "last", target: Target = None) -> dict[str
         "brief": change.brief,
         "sources": {name: read_text(change.file(name)) for name in change.brief.files},
         "page": read_text(brief_path(change.folder.path / CHANGES, change.brief)),
-        "next": f"change_edit, kernels_check with target={change.top}, then {change.next_call(target)}; "
+        "next": f"change_edit, kernels_check with target={change.target_folder}, then {change.next_call(target)}; "
         "with decline=true the session ends without a further change",
     }
 
@@ -114,14 +114,14 @@ def change_edit(
     """
     change = waiting_session(session, target)
     brief, path, name = change.brief, change.file(file), str(Path(file))
-    if not may_change(name, brief.files, change.committed):
+    if not may_change(name, brief.files, change.committed_files):
         users = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{users}", hint=f"these may: {', '.join(brief.files)}")
     if len(text.encode()) > LARGEST_BYTES:
         raise UsageError(f"{file} would be larger than {LARGEST_BYTES} bytes", hint="split what is generated")
     is_changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
-    check = f"kernels_check with target={change.top} and variants=[{brief.variant}]"
+    check = f"kernels_check with target={change.target_folder} and variants=[{brief.variant}]"
     answer = {"schema_version": 1, "session": change.folder.id, "file": file, "changed": is_changed}
     return {**answer, "next": f"{check}, then {change.next_call(target)}"}
 
@@ -130,11 +130,11 @@ LONGEST_WAIT_S = 50.0
 """Longest wait of one call in seconds: clients time out after about a minute."""
 KEPT_JOBS = 100
 """How many job folders of agents are kept."""
-PREFIX = "mcp-"
+JOB_ID_PREFIX = "mcp-"
 """Prefix of ids of jobs that agents start. Only these job folders are deleted here."""
-UNENDED = ("queued", "running")
+UNENDED_STATES = ("queued", "running")
 """States of a job that has not ended."""
-ENDS_S = 20.0
+CANCEL_LIMIT_S = 20.0
 """Seconds for a job to end after it was cancelled."""
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 
@@ -162,7 +162,7 @@ class JobState(Printed):
 
 def read_state(job: JobFolder) -> JobState:
     """The state of a job, from the files in its folder."""
-    is_running, code = job.state in UNENDED, job.exit_code
+    is_running, code = job.state in UNENDED_STATES, job.exit_code
     events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
     text = read_text(job.path / folders.OUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:
@@ -209,11 +209,11 @@ def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> st
     return " ".join(str(result.get("proposal", "")).split())
 
 
-def begin(words: Sequence[str], tool: str) -> JobFolder:
+def begin_job(words: Sequence[str], tool: str) -> JobFolder:
     """Start `loop WORDS` as a job in a process of its own, and return at once. `tool`: its name, for the id."""
-    folders.remove_old_jobs(KEPT_JOBS, PREFIX)
+    folders.remove_old_jobs(KEPT_JOBS, JOB_ID_PREFIX)
     now = datetime.datetime.now(datetime.UTC)
-    job_id = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{tool.replace('_', '-')}"
+    job_id = f"{JOB_ID_PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{tool.replace('_', '-')}"
     job = folders.create_job(folders.Job(id=job_id, words=tuple(words), folder=str(Path.cwd())))
     start_detached(job)
     return job
@@ -221,7 +221,7 @@ def begin(words: Sequence[str], tool: str) -> JobFolder:
 
 def find_job(name: str) -> JobFolder:
     """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
-    jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(PREFIX)}
+    jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(JOB_ID_PREFIX)}
     job_id = max(jobs, default=name) if name == "last" else name
     if job_id not in jobs:
         newest = f"the newest: {', '.join(sorted(jobs)[-3:])}" if jobs else "a tool that starts work returns one"
@@ -229,10 +229,10 @@ def find_job(name: str) -> JobFolder:
     return jobs[job_id]
 
 
-def wait(job: JobFolder, seconds: float) -> JobState:
+def wait_for_job(job: JobFolder, seconds: float) -> JobState:
     """Wait until a job ends, at most `seconds` and `LONGEST_WAIT_S`. Returns its state."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
-    while job.state in UNENDED and time.monotonic() < end:
+    while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)
     return read_state(job)
 
@@ -247,14 +247,14 @@ def job_wait(
     wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
 ) -> JobState:
     """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
-    return wait(find_job(job), wait_s)
+    return wait_for_job(find_job(job), wait_s)
 
 
 def job_cancel(job: JobId = "last") -> JobState:
     """End a job in good order. A session that is cancelled can be resumed."""
     folder = find_job(job)
     folder.cancel()
-    return wait(folder, ENDS_S)
+    return wait_for_job(folder, CANCEL_LIMIT_S)
 
 
 HIDDEN = frozenset(
@@ -268,9 +268,9 @@ HIDDEN = frozenset(
     )
 )
 """Parameters that no tool has: only a person may set them."""
-WAIT = "wait_s"
+WAIT_ARGUMENT = "wait_s"
 """Name of the argument that says how long a call waits for the job that it started."""
-WAITED_S = 30.0
+DEFAULT_WAIT_S = 30.0
 """Its default in seconds."""
 TOOL_COMMANDS = (
     Command("job status", job_status, mcp="reads", has_json=True),
@@ -317,7 +317,8 @@ class Tool:
             fields[name] = kind, Field(default, description=description, ge=option.min, le=option.max)
         if self.starts_job:
             description = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=description))
+            wait_field = Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description)
+            fields[WAIT_ARGUMENT] = float, wait_field
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
     def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:

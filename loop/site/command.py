@@ -56,10 +56,8 @@ def check_out_folder(out: Path) -> Path:
 
 def write_site(place: Path, pages: Iterable[tuple[str, str]], counts: Mapping[str, Any]) -> int:
     """Write a site into `place`, replacing an older one. Returns the number of files.
-
-    `pages`: (path, text) pairs. `counts`: written into the marker file. An interruption leaves the old
-    site unchanged and no temporary files. Raises LoopError if the disk cannot be written.
-    """
+    `pages`: (path, text) pairs. `counts`: written into the marker file. An interruption leaves the
+    old site unchanged and no temporary files. Raises LoopError if the disk cannot be written."""
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
     paths = []
     try:

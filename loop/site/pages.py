@@ -138,9 +138,8 @@ class StoredFigure(Figure):
 
 def report_page(templates: Path, report: Path, status: str) -> str:
     """HTML page of a report stored as Markdown, with its figures. Raises OSError if it cannot be read.
-
-    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the session.
-    """
+    `templates`: the folder of report.html.j2. `report`: a path without links. `status`: of the
+    session."""
     text = clean_text(report.read_text(encoding="utf-8", errors="replace"), LONGEST_REPORT)
     # The first description of a figure counts, so it comes last into the dict.
     description_by_path = {path: description for description, path in reversed(_FIGURE.findall(text))}
@@ -159,7 +158,7 @@ def report_page(templates: Path, report: Path, status: str) -> str:
 
 NEWEST = 12
 """Most sessions on the first page, newest first."""
-MOST_USED = 100
+MOST_LISTED = 100
 """Most sessions on the page of a pattern, plan or kernel, newest first."""
 
 
@@ -184,7 +183,7 @@ def processor_of(row: SessionRow) -> str:
 
 def pages(templates: Path, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield (path from the top, text) of every file of the site. `templates`: folder of home.html.j2."""
-    env = environment(templates)
+    env = site_environment(templates)
     yield "style.css", style_sheet() + (templates / "style.css").read_text()
     yield "site.js", (templates / "site.js").read_text()
     for name, report in contents.reports.items():
@@ -206,15 +205,15 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
     yield "sessions/index.html", "sessions", {"newest": newest}
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
-    for name, known in contents.patterns.items():
+    for name, catalogue_pattern in contents.patterns.items():
         # Patterns that lead to this one, each with the outcome on which they do.
-        answers = (
-            (other, answer) for other, asking in contents.patterns.items() for answer in asking.pattern.next
-        )
-        asked_by = [(other, answer.when) for other, answer in answers if answer.pattern == name]
+        asked_by: list[tuple[str, str]] = []
+        for other, earlier in contents.patterns.items():
+            answers = earlier.pattern.next
+            asked_by += [(other, answer.when) for answer in answers if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
-        values = {"known": known, "asked_by": asked_by, "plans": plans, **_shown_rows(rows)}
+        values = {"known": catalogue_pattern, "asked_by": asked_by, "plans": plans, **_shown_rows(rows)}
         yield page_path("patterns", name), "pattern", values
     for name, plan in contents.plans.items():
         yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
@@ -227,7 +226,7 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         shown = _shown_rows(judged[name])
         values = {"name": name, "variant": variant, "recipe": recipe, "tuning": tuning}
         yield page_path("kernels", name), "kernel", {**values, "points": shown["rows"], "more": shown["more"]}
-    ids = [None, *(row.id for row in contents.rows), None]
+    ids = [None, *(row.id for row in contents.rows), None]  # The first and the last have one neighbour.
     for number, row in enumerate(contents.rows):
         report, figure = contents.reports.get(row.id), ""
         if report and (file := report.parent / "figures/ratios.svg").is_file():
@@ -239,13 +238,14 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
 
 def _shown_rows(rows: Sequence[Any]) -> dict[str, Any]:
     """`rows`: those that a page lists, and `more`: the number of others. The input begins with the newest."""
-    return {"rows": rows[:MOST_USED], "more": max(0, len(rows) - MOST_USED)}
+    return {"rows": rows[:MOST_LISTED], "more": max(0, len(rows) - MOST_LISTED)}
 
 
-def environment(templates: Path) -> Environment:
+def site_environment(templates: Path) -> Environment:
     """A Jinja2 environment for HTML: cleans and escapes all values except markup of templates."""
 
     def clean_value(value: Any) -> Any:
+        """A string cleaned as text of any origin; other values and markup stay."""
         return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     env = make_environment(templates, finalize=clean_value)

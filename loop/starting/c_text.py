@@ -1,7 +1,7 @@
 """Parse functions of C, C++ and CUDA from text: names, parameters, template instances."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
@@ -16,14 +16,14 @@ SIGNATURE = re.compile(
     r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
 )
-INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
+TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
 CALLED = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
-SPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
+NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
     r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
     r"__restrict__|__restrict|restrict|RESTRICT|\w*_API|\w*_EXPORT)\b|\"C\"|\[\[[^\]]*\]\]|__attribute__\s*\(\(.*?\)\)"
 )
-TYPES = {
+C_TYPES = {
     "float32": "float",
     "float64": "double",
     "int8": "int8_t, char, signed char",
@@ -37,7 +37,7 @@ TYPES = {
     "bfloat16": "__nv_bfloat16, nv_bfloat16, __bf16, at::BFloat16, c10::BFloat16",
 }
 """Element type of a tensor to the types in C that hold its elements."""
-DTYPES = {name: dtype for dtype, names in TYPES.items() for name in names.split(", ")}
+DTYPE_BY_C_TYPE = {name: dtype for dtype, names in C_TYPES.items() for name in names.split(", ")}
 STREAM = "cudaStream_t"
 
 
@@ -57,7 +57,7 @@ class CParameter:
     @property
     def dtype(self) -> str | None:
         """The element type; None for a type that no tensor has."""
-        return DTYPES.get(self.type)
+        return DTYPE_BY_C_TYPE.get(self.type)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CFunction:
     """A function that other code can call."""
 
     name: str
-    called: str
+    call_name: str
     """The name with namespace and template arguments, for a call."""
     returns: str
     """The return type."""
@@ -73,6 +73,16 @@ class CFunction:
     line: int
     problem: str = ""
     """Why `loop` cannot call the function; empty if it can."""
+
+    @property
+    def pointers(self) -> list[CParameter]:
+        """Its pointer parameters to tensor elements."""
+        return [parameter for parameter in self.parameters if parameter.pointers == 1 and parameter.dtype]
+
+    @property
+    def numbers(self) -> list[CParameter]:
+        """Its numeric parameters, passed by value."""
+        return [parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype]
 
 
 def without_comments(text: str) -> str:
@@ -85,7 +95,7 @@ def functions(text: str) -> list[CFunction]:
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     code = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
-    for match in INSTANCE.finditer(code):
+    for match in TEMPLATE_INSTANCE.finditer(code):
         name = match[1].rpartition("::")[2]
         if name not in instances or match[2].split(",")[0].strip() == "float":
             instances[name] = match[2].strip()
@@ -107,18 +117,15 @@ def functions(text: str) -> list[CFunction]:
     return definitions
 
 
-def uncalled(candidates: list[CFunction], text: str) -> list[CFunction]:
-    """The candidates that no other function calls: their names stand only where they are defined."""
-    calls = [match[1] for match in CALLED.finditer(DIRECTIVE.sub("", text))]
-    names = [function.name for function in candidates]
-    return [function for function in candidates if calls.count(function.name) <= names.count(function.name)]
+def uncalled(names: Sequence[str], text: str) -> list[str]:
+    """Names of functions that no other function calls: they stand only where they are defined."""
+    calls = CALLED.findall(DIRECTIVE.sub("", text))
+    return [name for name in names if calls.count(name) <= names.count(name)]
 
 
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
     """Template parameter to its argument, and a message if one is unknown (else empty).
-
-    `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float.
-    """
+    `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float."""
     parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
     if instance:
         pairs = zip(parameters, instance.split(","), strict=False)
@@ -143,7 +150,7 @@ def _split_at_commas(text: str) -> Iterator[str]:
 
 
 def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
-    """Parse a parameter's text; `types`: aliases and template parameters to their types."""
+    """Parse a parameter's text; `types`: alias or template parameter to its type."""
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
     words = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
     name = words[-1] if len(words) > 1 else ""
@@ -168,7 +175,7 @@ def _heads(text: str) -> Iterator[tuple[str, str, int]]:
     head, line = "", 1
     for part in re.findall(r"[{};]|[^{};]+", text):
         if part == "{":
-            namespace = SPACE.fullmatch(" ".join(head.split()))
+            namespace = NAMESPACE.fullmatch(" ".join(head.split()))
             if namespace is None and None not in open_braces:
                 yield "".join(map(str, open_braces)), head.strip(), line - head.lstrip().count("\n")
             prefix = f"{namespace[1]}::" if namespace and namespace[1] else ""

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,11 +23,10 @@ from loop.starting.model import Scalar, TensorSpec
 
 RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names reserved by workloads and generators."""
-LIST = 3
+LIST_LENGTH = 3
 """Length of a list of tensors for which the user gives one shape."""
-INDEX = re.compile(
-    r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
-)
+INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
+INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
 ORDERS = (
     (re.compile(r".*slots?(_mapping|_ids|_idx)?"), "distinct"),
     (re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)"), "sorted"),
@@ -72,11 +71,8 @@ class Choice:
     notes: tuple[str, ...] = ()
 
 
-class Reads(NamedTuple):
-    """What code reads from an object: names of attributes, and keys that are strings."""
-
-    attributes: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
+Reads = Mapping[str, Mapping[str, bool]]
+"""Variable to the names that code reads from it, each with whether it is a key (`x["eps"]`, not `x.eps`)."""
 
 
 class Choices:
@@ -96,7 +92,7 @@ class Choices:
         self.is_constructor = False
         """Whether parameters are a constructor's, where those without annotation are whole numbers."""
         self.imports: dict[str, None] = {}
-        """Import statements that the texts need."""
+        """Import statements that the source text of the arguments needs, in order."""
         self.used: set[str] = set()
         """Paths of `likes` and `values` that a parameter has."""
         self.notes: list[str] = []
@@ -108,12 +104,11 @@ class Choices:
         """Names of all sizes."""
 
     def add_arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
-        """Add a function's parameters. Returns the arguments to call it with.
-
-        `owner`: the class whose code reads them, if it is another; `bound`: skip the first parameter, `self`.
-        """
+        """Add a function's parameters. Returns the arguments to call it with. `bound`: skip the parameter `self`.
+        `owner`: the class whose methods read the parameters, if `function` is only its constructor."""
         call: Call = []
-        is_default_skipped, reads = False, reads_of(owner or function)
+        is_default_skipped = False
+        reads = reads_of(owner or function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
             name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
             if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
@@ -130,13 +125,9 @@ class Choices:
                 call.append((name if needs_keyword else "", text))
         return call
 
-    def add(
-        self, path: str, annotation: Any, default: Any, reads: Mapping[str, Reads], *, is_list: bool = False
-    ) -> str | None:
-        """Add a parameter. Returns the text to pass for it, mostly `{path}`; None: its default is used.
-
-        `{path}` is replaced by the text of a choice later. `reads`: see `reads_of`; `is_list`: it is `*args`.
-        """
+    def add(self, path: str, annotation: Any, default: Any, reads: Reads, *, is_list: bool = False) -> str | None:
+        """Add a parameter. Returns the text to pass for it, mostly `{path}`, which the text of a choice replaces
+        later; None: its default is used. `reads`: what the code reads from objects; `is_list`: it is `*args`."""
         kind, detail, is_nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         if path in self.likes:
@@ -148,6 +139,7 @@ class Choices:
             if isinstance(value, bool | int | float):
                 return self._add_choices(path, [self._attribute(path, value)])
             return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
+        # A part of it is given: `config.eps` of `config`.
         has_given_part = any(other.startswith(f"{path}.") for other in (*self.likes, *self.values))
         if not has_given_part and default is not Parameter.empty:
             is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
@@ -162,9 +154,9 @@ class Choices:
         if not has_given_part and is_nullable:
             self.notes.append(f"{path} stays None")
             return "None"
-        attributes, keys = reads.get(name, Reads())
-        has_no_tensor_attribute = any(not hasattr(torch.Tensor, word) for word in attributes)
-        is_object = bool(CONFIG.fullmatch(name) or keys) or has_no_tensor_attribute
+        # No tensor: the code reads a key from it, or an attribute that tensors lack.
+        is_object = any(is_key or not hasattr(torch.Tensor, part) for part, is_key in reads.get(name, {}).items())
+        is_object = is_object or bool(CONFIG.fullmatch(name))
         if kind == "class" or has_given_part or (not kind and is_object):
             return self._add_object(path, detail if kind == "class" else None, reads)
         choices = self._value_choices(path, name, kind, detail)
@@ -188,10 +180,8 @@ class Choices:
         return "{" + path + "}"
 
     def _attribute(self, path: str, value: Scalar) -> Choice:
-        """A choice that makes a value an attribute, so that a workload can change it.
-
-        It is named as the parameter; `config_eps_` if another attribute, tensor or size has that name.
-        """
+        """A choice that makes a value an attribute, so that a workload can change it. It is named as the
+        parameter; `config_eps_` if another attribute, tensor or size has that name."""
         name = path.rpartition(".")[2]
         names = {tensor.replace(".", "_") for tensor in self.likes} | {*self.dims, *RESERVED_NAMES}
         names |= {name for choices in self.by_path.values() for choice in choices for name in choice.attributes}
@@ -199,36 +189,37 @@ class Choices:
             name = f"{path.replace('.', '_')}_"
         return Choice(name, attributes={name: value})
 
-    def _add_object(self, path: str, kind: Any, reads: Mapping[str, Reads]) -> str:
+    def _add_object(self, path: str, object_class: Any, reads: Reads) -> str:
         """Add a parameter that is an object, part by part. Returns an expression that makes it, or "".
-
-        `kind`: its class; None: an object, or a dict, with what the code reads from it.
-        """
-        if kind is not None:
-            self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
-            if issubclass(kind, enum.Enum):
-                return f"{kind.__qualname__}.{next(iter(kind)).name}"
+        `object_class`: None if not known; then it is an object, or a dict, with what the code reads from it."""
+        if object_class is not None:
+            top_name = object_class.__qualname__.partition(".")[0]
+            self.imports[f"from {object_class.__module__} import {top_name}"] = None
+            if issubclass(object_class, enum.Enum):
+                return f"{object_class.__qualname__}.{next(iter(object_class)).name}"
             texts = {}
-            for part in parameters(kind):
+            for part in parameters(object_class):
                 texts[part.name] = self.add(f"{path}.{part.name}", part.annotation, part.default, reads)
-            return f"{kind.__qualname__}({_keywords(texts)})"
-        attributes, keys = reads.get(path.rpartition(".")[2], Reads())
-        start = f"{path}."
-        below = [other.removeprefix(start) for other in (*self.likes, *self.values) if other.startswith(start)]
-        names = dict.fromkeys((*attributes, *keys, *sorted({name.partition(".")[0] for name in below})))
+            return f"{object_class.__qualname__}({_keywords(texts)})"
+        part_reads = reads.get(path.rpartition(".")[2], {})
+        path_prefix = f"{path}."
+        given = [other for other in (*self.likes, *self.values) if other.startswith(path_prefix)]
+        given_parts = sorted({other.removeprefix(path_prefix).partition(".")[0] for other in given})
+        names = dict.fromkeys((*sorted(part_reads, key=part_reads.__getitem__), *given_parts))
         if not names:
             self.missing[path] = ""
             return ""
         texts = {name: self.add(f"{path}.{name}", None, Parameter.empty, {}) for name in names}
         hint = f"--set {path}.{next(iter(names))}=VALUE changes it"
         self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {hint}")
-        if keys or not attributes:
+        if any(part_reads.values()) or not part_reads:
             return "{" + ", ".join(f"{key!r}: {text}" for key, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
         return f"SimpleNamespace({_keywords(texts)})"
 
     def _value_choices(self, path: str, name: str, kind: str, detail: Any) -> list[Choice]:
-        """Choices of a value without a default, by kind and name; empty if none can be guessed."""
+        """Choices of a value without a default, by kind and name; empty if none can be guessed.
+        `detail`: the values of a literal."""
         if kind == "literal":
             return [Choice(repr(value)) for value in detail]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
@@ -242,26 +233,24 @@ class Choices:
 
     def _integer_choices(self, path: str, name: str, kind: str) -> list[Choice]:
         """Choices of a whole number or a tuple: usual values for its name, and sizes of the inputs.
-
-        Sizes with the parameter's name come first, then those of the last dimensions.
-        """
+        Sizes with the parameter's name come first, then those of the last dimensions."""
         constants = _first_match(INTS, name) or ()
-        single = {path.replace(".", "_"): specs[0].dims for path, specs in self.likes.items() if len(specs) == 1}
+        lone_specs = {path: specs[0] for path, specs in self.likes.items() if len(specs) == 1}
+        dims_by_tensor = {path.replace(".", "_"): spec.dims for path, spec in lone_specs.items()}
         if kind == "ints":
-            last = [Choice(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in single.items()]
-            return [*last, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
+            last_sizes = [Choice(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in dims_by_tensor.items()]
+            return [*last_sizes, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
         size_texts: dict[str, str] = {}  # Dimension to `<x.2>`: the first tensor that has it, the last axis.
-        for tensor, dims in single.items():
+        for tensor, dims in dims_by_tensor.items():
             for axis in reversed(range(len(dims))):
                 size_texts.setdefault(dims[axis], f"<{tensor}.{axis}>")
         same_name = [dim for dim in size_texts if dim.lower() == name.lower()]
         if not kind and not (self.is_constructor or "." in path or constants or same_name):
             return []
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
-        count_first = 0 if same_name else len(constants)  # Numbers that are likelier than sizes.
-        ordered = dict.fromkeys((*same_name, *size_texts))
-        sizes = [Choice(size_texts[dim]) for dim in ordered]
-        return [*numbers[:count_first], *sizes, *numbers[count_first:]]
+        leading_count = 0 if same_name else len(constants)  # Numbers that are likelier than sizes.
+        sizes = [Choice(size_texts[dim]) for dim in dict.fromkeys((*same_name, *size_texts))]
+        return [*numbers[:leading_count], *sizes, *numbers[leading_count:]]
 
 
 def _keywords(texts: Mapping[str, str | None]) -> str:
@@ -271,9 +260,7 @@ def _keywords(texts: Mapping[str, str | None]) -> str:
 
 def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: Iterable[str]) -> list[Choice]:
     """Choices of a tensor by given or annotated type, else by its name.
-
-    `like`: its `--like` option; `bounds`: sizes and numbers that may bound the values of an index.
-    """
+    `like`: its `--like` option; `bounds`: sizes and numbers that may bound the values of an index."""
     dtype = like.dtype or (annotated_dtype if isinstance(annotated_dtype, str) else "")
     option, lower_name = f"--like {like.name}={','.join(like.dims)}:float32 for others", name.lower()
 
@@ -285,16 +272,14 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
         return [Choice(name, (spec.model_copy(update=pair),), notes=notes) for pair in pairs]
 
     is_whole = dtype.strip("u").startswith("int")
-    special = [values for pattern, values in ORDERS if pattern.fullmatch(lower_name)]
+    value_orders = [values for pattern, values in ORDERS if pattern.fullmatch(lower_name)]
     # Offsets and slots are seldom bounded by a size of their own.
-    likely_highs = sorted(bounds, key=lambda bound: bool(special) and bound in like.dims)
+    likely_highs = sorted(bounds, key=lambda bound: bool(value_orders) and bound in like.dims)
     highs = [like.high] if like.high else likely_highs
-    index = choices_of(dtype if is_whole else "int64", *special, "index", highs=highs, label="whole numbers")
-    is_index = bool(special or INDEX.fullmatch(lower_name) or like.high)
-    masks, normal = (
-        choices_of("bool", "mask", "mask_out", label="truth values"),
-        choices_of(dtype, "normal", "positive"),
-    )
+    index = choices_of(dtype if is_whole else "int64", *value_orders, "index", highs=highs, label="whole numbers")
+    is_index = bool(value_orders or INDEX.fullmatch(lower_name) or like.high)
+    masks = choices_of("bool", "mask", "mask_out", label="truth values")
+    normal = choices_of(dtype, "normal", "positive")
     if is_whole:
         return [*index, *choices_of(dtype, "whole")] if is_index else [*choices_of(dtype, "whole"), *index]
     if dtype:
@@ -306,7 +291,7 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
 
 def _tensor_list(name: str, likes: Sequence[TensorSpec]) -> Choice:
     """The choice of a list of tensors: one for each shape, or LIST tensors of a single shape."""
-    specs = [*likes] if len(likes) > 1 else [*likes] * LIST
+    specs = [*likes] if len(likes) > 1 else [*likes] * LIST_LENGTH
     likeliest = [tensor_choices(f"{name}_{number}", spec, "", ())[0] for number, spec in enumerate(specs)]
     inputs = tuple(choice.inputs[0] for choice in likeliest)
     names = ", ".join(tensor.name for tensor in inputs)
@@ -320,15 +305,13 @@ def _first_match(table: Sequence[tuple[str, Any]], name: str) -> Any:
 
 def parameters(function: Any) -> Iterator[Parameter]:
     """The parameters of a function or of a class's constructor, with resolved annotations.
-
-    Raises ValueError for a function written in C without a signature.
-    """
+    Raises ValueError for a function written in C without a signature."""
     schema = getattr(function, "schema", getattr(function, "_schema", None))
     if isinstance(schema, torch._C.FunctionSchema):  # TorchScript, or an operator of torch.ops.
         for argument in schema.arguments:
-            how = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
+            parameter_kind = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
             default = argument.default_value if argument.has_default_value() else Parameter.empty
-            yield Parameter(argument.name, how, default=default, annotation=str(argument.type))
+            yield Parameter(argument.name, parameter_kind, default=default, annotation=str(argument.type))
         return
     signature = inspect.signature(function)
     try:
@@ -343,9 +326,7 @@ def parameters(function: Any) -> Iterator[Parameter]:
 
 def kind_of(annotation: Any) -> tuple[str, Any, bool]:
     """Parse an annotation: kind (empty: unknown), the kind's details, whether None is allowed.
-
-    Details: of `tensor` its element type, of `literal` the values, of `class` the class; else None.
-    """
+    Details: of `tensor` its element type, of `literal` the values, of `class` the class; else None."""
     arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         first = next(argument for argument in arguments if argument is not type(None))
@@ -362,21 +343,16 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
     is_type = isinstance(annotation, type)
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     if "Tensor" in text or (is_type and issubclass(annotation, torch.Tensor)):
-        return (
-            "tensor",
-            next((dtype for start, dtype in TENSOR_TYPES.items() if text.startswith(start)), ""),
-            False,
-        )
+        dtypes = (dtype for prefix, dtype in TENSOR_TYPES.items() if text.startswith(prefix))
+        return "tensor", next(dtypes, ""), False
     kind = KINDS.get(annotation) or (text if text in KINDS.values() else "")
     return ("class", annotation, False) if is_type and not kind else (kind, None, False)
 
 
-def reads_of(owner: Any) -> dict[str, Reads]:
-    """Variable in the code of a function or class to what is read from it, as `eps` in `config.eps`.
-
-    Empty if there is no source.
-    """
-    reads: dict[str, Reads] = {}
+def reads_of(owner: Any) -> Reads:
+    """What the code of a function or class reads from its variables, as `eps` in `config.eps`; empty if there
+    is no source."""
+    reads: dict[str, dict[str, bool]] = {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
     except (OSError, TypeError, SyntaxError):
@@ -391,9 +367,9 @@ def reads_of(owner: Any) -> dict[str, Reads]:
             name = value.id
         else:
             continue
-        attributes, keys = reads.setdefault(name, Reads())
+        is_key_by_name = reads.setdefault(name, {})
         if isinstance(node, ast.Attribute):
-            reads[name] = Reads(tuple(dict.fromkeys((*attributes, node.attr))), keys)
+            is_key_by_name.setdefault(node.attr, False)
         elif isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            reads[name] = Reads(attributes, tuple(dict.fromkeys((*keys, node.slice.value))))
+            is_key_by_name[node.slice.value] = True
     return reads

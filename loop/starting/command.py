@@ -28,7 +28,7 @@ from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
 from loop.starting.model import Likes, TargetFacts, TensorSpec, TrialResult, TrialTerms
-from loop.starting.source import BUILDS, FirstVariant, find_function, identifier, read_kernel
+from loop.starting.source import BUILD_BY_ENDING, FirstVariant, find_function, identifier, read_kernel
 from loop.workers.judge_process import UNTIMED_ENVIRONMENT
 
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
@@ -37,9 +37,9 @@ PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
 GENERATOR_NAMES = ("seed", "device", "drawn")
 """Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
-LIMIT_S = 180.0
+TRIAL_LIMIT_S = 180.0
 """Time limit of the process that tries a function."""
-MODULES = ("reference", "mine", "inputs")
+MODULE_ROLES = ("reference", "mine", "inputs")
 """Python modules that a target may have: what is right, the variant, and the generator of inputs."""
 
 
@@ -77,7 +77,7 @@ def init(request: InitRequest, screen: Screen) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = request.command_line(folder / "target")
         raise UsageError(f"{folder}: is there, and not an empty folder", hint=hint)
-    likes, fixed = _parse_like(request.like)
+    likes, fixed_sizes = _parse_like(request.like)
     variant = _read_variant(request)
     reference_name = request.reference if variant else request.source
     if reference_name is None:
@@ -86,16 +86,16 @@ def init(request: InitRequest, screen: Screen) -> None:
     reference = find_function(reference_name)
     name = reference.name.rpartition(".")[2]
     function = name if name.islower() and name != "forward" else identifier(reference.name)
-    copied = {**(variant.copied if variant else {}), **reference.files}
+    copied = {**(variant.copied_files if variant else {}), **reference.files}
     # The user's files keep their names: ours give way.
-    module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULES}
+    module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULE_ROLES}
     terms = TrialTerms(
         folder=str(reference.folder),
         module=reference.module,
         name=reference.name,
         function=variant.function if variant else function,
         likes=variant.entry_writer.with_dtypes(likes) if variant and variant.entry_writer else likes,
-        fixed=fixed,
+        fixed_sizes=fixed_sizes,
         values=_parse_set(request.values),
         attributes=variant.scalars if variant else None,
         module_names=module_names,
@@ -112,27 +112,25 @@ def init(request: InitRequest, screen: Screen) -> None:
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
-    place, files = shlex.quote(str(folder)), sorted(texts)
-    commands = (f"trust {place}", f"kernels verify --target {place}", f"run session quick --target {place}")
-    following = tuple(f"loop {line}" for line in commands)
+    quoted, files = shlex.quote(str(folder)), sorted(texts)
+    commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
+    next_commands = tuple(f"loop {line}" for line in commands)
     if request.json:
         target = str(folder.absolute())
-        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=following)))
+        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)))
         return
     screen.say(f"made {folder}: {', '.join(files)}")
-    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in following)]))
+    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in next_commands)]))
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:
-    """The variant of a kernel or program; None for a Python function.
-
-    A program's words that name files become absolute paths, because it runs in the target's folder.
-    """
+    """The variant of a kernel or program; None for a Python function. A program's words that name files become
+    absolute paths, because it runs in the target's folder."""
     if request.command is None:
         assert request.source is not None
         file, colon, function = request.source.rpartition(":")
         path = Path(file if colon else request.source)
-        if path.suffix not in BUILDS:
+        if path.suffix not in BUILD_BY_ENDING:
             return None
         return read_kernel(path, function if colon else "", _parse_set(request.values))
     try:
@@ -158,15 +156,16 @@ def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
         terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
         terms_file.write_text(terms.model_dump_json())
         command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        completed = run_to_end(run(command, limit_s=LIMIT_S, cwd=Path(terms.folder), env=env, note="trying it"))
+        process = run(command, limit_s=TRIAL_LIMIT_S, cwd=Path(terms.folder), env=env, note="trying it")
+        completed = run_to_end(process)
         if not result_file.is_file():
             last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
             raise UsageError(f"{terms.module}:{terms.name} ended the process that tried it: {last_line}")
         result = TrialResult.model_validate_json(result_file.read_text())
     if result.facts is None:
-        words = [word for text in result.like for word in text.split()]
+        words = [word for text in result.like_options for word in text.split()]
         command_line = request.command_line(request.folder, *words) if words else ""
-        raise UsageError(result.lacks, hint=f"{command_line}{result.hint}" or None)
+        raise UsageError(result.problem, hint=f"{command_line}{result.hint}" or None)
     return result.facts
 
 
@@ -185,18 +184,15 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes.
-
-    A size given by number gets a letter as its name; equal numbers share one name. Raises UsageError.
-    """
+    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes. A size given
+    by number gets a letter as its name; equal numbers share one name. Raises UsageError."""
     specs: list[TensorSpec] = []
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))
         match = LIKE.fullmatch(shape.replace(" ", ""))
         dims = match["dims"].split(",") if match else [""]
-        is_reserved = any(dim in (*RESERVED, *GENERATOR_NAMES) for dim in dims) or any(
-            map(iskeyword, (path, *dims))
-        )
+        is_reserved = not {*dims}.isdisjoint((*RESERVED, *GENERATOR_NAMES))
+        is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import math
 import re
 import resource
@@ -20,7 +21,7 @@ from torch import Tensor
 from loop.calls.callee import outputs_of
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
 from loop.starting.choices import Choices
-from loop.starting.manifest import SINGLE, Sizes, edge_sizes, uneven_sizes
+from loop.starting.manifest import EDGES, SINGLE_SIZES, Sizes
 from loop.starting.model import Scalar, TargetFacts, TensorSpec
 from loop.starting.texts import Hypothesis, executed_names
 from loop.workers.messages import describe_error
@@ -32,9 +33,9 @@ LONG_S, MOST_BYTES, MOST_GROWTH_BYTES = 0.5, 16 << 20, 256 << 20
 """Limits of a timed call: seconds, size of an output, growth of peak memory."""
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
-ODD = (3, 5)
+ODD_SIZES = (3, 5)
 """A dimension that runs with both is independent of the others."""
-FEW = 3
+ENOUGH_EDGES = 3
 """With fewer edge sizes that run, dimensions are also changed one at a time."""
 TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 """Default tolerance; the tolerance as a multiple of the function's own float32 error."""
@@ -85,7 +86,7 @@ class Trial:
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)
         vars(module).update(names)
         self.make_inputs = executed_names(hypothesis.generator(REFERENCE), "inputs")["make"]
-        self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
+        self.attributes = hypothesis.attributes
         self.outcomes: list[tuple[Dims, Outcome]] = []
         """Sizes that ran, each with the results."""
 
@@ -97,10 +98,8 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises IncompleteRequest for an output that is no real tensor.
-
-        `drawn`: the kind of values of the inputs; `attributes`: those that differ from the hypothesis.
-        """
+        """Make one call. Raises IncompleteRequest for an output that is no real tensor. `drawn`: the values of the
+        inputs: `normal`, `negative`, `far` or `ends`; `attributes`: those that differ from the hypothesis."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
         arguments = [_copy(value, as_float64=as_float64) for value in inputs]
@@ -109,9 +108,8 @@ class Trial:
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-                message = (
-                    f"{self.hypothesis.subject.full_name} gives {name} as {kind}: expected tensors of real numbers"
-                )
+                message = f"gives {name} as {kind}: expected tensors of real numbers"
+                message = f"{self.hypothesis.subject.full_name} {message}"
                 raise IncompleteRequest(message, "name a function that gives tensors")
         pairs = enumerate(zip(arguments, before, strict=True))
         changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
@@ -133,7 +131,7 @@ class Trial:
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """Check that calls repeat; the trial with `returns` set. Raises IncompleteRequest if they differ."""
+        """Check that calls repeat; the trial with `has_outputs` set. Raises IncompleteRequest if they differ."""
         outcome, name = self.run(sizes), self.hypothesis.subject.full_name
         torch.manual_seed(SEED + 1)
         if not outcome.results:
@@ -148,7 +146,7 @@ class Trial:
             reason = "it keeps state, or draws numbers, also where it is imported"
             hint = "seed what it draws by an argument, or name a function that draws nothing"
             raise IncompleteRequest(f"{name} gives two results on the same inputs: {reason}", hint)
-        return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
+        return Trial(replace(self.hypothesis, has_outputs=bool(outcome.outputs)))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
         """Largest error of float32 against float64 results, relative to 1 + |float64 result|."""
@@ -170,11 +168,11 @@ def _copy(value: Any, *, as_float64: bool) -> Any:
     return value.to(torch.float64, copy=True) if is_converted else value.clone()
 
 
-def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, vary_fixed: bool) -> TargetFacts:
-    """The facts for target.yaml, from a few dozen calls; without `files`.
-
-    `base`: sizes at which the function runs; `vary_fixed`: whether checks may change sizes given by number.
-    """
+def gather_facts(
+    trial: Trial, base_sizes: Dims, sizes: Sizes, choices: Choices, *, vary_fixed: bool
+) -> TargetFacts:
+    """The facts for target.yaml, from a few dozen calls; without `files`. `base_sizes`: sizes at which the
+    function runs; `vary_fixed`: whether checks may change sizes given by number."""
     notes, hypothesis = list(choices.notes), trial.hypothesis
     for path, choice in hypothesis.choices.items():  # Note each choice among several.
         notes += choice.notes
@@ -182,17 +180,17 @@ def gather_facts(trial: Trial, base: Dims, sizes: Sizes, choices: Choices, *, va
             text = str(choice.attributes.get(choice.text, choice.text))
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
-    quick, checked = _workloads(trial, base, sizes, notes, vary_fixed=vary_fixed)
+    quick, checked = _workloads(trial, base_sizes, sizes, notes, vary_fixed=vary_fixed)
     # Other values and attributes are checked at the checked workload whose smallest size is largest.
-    place = max(checked or [base], key=lambda candidate: min(candidate.values(), default=0))
-    attribute_edges = list(_other_attributes(trial, place, notes))
-    edges = [*checked[:MOST_EDGES], *_other_values(trial, place), *attribute_edges]
-    changed: dict[str, Any] = {}
+    sizes_of_checks = max(checked or [base_sizes], key=lambda candidate: min(candidate.values(), default=0))
+    attribute_edges = list(_other_attributes(trial, sizes_of_checks, notes))
+    edges = [*checked[:MOST_EDGES], *_other_values(trial, sizes_of_checks), *attribute_edges]
+    other_attributes: dict[str, Any] = {}
     for workload in attribute_edges:
-        changed |= {name: value for name, value in workload.items() if name in trial.attributes}
-    if changed and trial.try_sizes(quick[-1], changed):
-        edges.append({**quick[-1], **changed})
-    outputs, updates = _outputs(trial, base, notes)
+        other_attributes |= {name: value for name, value in workload.items() if name in trial.attributes}
+    if other_attributes and trial.try_sizes(quick[-1], other_attributes):
+        edges.append({**quick[-1], **other_attributes})
+    outputs, updates = _outputs(trial, base_sizes, notes)
     tolerance = TOLERANCE  # Raised if the function's own float32 error is larger.
     try:
         error = trial.float32_error(quick[0], "normal")
@@ -221,18 +219,24 @@ def _workloads(
     trial: Trial, base: Dims, sizes: Sizes, notes: list[str], *, vary_fixed: bool
 ) -> tuple[list[Dims], list[Dims]]:
     """Timed sizes (the largest, and odd ones), and sizes that are only checked. Adds to `notes`."""
-    largest = _largest(trial, sizes, base)
+    largest = _largest_sizes(trial, sizes, base)
     names = sizes.varied(vary_fixed=vary_fixed)
-    independent = [name for name in names if all(trial.try_sizes({**base, name: size}) for size in ODD)]
+    independent = [name for name in names if all(trial.try_sizes({**base, name: size}) for size in ODD_SIZES)]
     dependent = [name for name in names if name not in independent]  # As heads and width are.
-    checked = [candidate for candidate in edge_sizes(base, independent) if trial.try_sizes(candidate)]
-    for name in [*(dependent if len(checked) >= FEW else names), *sorted(sizes.of_filter)]:
-        candidates = [{**base, name: size} for size in SINGLE]
+    checked: list[Dims] = []
+    for numbers in EDGES if independent else ():  # All independent sizes change at once.
+        candidate = {**base, **dict(zip(independent, itertools.cycle(numbers), strict=False))}
+        checked += [candidate] if trial.try_sizes(candidate) else []
+    for name in [*(dependent if len(checked) >= ENOUGH_EDGES else names), *sorted(sizes.filter_dims)]:
+        candidates = [{**base, name: size} for size in SINGLE_SIZES]
         running = [item for item in candidates if item not in checked and trial.try_sizes(item)]
         checked += running[:MOST_SINGLE]
-    if sizes.free and base not in checked:
+    if sizes.free_dims and base not in checked:
         checked.append(base)
-    odd = uneven_sizes(largest, [name for name in sizes.free if name in independent])
+    odd = dict(largest)
+    for name in [dim for dim in independent if dim in sizes.free_dims]:
+        quarter = largest[name] // 4
+        odd[name] = quarter + (1 if quarter % 2 == 0 else 2)  # No tile divides it.
     quick = [largest, odd] if odd != largest and trial.try_sizes(odd) else [largest]
     if dependent:
         notes.append(f"not every size of {', '.join(dependent)} runs: those that do are checked")
@@ -241,10 +245,10 @@ def _workloads(
     return quick, checked
 
 
-def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
+def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
     """The largest sizes within the limits of memory and time; `base` if no larger ones run."""
     largest: Dims | None = None
-    for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
+    for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate = sizes.timed(divisor)
         peak_kib, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
         if not trial.try_sizes(candidate):
@@ -260,10 +264,8 @@ def _largest(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 
 
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
-    """Workloads with other values: `negative`, `far` below zero, `ends` (maximum ends each row).
-
-    `far` shows, for example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact.
-    """
+    """Workloads with other values: `negative`, `far` below zero, `ends` (maximum ends each row). `far` shows, for
+    example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact."""
     if not any(tensor.values == "normal" for tensor in trial.hypothesis.inputs):
         return
     for drawn in ("negative", "far", "ends"):
@@ -311,9 +313,8 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
     for output, tensor in first.outputs.items():
         name = output if WORD.fullmatch(output) else f"output_{output}".replace(".", "_")
         name = f"{name}_out" if name in names else name
-        shapes = [
-            (sizes, outcome.outputs[output].shape) for sizes, outcome in outcomes if output in outcome.outputs
-        ]
+        pairs = [(sizes, outcome.outputs.get(output)) for sizes, outcome in outcomes]
+        shapes = [(sizes, result.shape) for sizes, result in pairs if result is not None]
         dims = _dims_of(shapes, hypothesis.dims) if len(shapes) == len(outcomes) else ()
         dtype = DTYPE_NAMES[tensor.dtype]
         outputs.append(TensorSpec(name=name, dims=dims, dtype="" if dtype == "float32" else dtype))
@@ -325,6 +326,6 @@ def _dims_of(shapes: Sequence[tuple[Dims, torch.Size]], names: Sequence[str]) ->
     ranks = {len(shape) for _, shape in shapes}
     dims: list[str] = []
     for axis in range(min(ranks)):
-        fitting = [name for name in names if all(sizes[name] == shape[axis] for sizes, shape in shapes)]
-        dims += fitting if len(fitting) == 1 else []
+        matching_names = [name for name in names if all(sizes[name] == shape[axis] for sizes, shape in shapes)]
+        dims += matching_names if len(matching_names) == 1 else []
     return tuple(dims) if len(ranks) == 1 and len(dims) == min(ranks) else ()

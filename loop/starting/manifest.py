@@ -11,14 +11,14 @@ from loop.base.places import MANIFEST
 from loop.starting.model import Scalar, TargetFacts
 
 FILTER_NAME = re.compile(r"k|kh|kw|kd|ks|r|s|fh|fw|kx|ky|kernel\w*|taps|window", re.IGNORECASE)
-LITTLE = 8
+LARGEST_UNVARIED = 8
 """A size given by number up to this one is not varied: a filter's 3, 4 heads."""
 TIMED_SIZES = {1: (8192,), 2: (1024, 256), 3: (256, 64, 8), 4: (64, 64, 8, 4)}
 """Rank of a tensor to its timed sizes, from the last dimension to the first."""
 MORE_DIMS = (32, 32, 8, 4, 2)
 """The same for tensors of higher rank."""
 FILTER_SIZE = 3
-TRIED = (
+TRIED_SIZES = (
     (7, 11, 13, 17, 5, 19, 23, 29),
     (8, 16, 24, 32, 40, 48, 56, 64),
     (64, 32, 16, 8, 4, 2, 2, 2),
@@ -27,78 +27,16 @@ TRIED = (
     (16,) * 8,
 )
 """Sizes to try until a function runs. Different sizes first, because equal ones hide mistakes."""
-DIFFERENT = 4
-"""Leading entries of TRIED with different sizes; with equal sizes wrong calls run, too."""
+DIFFERENT_COUNT = 4
+"""Leading entries of TRIED_SIZES with different sizes; with equal sizes wrong calls run, too."""
 EDGES = ((3, 17, 5, 9), (1,), (33, 3), (65, 31, 7, 2), (5, 1), (1, 67), (2, 129, 3))
-"""Sizes of checked workloads, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
-SINGLE = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
+"""Sizes at which kernels often fail, repeated over all dimensions. Rows of 1 and 3 show wrong padding."""
+SINGLE_SIZES = (1, 3, 7, 17, 33, 67, 2, 4, 12, 20, 36)
 """Values for a single changed size, used for dimensions that EDGES cannot vary."""
-
-
-class Sizes:
-    """The dimensions of all inputs, and the sizes to try, time and check."""
-
-    def __init__(self, shapes: Sequence[Sequence[str]], fixed: Mapping[str, int]) -> None:
-        """`shapes`: the dimensions of each input, by name; `fixed`: those that the user gave by number."""
-        self.shapes, self.fixed = shapes, fixed
-        self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
-        self.free = [name for name in self.names if name not in fixed]
-        self.of_filter = {name for name in self.free if self._is_of_filter(name)}
-
-    def _is_of_filter(self, name: str) -> bool:
-        """Whether a dimension is a filter's, as kh and kw of a convolution: it has to be small.
-
-        Only one tensor has it, not as its first axis, nor is it the first tensor. Its name, or another such
-        dimension beside it, confirms that.
-        """
-        owner, *others = [shape for shape in self.shapes if name in shape]
-        if others or owner is self.shapes[0]:
-            return False
-        elsewhere = {dim for shape in self.shapes if shape is not owner for dim in shape}
-        own = [dim for dim in owner[1:] if dim not in elsewhere]
-        return name in own and (bool(FILTER_NAME.fullmatch(name)) or (len(owner) > 2 and len(own) > 1))
-
-    def candidates(self) -> Iterator[dict[str, int]]:
-        """Sizes to try, in order; sizes that the user gave by number stay."""
-        for numbers in TRIED if self.free else ((),):
-            sizes, next_number = (
-                {**self.fixed, **dict.fromkeys(self.of_filter, FILTER_SIZE)},
-                itertools.cycle(numbers),
-            )
-            yield {name: sizes[name] if name in sizes else next(next_number) for name in self.names}
-
-    def timed(self, divisor: int) -> dict[str, int]:
-        """The timed sizes; `divisor` reduces those that the user did not fix."""
-        timed = {name: self.fixed.get(name, 0) for name in self.names}
-        for name in self.free:  # Of the tensors with this dimension, that of highest rank decides.
-            rank, axis = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
-            sizes = TIMED_SIZES.get(rank, MORE_DIMS)
-            size = FILTER_SIZE if name in self.of_filter else sizes[min(rank - 1 + axis, len(sizes) - 1)]
-            timed[name] = max(size // divisor, min(size, 8))
-        return timed
-
-    def varied(self, *, vary_fixed: bool) -> list[str]:
-        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary_fixed`, if large."""
-        large = [name for name, size in self.fixed.items() if size > LITTLE] if vary_fixed else []
-        return [name for name in self.names if name in large or name in {*self.free} - self.of_filter]
-
-
-def uneven_sizes(sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
-    """The sizes with `names` set to odd values of about a quarter, which no tile divides."""
-    quarters = {name: sizes[name] // 4 for name in names}
-    return {**sizes, **{name: size + (1 if size % 2 == 0 else 2) for name, size in quarters.items()}}
-
-
-def edge_sizes(base: Mapping[str, int], names: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Sizes at which kernels often fail; each changes all of `names` at once. Nothing without names."""
-    for numbers in EDGES if names else ():
-        yield {**base, **dict(zip(names, itertools.cycle(numbers), strict=False))}
-
-
 SMALL_FLOAT_TOLERANCE = {"float16": 1e-2, "bfloat16": 1e-2}
 OUTPUTS_COMMENT = "those of the reference; name their dimensions where these are sizes"
-SHIFT = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
-SHIFT["far"] = "{kind: normal, scale: 30, offset: -240}"
+DISTRIBUTIONS = {"negative": "{kind: normal, offset: -8}", "positive": "{kind: normal, offset: 8}"}
+DISTRIBUTIONS["far"] = "{kind: normal, scale: 30, offset: -240}"
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
 {notes}format: 2
@@ -121,13 +59,55 @@ variants:
 """
 
 
+class Sizes:
+    """The dimensions of all inputs, and the sizes to try, time and check."""
+
+    def __init__(self, shapes: Sequence[Sequence[str]], fixed_sizes: Mapping[str, int]) -> None:
+        """`shapes`: the dimensions of each input, by name; `fixed_sizes`: those that the user gave by number."""
+        self.shapes, self.fixed_sizes = shapes, fixed_sizes
+        self.names = list(dict.fromkeys(name for shape in shapes for name in shape))
+        self.free_dims = [name for name in self.names if name not in fixed_sizes]
+        self.filter_dims = {name for name in self.free_dims if self._is_filter_dim(name)}
+
+    def _is_filter_dim(self, name: str) -> bool:
+        """Whether a dimension is a filter's, as kh and kw of a convolution: it has to be small. Only one tensor
+        has it, not as its first axis, nor is it the first tensor. Its name, or another such dimension beside
+        it, confirms that."""
+        owner, *others = [shape for shape in self.shapes if name in shape]
+        if others or owner is self.shapes[0]:
+            return False
+        elsewhere = {dim for shape in self.shapes if shape is not owner for dim in shape}
+        own = [dim for dim in owner[1:] if dim not in elsewhere]
+        return name in own and (bool(FILTER_NAME.fullmatch(name)) or (len(owner) > 2 and len(own) > 1))
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Sizes to try, in order; sizes that the user gave by number stay."""
+        for numbers in TRIED_SIZES if self.free_dims else ((),):
+            sizes = {**self.fixed_sizes, **dict.fromkeys(self.filter_dims, FILTER_SIZE)}
+            next_number = itertools.cycle(numbers)
+            yield {name: sizes[name] if name in sizes else next(next_number) for name in self.names}
+
+    def timed(self, divisor: int) -> dict[str, int]:
+        """The timed sizes; `divisor` reduces those that the user did not fix."""
+        timed = {name: self.fixed_sizes.get(name, 0) for name in self.names}
+        for name in self.free_dims:  # Of the tensors with this dimension, that of highest rank decides.
+            rank, axis = max((len(shape), -shape.index(name)) for shape in self.shapes if name in shape)
+            sizes = TIMED_SIZES.get(rank, MORE_DIMS)
+            size = FILTER_SIZE if name in self.filter_dims else sizes[min(rank - 1 + axis, len(sizes) - 1)]
+            timed[name] = max(size // divisor, min(size, 8))
+        return timed
+
+    def varied(self, *, vary_fixed: bool) -> list[str]:
+        """Dimensions that checks may vary: not a filter's; fixed ones only with `vary_fixed`, if large."""
+        large = [name for name, size in self.fixed_sizes.items() if size > LARGEST_UNVARIED] if vary_fixed else []
+        return [name for name in self.names if name in large or name in {*self.free_dims} - self.filter_dims]
+
+
 def manifest(
     folder: Path, facts: TargetFacts, variant: str, notes: Sequence[str], module_names: Mapping[str, str]
 ) -> str:
     """The text of target.yaml. `variant`: the YAML line of the first variant; `notes`: what was guessed.
-
-    `module_names`: `reference`, `mine` and `inputs` to the name of that module.
-    """
+    `module_names`: `reference`, `mine` and `inputs` to the name of that module."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
     generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
     edges = "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
@@ -137,7 +117,7 @@ def manifest(
     tolerances = {"float32": facts.tolerance, **SMALL_FLOAT_TOLERANCE}
     if any(tensor.dtype == "float64" for tensor in (*facts.inputs, *facts.outputs)):
         tolerances["float64"] = facts.tolerance
-    errors = {dtype: _scalar(max(facts.tolerance, least)) for dtype, least in tolerances.items()}
+    tolerance_texts = {dtype: _yaml_scalar(max(facts.tolerance, least)) for dtype, least in tolerances.items()}
     values = _value_lines(facts)
     return TEXT.format(
         path=MANIFEST,
@@ -147,7 +127,9 @@ def manifest(
         signature="\n".join(_signature_lines(facts)),
         generator=generator if facts.needs_generator else "",
         reference=f"{module_names['reference']}:{facts.function}",
-        tolerance="\n".join(f"  {dtype}: {{atol: {error}, rtol: {error}}}" for dtype, error in errors.items()),
+        tolerance="\n".join(
+            f"  {dtype}: {{atol: {error}, rtol: {error}}}" for dtype, error in tolerance_texts.items()
+        ),
         values="".join(["values:\n", *values]) if values else "",
         quick="\n".join(_workload_lines(facts, facts.quick)),
         edges=edges,
@@ -158,12 +140,15 @@ def manifest(
 def _value_lines(facts: TargetFacts) -> list[str]:
     """The lines of `values` in target.yaml: other values of inputs that loop draws without a generator."""
     positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
-    lines = [f"  positive: {_flow(dict.fromkeys(positive, SHIFT['positive']))}\n"] if positive else []
+    lines = []
+    if positive:
+        lines.append(f"  positive: {_yaml_mapping(dict.fromkeys(positive, DISTRIBUTIONS['positive']))}\n")
     for drawn in ("negative", "far"):
         if any(workload.get("drawn") == drawn for workload in facts.edges):
             names = [tensor.name for tensor in facts.inputs]
-            shift_by_name = {name: SHIFT["positive" if name in positive else drawn] for name in names}
-            lines.append(f"  {drawn}: {_flow(shift_by_name)}\n")
+            kinds = {name: "positive" if name in positive else drawn for name in names}
+            distribution_by_input = {name: DISTRIBUTIONS[kind] for name, kind in kinds.items()}
+            lines.append(f"  {drawn}: {_yaml_mapping(distribution_by_input)}\n")
     return [] if facts.needs_generator else lines
 
 
@@ -172,29 +157,29 @@ def _signature_lines(facts: TargetFacts) -> Iterator[str]:
     dims = {tensor.name: " ".join(tensor.dims) for tensor in (*facts.inputs, *facts.outputs)}
     is_function = facts.kind == "function"
     if is_function:
-        inputs = _flow({tensor.name: dims[tensor.name] for tensor in facts.inputs})
+        inputs = _yaml_mapping({tensor.name: dims[tensor.name] for tensor in facts.inputs})
         yield f"  inputs: {inputs}   # dimensions by name"
     else:
-        others = ", ".join(f"{tensor.name} ({dims[tensor.name]})" for tensor in facts.inputs)
-        yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
+        input_texts = ", ".join(f"{tensor.name} ({dims[tensor.name]})" for tensor in facts.inputs)
+        yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {input_texts}"
         yield f"  sizes: [{', '.join(facts.sizes)}]"
     # Without `outputs`, loop takes those of the reference. With `updates` they have to be there.
     is_declared = bool(facts.outputs) and (all(tensor.dims for tensor in facts.outputs) or bool(facts.updates))
     if is_declared:
-        yield f"  outputs: {_flow({tensor.name: dims[tensor.name] or '...' for tensor in facts.outputs})}"
+        yield f"  outputs: {_yaml_mapping({tensor.name: dims[tensor.name] or '...' for tensor in facts.outputs})}"
     else:
         yield f"  # outputs: {{output: N M}}       # {OUTPUTS_COMMENT}"
     if facts.updates:
-        yield f"  updates: {_flow(facts.updates)}   # changed in place"
+        yield f"  updates: {_yaml_mapping(facts.updates)}   # changed in place"
     tensors = (facts.inputs if is_function else ()) + (facts.outputs if is_declared else ())
     if types := {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}:
-        yield f"  types: {_flow(types)}"
-    kinds = {name: "flag" if isinstance(value, bool) else "number" for name, value in facts.attributes.items()}
-    attributes = {
-        name: f"{{kind: {kinds[name]}, default: {_scalar(value)}}}" for name, value in facts.attributes.items()
-    }
+        yield f"  types: {_yaml_mapping(types)}"
+    attributes: dict[str, str] = {}
+    for name, value in facts.attributes.items():
+        kind = "flag" if isinstance(value, bool) else "number"
+        attributes[name] = f"{{kind: {kind}, default: {_yaml_scalar(value)}}}"
     if attributes:
-        yield f"  attributes: {_flow(attributes)}"
+        yield f"  attributes: {_yaml_mapping(attributes)}"
     if facts.needs_generator:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
 
@@ -210,10 +195,10 @@ def _workload_lines(facts: TargetFacts, workloads: Iterable[Mapping[str, Scalar 
             continue
         elif drawn or has_positive:
             entry["values"] = drawn or "positive"
-        yield f"    - {_flow({name: _scalar(value) for name, value in entry.items()})}"
+        yield f"    - {_yaml_mapping({name: _yaml_scalar(value) for name, value in entry.items()})}"
 
 
-def _scalar(value: Any) -> str:
+def _yaml_scalar(value: Any) -> str:
     """A value as YAML text that reads back: 1.0e-05, because YAML takes 1e-05 for a string."""
     if isinstance(value, float):
         text = repr(value)
@@ -221,6 +206,6 @@ def _scalar(value: Any) -> str:
     return json.dumps(value)
 
 
-def _flow(values: Mapping[str, object]) -> str:
+def _yaml_mapping(values: Mapping[str, object]) -> str:
     """A YAML mapping on one line; the values are YAML text."""
     return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"

@@ -40,7 +40,7 @@ class TrialTerms(Model):
     function: str
     """Name of the target's function."""
     likes: Likes
-    fixed: dict[str, int]
+    fixed_sizes: dict[str, int]
     """Dimension that the user gave by number to that number."""
     values: dict[str, Any]
     """Path of a parameter to its `--set` value."""
@@ -84,8 +84,8 @@ class TrialResult(Model):
     """The facts of a function that runs; else what the user has to add."""
 
     facts: TargetFacts | None = None
-    lacks: str = ""
+    problem: str = ""
     """What is missing or wrong, as a message."""
     hint: str = ""
-    like: tuple[str, ...] = ()
+    like_options: tuple[str, ...] = ()
     """Options to add to the command line, as `--like x=N,M`."""

@@ -20,14 +20,13 @@ from loop.base.documents import did_you_mean
 from loop.calls import torch_side
 from loop.starting.choices import Choice, Choices
 from loop.starting.facts import IncompleteRequest, Trial, gather_facts
-from loop.starting.manifest import DIFFERENT, Sizes
+from loop.starting.manifest import DIFFERENT_COUNT, Sizes
 from loop.starting.model import TargetFacts, TrialResult, TrialTerms
 from loop.starting.texts import Hypothesis, Subject
 from loop.workers.messages import describe_error
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """Limits of the search: seconds in all, and combinations of choices for each group of sizes."""
-NO_GRAD = "does not require grad"
 
 
 def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
@@ -41,17 +40,17 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
             raise IncompleteRequest(f"{terms.module}: no `{word}` there", did_you_mean(word, names) or "")
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
-    kind = owner if is_method else member
-    is_module = inspect.isclass(kind) and issubclass(kind, torch.nn.Module)
+    class_or_function = owner if is_method else member
+    is_module = inspect.isclass(class_or_function) and issubclass(class_or_function, torch.nn.Module)
     instance: dict[str, Any] = {}  # Fields of `Subject` for a class, which is made and then called.
     if is_module and is_method and word != "forward":
         message = f"{terms.module}:{name} is a method of a module"
         raise IncompleteRequest(message, f"name the module: {owner.__name__}")
-    if inspect.isclass(kind):
+    if inspect.isclass(class_or_function):
         method = word if is_method else "forward" if is_module else "__call__"
-        call = choices.add_arguments(getattr(kind, method), bound=True)
+        call = choices.add_arguments(getattr(class_or_function, method), bound=True)
         choices.is_constructor = True
-        instance["constructor"] = choices.add_arguments(kind, kind)
+        instance["constructor"] = choices.add_arguments(class_or_function, class_or_function)
         instance["kind"] = "module" if is_module else "object"
         instance["method"] = "" if is_module else method
         name = name.rpartition(".")[0] if is_method else name
@@ -69,9 +68,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
 
 def _check_names(function: str, attributes: Sequence[str], choices: Choices) -> None:
     """Raise IncompleteRequest for a parameter without shape or value, and for an option without parameter.
-
-    `function`: as the user named it; `attributes`: further names that `--like` and `--set` may use.
-    """
+    `function`: as the user named it; `attributes`: further names that `--like` and `--set` may use."""
     names = {*choices.used, *attributes}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
@@ -79,13 +76,13 @@ def _check_names(function: str, attributes: Sequence[str], choices: Choices) -> 
             hint = did_you_mean(unknown[0], choices.names) or ""
             raise IncompleteRequest(f"{option} {unknown[0]}: {message}", hint)
     if choices.missing:
-        tensors = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
-        others = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
-        values = " ".join(f"--set {path}=VALUE" for path in others)
-        hint = f"; or, where it is no tensor, {values}" if tensors and values else values
+        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
+        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
+        values = " ".join(f"--set {path}=VALUE" for path in value_paths)
+        hint = f"; or, where it is no tensor, {values}" if tensor_paths and values else values
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
         message += " and no value" if values else ""
-        raise IncompleteRequest(message, hint, [f"--like {path}=N,M" for path in tensors])
+        raise IncompleteRequest(message, hint, [f"--like {path}=N,M" for path in tensor_paths])
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
@@ -100,19 +97,17 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
     """Search a call that runs, and its sizes, if possible with finite outputs. Raises IncompleteRequest.
-
-    Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too.
-    """
-    began, candidates, lists = time.monotonic(), list(sizes.candidates()), list(choices.by_path.values())
-    different = [
-        candidate for n, candidate in enumerate(candidates[:DIFFERENT]) if candidate not in candidates[:n]
-    ]
-    equal = [candidate for candidate in candidates[DIFFERENT:] if candidate not in different]
+    Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too."""
+    began, candidates = time.monotonic(), list(sizes.candidates())
+    choice_lists = list(choices.by_path.values())
+    first = candidates[:DIFFERENT_COUNT]
+    different = [candidate for n, candidate in enumerate(first) if candidate not in first[:n]]
+    equal = [candidate for candidate in candidates[DIFFERENT_COUNT:] if candidate not in different]
     errors: list[tuple[bool, Exception]] = []  # (whether sizes were different, error)
-    not_finite = None
+    nonfinite_call = None
     for group in (different, equal):
-        ranks = range(1 + sum(len(items) - 1 for items in lists))
-        combinations = itertools.chain.from_iterable(combinations_of_rank(lists, rank) for rank in ranks)
+        ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
+        combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
         for combination in itertools.islice(combinations, MOST_TRIES):
             hypothesis = Hypothesis(subject, dict(zip(choices.by_path, combination, strict=True)))
             for candidate in group if time.monotonic() - began < LIMIT_S else ():
@@ -127,18 +122,18 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
                     continue
                 if is_finite:
                     return with_largest_indices(trial, choices, candidate), candidate
-                not_finite = not_finite or (trial, candidate)
-        if not_finite:
-            return not_finite
-    raise _no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
+                nonfinite_call = nonfinite_call or (trial, candidate)
+        if nonfinite_call:
+            return nonfinite_call
+    raise _explain_no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
 
 
-def _no_call(subject: Subject, choices: Choices, error: Exception) -> IncompleteRequest:
+def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> IncompleteRequest:
     """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes."""
     if isinstance(error, IncompleteRequest):
         return error
     text = describe_error(error)
-    if NO_GRAD in text:
+    if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         return IncompleteRequest(f"{subject.full_name} does not run: {text}", hint)
     guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
@@ -172,10 +167,10 @@ def try_function(terms: TrialTerms) -> TargetFacts:
     shapes = [spec.dims for path, specs in terms.likes.items() if path in choices.used for spec in specs]
     if not shapes:
         raise IncompleteRequest(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
-    sizes = Sizes(shapes, terms.fixed)
-    trial, base = search_call(subject, choices, sizes)
-    trial = trial.confirm_repeats(base)
-    facts = gather_facts(trial, base, sizes, choices, vary_fixed=terms.attributes is None)
+    sizes = Sizes(shapes, terms.fixed_sizes)
+    trial, base_sizes = search_call(subject, choices, sizes)
+    trial = trial.confirm_repeats(base_sizes)
+    facts = gather_facts(trial, base_sizes, sizes, choices, vary_fixed=terms.attributes is None)
     modules = terms.module_names
     files = {modules["reference"]: trial.hypothesis.wrapper("What is right")}
     if terms.attributes is None:
@@ -193,9 +188,9 @@ def main(terms: TrialTerms) -> TrialResult:
     try:
         return TrialResult(facts=try_function(terms))
     except IncompleteRequest as incomplete:
-        return TrialResult(lacks=str(incomplete), hint=incomplete.hint, like=tuple(incomplete.like))
+        return TrialResult(problem=str(incomplete), hint=incomplete.hint, like_options=tuple(incomplete.like))
     except Exception as error:
-        return TrialResult(lacks=f"{terms.module}:{terms.name}: {describe_error(error)}")
+        return TrialResult(problem=f"{terms.module}:{terms.name}: {describe_error(error)}")
 
 
 if __name__ == "__main__":

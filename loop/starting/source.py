@@ -17,11 +17,13 @@ from loop.formats.python_text import read_module, read_text
 from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
 from loop.starting.model import Likes, TargetFacts
 
-TERMS = "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
+ENTRY_PARAMETERS = (
+    "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
+)
 SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
 SCRATCH = "scratch"
 """In place of a tensor: memory that a function needs for itself."""
-COUNT = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
+COUNT_NAME = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
 ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
 #include "loop_kernel.h"
@@ -48,9 +50,27 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
-RESULTS = ("float", "double", "int")
+RESULT_TYPES = ("float", "double", "int")
 """Return types that hold the only output of a function without output parameter."""
-FLOATING = ("float32", "float64", "bool")
+NOT_INTEGERS = ("float32", "float64", "bool")
+ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+HEADER_HINT = "loop kernels header prints the header that declares it"
+EXAMPLE = "a plain function such as `void scale(const float *x, float *y, int n)`"
+BUILD_BY_ENDING = {
+    ".c": ("cpu", "gcc"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx"), ("cpu", "g++")),
+    ".cu": ("cuda", "nvcc"),
+}
+"""Ending of a source to the device of the variant, and its compiler."""
+HEAD_CXX20 = r"#[ \t]*include[ \t]*<(span|concepts|ranges|numbers|bit|barrier|latch)>|\bconcept\b|\brequires\b"
+FLAGS = (
+    (r"#[ \t]*pragma[ \t]+omp|#[ \t]*include[ \t]*<omp\.h>", "-fopenmp"),
+    (r"#[ \t]*include[ \t]*<\w*intrin\.h>", "-march=native"),
+    (HEAD_CXX20, "-std=c++20"),
+    (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
+)
+"""Pattern in a source to the compiler flag that it requires."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +82,14 @@ class EntryWriter:
     constants: Mapping[str, Any]
     """Parameter to its `--set` value, for parameters that the reference does not take."""
 
-    @property
-    def pointers(self) -> list[CParameter]:
-        """Its pointer parameters to tensor elements."""
-        return [parameter for parameter in self.function.parameters if parameter.pointers == 1 and parameter.dtype]
-
-    @property
-    def numbers(self) -> list[CParameter]:
-        """Its numeric parameters, passed by value."""
-        return [parameter for parameter in self.function.parameters if not parameter.pointers and parameter.dtype]
-
     def with_dtypes(self, likes: Likes) -> Likes:
         """The inputs, those without element type with that of the parameter of equal name, else by order."""
-        dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.pointers}
-        const_dtypes = [pointer.dtype or "" for pointer in self.pointers if pointer.is_const]
-        in_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
+        dtype_by_name = {pointer.name: pointer.dtype or "" for pointer in self.function.pointers}
+        const_dtypes = [pointer.dtype or "" for pointer in self.function.pointers if pointer.is_const]
+        dtype_by_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
         typed: Likes = {}
         for path, specs in likes.items():
-            dtype = (dtype_by_name.get(path) or in_order.get(path, "")).replace("float32", "")
+            dtype = (dtype_by_name.get(path) or dtype_by_order.get(path, "")).replace("float32", "")
             typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
         return typed
 
@@ -101,13 +111,13 @@ class EntryWriter:
                 for axis, dim in enumerate(tensor.dims):
                     sizes.setdefault(dim, f"loop_size(&{array}[{number}], {axis})")
         arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
-        call = f"{self.function.called}({arguments})"
+        call = f"{self.function.call_name}({arguments})"
         dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
         constants = [_dtype_constant(tensor.dtype) for tensor in facts.inputs]
         lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in enumerate(constants)]
         tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
         count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
-        scratch = [pointer for pointer in self.pointers if places.get(pointer.name) == SCRATCH]
+        scratch = [pointer for pointer in self.function.pointers if places.get(pointer.name) == SCRATCH]
         lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
         free_lines = [f"free(loop_{pointer.name});" for pointer in scratch]
         writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
@@ -115,39 +125,38 @@ class EntryWriter:
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
             lines += [status, *free_lines, "if (loop_status) return 2;"]
         else:
-            is_result = not writes_output and returns in RESULTS
+            is_result = not writes_output and returns in RESULT_TYPES
             lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *free_lines]
         body = "".join(f"  {line}\n" for line in lines)
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
         message = f"tensors must be contiguous {', '.join(dtypes)}"
-        text = ENTRY_TEXT.format(name=name, source=self.path.name, terms=TERMS, message=message, body=body)
+        terms = {"name": name, "terms": ENTRY_PARAMETERS, "message": message, "body": body}
+        text = ENTRY_TEXT.format(source=self.path.name, **terms)
         return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`.
-
-        Equal names match first. Other `const` pointers are inputs; surplus ones may be scratch memory.
-        `inputs`, `outputs`: name of a tensor to its place.
-        """
+        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name
+        of a tensor to its place. Equal names match first. Other `const` pointers are inputs; surplus ones may
+        be scratch memory."""
         places: dict[str, str] = {}
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
-        for pointer in self.pointers:
+        for pointer in self.function.pointers:
             place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
-        if self.function.returns in RESULTS and all(pointer.is_const for pointer in self.pointers):
+        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in self.function.pointers):
             outputs = {}  # Its only output is what it returns.
         free_inputs = [place for place in inputs.values() if place not in places.values()]
         free_outputs = [place for place in outputs.values() if place not in places.values()]
-        unnamed = [pointer for pointer in self.pointers if pointer.name not in places]
+        unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
         readers = [pointer for pointer in unnamed if pointer.is_const]
         writers = [pointer for pointer in unnamed if not pointer.is_const]
         # An input whose pointer lacks `const` counts as written: those come first in the parameters.
-        without_const = max(len(free_inputs) - len(readers), 0)
-        surplus = max(len(writers) - len(free_outputs) - without_const, 0)
-        scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:surplus]
+        without_const_count = max(len(free_inputs) - len(readers), 0)
+        scratch_count = max(len(writers) - len(free_outputs) - without_const_count, 0)
+        scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
         writers = [pointer for pointer in writers if pointer not in scratch]
-        readers, writers = readers + writers[:without_const], writers[without_const:]
+        readers, writers = readers + writers[:without_const_count], writers[without_const_count:]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
             unclear = readers[len(free_inputs) :] or writers[len(free_outputs) :]
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
@@ -160,30 +169,28 @@ class EntryWriter:
     def _argument(
         self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: TargetFacts
     ) -> str:
-        """The C expression for a parameter: stream, pointer, constant, attribute, size or count.
-
-        `places`: see `_places`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear.
-        """
-        name, kind = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
+        """The C expression for a parameter: stream, pointer, constant, attribute, size or count. `places`: see
+        `_places`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear."""
+        name, cast_type = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
-            return f"({kind})loop_stream"
+            return f"({cast_type})loop_stream"
         if name in places:
             place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data({places[name]})"
-            return f"({'const ' if parameter.is_const else ''}{kind}){place}"
-        attributes = {name: f"({kind})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
-        is_number, expression = parameter in self.numbers, None
+            return f"({'const ' if parameter.is_const else ''}{cast_type}){place}"
+        attributes = {name: f"({cast_type})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
+        is_number, expression = parameter in self.function.numbers, None
         if is_number and name in self.constants and name not in attributes:
             expression = json.dumps(self.constants[name])
-        elif is_number and (name in attributes or parameter.dtype in FLOATING):
+        elif is_number and (name in attributes or parameter.dtype in NOT_INTEGERS):
             expression = _by_name(name, attributes)
         elif is_number:
-            integers = [number.name for number in self.numbers if number.dtype not in FLOATING]
+            integers = [number.name for number in self.function.numbers if number.dtype not in NOT_INTEGERS]
             unset = [integer for integer in integers if not _by_name(integer, attributes)]
-            is_alone = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
+            is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
             unknown = [integer for integer in unset if not _by_name(integer, sizes)]
             expression = _by_name(name, sizes) or _by_name(name, attributes)
             # The only integer without a meaning of its own, such as `n`, is the number of all elements.
-            if is_alone or (unknown == [name] and COUNT.fullmatch(name)):
+            if is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name)):
                 expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
         if expression is None:
             expected = f"expected a pointer to elements for each tensor, and sizes called {' or '.join(sizes)}"
@@ -193,7 +200,8 @@ class EntryWriter:
 
     def _unclear(self, message: str, hint: str = "") -> UsageError:
         """The error at the function's line; without a hint, it tells how to write an entry."""
-        default = f"change it, or write an entry: LOOP_EXPORT int {self.function.name.lower()}_entry({TERMS})"
+        entry = f"LOOP_EXPORT int {self.function.name.lower()}_entry({ENTRY_PARAMETERS})"
+        default = f"change it, or write an entry: {entry}"
         return UsageError(f"{self.path}:{self.function.line}: {message}", hint=hint or default)
 
 
@@ -209,36 +217,14 @@ def _by_name(name: str, values: Mapping[str, str]) -> str | None:
     return values.get(name) or (matches[0] if len(matches) == 1 else None)
 
 
-ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
-HEADER = "loop kernels header prints the header that declares it"
-EXAMPLE = "a plain function such as `void scale(const float *x, float *y, int n)`"
-BUILDS = {
-    ".c": ("cpu", "gcc"),
-    ".cc": ("cpu", "g++"),
-    ".cpp": ("cpu", "g++"),
-    ".cxx": ("cpu", "g++"),
-    ".cu": ("cuda", "nvcc"),
-}
-"""Ending of a source to the device of the variant, and its compiler."""
-HEAD_CXX20 = r"#[ \t]*include[ \t]*<(span|concepts|ranges|numbers|bit|barrier|latch)>|\bconcept\b|\brequires\b"
-FLAGS = (
-    (r"#[ \t]*pragma[ \t]+omp|#[ \t]*include[ \t]*<omp\.h>", "-fopenmp"),
-    (r"#[ \t]*include[ \t]*<\w*intrin\.h>", "-march=native"),
-    (HEAD_CXX20, "-std=c++20"),
-    (r"#[ \t]*include[ \t]*<math\.h>", "-lm"),
-)
-"""Pattern in a source to the compiler flag that it requires."""
-
-
 @dataclass(frozen=True)
 class FirstVariant:
     """The variant of a new target that is a kernel or a program, before the reference was tried."""
 
     function: str
-    variant: str
+    yaml_line: str
     """Its line in target.yaml; empty if an entry is still to be written."""
-    copied: Mapping[str, Path] = field(default_factory=dict)
+    copied_files: Mapping[str, Path] = field(default_factory=dict)
     """File name in the target to the user's file."""
     scalars: tuple[str, ...] = ()
     """Names of its scalar parameters."""
@@ -246,22 +232,18 @@ class FirstVariant:
 
     def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str], list[str]]:
         """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
-
-        Raises UsageError if a parameter's meaning is unclear.
-        """
+        Raises UsageError if a parameter's meaning is unclear."""
         if self.entry_writer is None:
-            return self.variant, {}, []
+            return self.yaml_line, {}, []
         text, notes = self.entry_writer.write(facts)
         path = self.entry_writer.path
-        name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied else f"mine{path.suffix}"
-        return _variant_line(path, name, "loop_entry", self.copied), {name: text}, notes
+        name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied_files else f"mine{path.suffix}"
+        return _variant_line(path, name, "loop_entry", self.copied_files), {name: text}, notes
 
 
 def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
     """Read a C, C++ or CUDA file with its own headers; `function`: its kernel, empty: the only one.
-
-    `constants`: parameter to its `--set` value. Raises UsageError without an entry that exists or can be made.
-    """
+    `constants`: parameter to its `--set` value. Raises UsageError without an entry that exists or can be made."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
     files, text = _with_headers(path), without_comments(read_text(path))
@@ -270,10 +252,11 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
     if not entry:
         plain = _plain_function(path, text, function, entries)
         writer = EntryWriter(path, plain, constants)
-        return FirstVariant(identifier(plain.name), "", files, tuple(n.name for n in writer.numbers), writer)
+        scalars = tuple(number.name for number in plain.numbers)
+        return FirstVariant(identifier(plain.name), "", files, scalars, writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
-        raise UsageError(message, hint=HEADER)
+        raise UsageError(message, hint=HEADER_HINT)
     if entry != identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {identifier(entry)}")
     return FirstVariant(entry, _variant_line(path, path.name, entry, files), files)
@@ -281,14 +264,12 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
     """Choose a function with pointers: by name, the only one, by file name, or the uncalled one.
-
-    `name`: as the user named it, or empty. Raises UsageError if none is clear.
-    """
+    `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
     with_tensors = [f for f in defined if any(item.pointers and item.dtype for item in f.parameters)]
     candidates = {function.name: function for function in with_tensors}
-    uncalled_names = [function.name for function in uncalled([*candidates.values()], text)]
-    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled_names, path.stem) or ""
+    name = name or _only_or_named(candidates, path.stem) or ""
+    name = name or _only_or_named(uncalled([*candidates], text), path.stem) or ""
     if name in candidates:
         return candidates[name]
     for function in () if candidates else defined:
@@ -298,7 +279,7 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
                 hint = f"expected {EXAMPLE}; or load it in Python, --from module:function"
                 raise UsageError(f"{path}:{function.line}: {message}", hint=hint)
     expected, names = f"`LOOP_EXPORT int {identifier(path.stem)}(...)`", [*entries] or [*candidates]
-    hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER
+    hint = f"name one of them: --from {path}:{names[0]}" if names else HEADER_HINT
     message = f"expected one exported entry {expected}, or {EXAMPLE}, got {', '.join(names) or 'none'}"
     raise UsageError(f"{path}: {message}", hint=hint)
 
@@ -311,10 +292,8 @@ def _only_or_named(names: Iterable[str], stem: str) -> str | None:
 
 def _variant_line(path: Path, source: str, entry: str, files: Mapping[str, Path]) -> str:
     """The line of a compiled variant in target.yaml, with the flags that its sources require.
-
-    `path`: the user's file; `source`: the file in the target that is compiled; `files`: the user's files.
-    """
-    device, compiler = BUILDS[path.suffix]
+    `path`: the user's file; `source`: the file in the target that is compiled; `files`: the user's files."""
+    device, compiler = BUILD_BY_ENDING[path.suffix]
     flags = ["-O3", "'-arch={arch}'"]
     if compiler != "nvcc":
         text = "\n".join(without_comments(read_text(file)) for file in files.values())
@@ -359,15 +338,13 @@ class PythonSource:
 
 
 def find_function(text: str) -> PythonSource:
-    """Find `module:function` as Python would from here; the module may be a file's path.
-
-    Its files are the user's module and the local modules that it imports. Raises UsageError if there is none.
-    """
+    """Find `module:function` as Python would from here; the module may be a file's path. Its files are the user's
+    module and the local modules that it imports. Raises UsageError if there is none."""
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
     module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
-        expected = f"expected module:function, or a file that ends in {', '.join(BUILDS)}"
+        expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
         raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
     path = _module_file(module, folder)
     other_folders = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]

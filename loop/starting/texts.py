@@ -72,7 +72,7 @@ def _weights(made, draw, dtype):
     return found
 ''',
 }
-MODULE = """
+MODULE_CODE = """
 
 @functools.cache
 def _made({parameters}):
@@ -80,7 +80,7 @@ def _made({parameters}):
         torch.manual_seed(0)
         return {new}.eval()
 """
-OBJECT = """
+OBJECT_CODE = """
 
 def _with(made, weights):
     vars(made).update(weights)
@@ -90,7 +90,7 @@ def _with(made, weights):
 def _made({parameters}):
     return {new}
 """
-STATES = {
+STATE_BY_KIND = {
     "module": "(*made.named_parameters(), *made.named_buffers())",
     "object": "((name, one) for name, one in vars(made).items() if isinstance(one, torch.Tensor))",
 }
@@ -127,7 +127,7 @@ class Hypothesis:
     subject: Subject
     choices: Mapping[str, Choice]
     """Path of a parameter to its choice."""
-    returns: bool = True
+    has_outputs: bool = True
     """Whether the function returns outputs, besides inputs that it changes in place."""
 
     @property
@@ -154,9 +154,7 @@ class Hypothesis:
 
     def constructor_text(self) -> tuple[str, dict[str, str]]:
         """The constructor's arguments as text, and each name in it to its size or attribute.
-
-        A size as `<x.1>` becomes a name `size_0`, so that the text can be the body of a function.
-        """
+        A size as `<x.1>` becomes a name `size_0`, so that the text can be the body of a function."""
         text = self.argument_text(self.subject.constructor)
         values: dict[str, str] = {}
         for number, (tensor, axis) in enumerate(dict.fromkeys(SIZE.findall(text))):
@@ -167,9 +165,7 @@ class Hypothesis:
 
     def wrapper(self, title: str) -> str:
         """Source of a module with one function that calls the user's. `title`: begins its docstring.
-
-        For a class, the function takes `weights` first, and sets them on an instance that `_made` makes.
-        """
+        For a class, the function takes `weights` first, and sets them on an instance that `_made` makes."""
         subject, make_instance = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
@@ -177,33 +173,33 @@ class Hypothesis:
         top_name, dot, inner_name = subject.name.partition(".")
         arguments = self.argument_text(subject.call)
         constructor_arguments, values = self.constructor_text()
-        instance, new = f"_made({', '.join(values.values())})", f"_given({constructor_arguments})"
+        instance, constructor_call = f"_made({', '.join(values.values())})", f"_given({constructor_arguments})"
         if subject.kind == "function":
             call = f"_given{dot}{inner_name}({arguments})"
         elif subject.kind == "object":
-            make_instance = OBJECT.format(parameters=", ".join(values), new=new)
+            make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=constructor_call)
             call = f"_with({instance}, weights).{subject.method}({arguments})"
         else:
-            make_instance = MODULE.format(parameters=", ".join(values), new=new)
+            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=constructor_call)
             positional = self.argument_text([argument for argument in subject.call if not argument[0]])
             keywords = self.argument_text([argument for argument in subject.call if argument[0]])
-            call_arguments = f"({positional}{',' if positional else ''})" + (
-                f", dict({keywords})" if keywords else ""
-            )
+            call_arguments = f"({positional}{',' if positional else ''})"
+            call_arguments += f", dict({keywords})" if keywords else ""
             call = f"torch.func.functional_call({instance}, weights, {call_arguments})"
         call = SIZE.sub(r"\1.shape[\2]", call)
         imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
         code = f"{call}\n{make_instance}\n{imports}"
         used = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
-        head = "".join(f"import {name}\n" for name in used) + "\n" * bool(used) + imports
+        import_text = "".join(f"import {name}\n" for name in used) + "\n" * bool(used) + imports
+        body = f"return {call}" if self.has_outputs else call
         return (
-            f'"""{title}: {subject.full_name}."""\n\n{head}\n{make_instance}\n\n'
-            f"def {subject.function}({', '.join(parameters)}):\n    {'return ' if self.returns else ''}{call}\n"
+            f'"""{title}: {subject.full_name}."""\n\n{import_text}\n{make_instance}\n\n'
+            f"def {subject.function}({', '.join(parameters)}):\n    {body}\n"
         )
 
     def generator(self, reference: str) -> str:
         """Source of a module whose `make` draws all inputs; `reference`: module with `_made`."""
-        drawings = [_drawing(tensor) for tensor in self.inputs]
+        drawings = [_drawing_call(tensor) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
@@ -213,7 +209,7 @@ class Hypothesis:
             drawings.insert(0, f"_weights(_made({arguments}), _draw, dtype)")
         used = {drawing.partition("(")[0] for drawing in drawings}
         helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
-        helpers = helpers.replace("{STATE}", STATES.get(self.subject.kind, ""))
+        helpers = helpers.replace("{STATE}", STATE_BY_KIND.get(self.subject.kind, ""))
         parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
         body = "".join(f"        {drawing},\n" for drawing in drawings)
         return (
@@ -223,7 +219,7 @@ class Hypothesis:
         )
 
 
-def _drawing(tensor: TensorSpec) -> str:
+def _drawing_call(tensor: TensorSpec) -> str:
     """Source text that calls the helper which draws a tensor."""
     shape = f"({', '.join(tensor.dims)}{',' if len(tensor.dims) == 1 else ''})"
     dtype = f"torch.{tensor.dtype}" if tensor.dtype else "dtype"

@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
 
 def begin(project: Path) -> JobFolder:
     """A session that is at work."""
-    job = tools.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
+    job = tools.begin_job(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
     end = time.monotonic() + 300
     while (
         not tools.read_state(job).session
@@ -72,10 +72,10 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
 
     drive(starts, project)
     job = tools.find_job("last")
-    assert job.state in tools.UNENDED
+    assert job.state in tools.UNENDED_STATES
     assert "running" == tools.read_state(job).state
     job.cancel()
-    assert "ended" == tools.wait(job, 30).state
+    assert "ended" == tools.wait_for_job(job, 30).state
 
 
 @pytest.mark.slow
@@ -104,10 +104,10 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
     """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
-    job = tools.begin(["status"], "status")
+    job = tools.begin_job(["status"], "status")
     assert ("running", None) == (tools.read_state(job).state, tools.read_state(job).exit_code)
     slow_start.touch()
-    assert "lost" == tools.wait(job, 50).state  # What stands for the runner ended without a word.
+    assert "lost" == tools.wait_for_job(job, 50).state  # What stands for the runner ended without a word.
 
 
 WAITS = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "job_wait", "arguments": {}}}
@@ -134,6 +134,6 @@ def test_the_server_ends_quietly_with_its_client(project: Path) -> None:
         server.stdin.close()
         assert 0 == server.wait(30)
         assert "" == server.stderr.read()
-    assert job.state in tools.UNENDED
+    assert job.state in tools.UNENDED_STATES
     job.cancel()
-    tools.wait(job, 30)
+    tools.wait_for_job(job, 30)
