@@ -182,7 +182,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants)
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:
-        verify_arguments["enough"] = True  # The step's word for: end at a variant's first failure.
+        verify_arguments["enough"] = True  # The action's word: a variant's first failure is enough.
     if request.subcommand == "verify":
         verify_arguments["threads"] = request.threads
     if request.subcommand == "resources" and target.devices and request.gpu not in target.devices:

@@ -357,6 +357,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
             home=home,
             resumed=resumed_id,
             past=tuple(name for name in past if name != resumed_id),
+            # After the last command that needs the machine, it may be stopped.
             last=command.words != CHECK_COMMAND and not options.get("dry_run"),
             keep_until=keep_until,
         )

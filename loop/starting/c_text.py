@@ -1,7 +1,7 @@
 """Parse functions of C, C++ and CUDA from text: names, parameters, template instances."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
@@ -17,7 +17,7 @@ SIGNATURE = re.compile(
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
 )
 TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
-CALLED = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
+CALL = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
     r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
@@ -117,21 +117,15 @@ def functions(text: str) -> list[CFunction]:
     return definitions
 
 
-def uncalled(names: Sequence[str], text: str) -> list[str]:
-    """Names of functions that no other function calls: they stand only where they are defined."""
-    calls = CALLED.findall(DIRECTIVE.sub("", text))
-    return [name for name in names if calls.count(name) <= names.count(name)]
-
-
 def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
     """Template parameter to its argument, and a message if one is unknown (else empty).
     `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float."""
     parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
     if instance:
         pairs = zip(parameters, instance.split(","), strict=False)
-        return {words[-1]: argument.strip() for words, argument in pairs}, ""
-    types = {words[-1]: "float" for words in parameters if words[0] in ("typename", "class")}
-    numbers = [words[-1] for words in parameters if words[-1] not in types]
+        return {tokens[-1]: argument.strip() for tokens, argument in pairs}, ""
+    types = {tokens[-1]: "float" for tokens in parameters if tokens[0] in ("typename", "class")}
+    numbers = [tokens[-1] for tokens in parameters if tokens[-1] not in types]
     if numbers and "=" not in kinds:
         hint = "instantiate it, as in `template void f<float, 8>(...);`"
         return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
@@ -152,12 +146,12 @@ def _split_at_commas(text: str) -> Iterator[str]:
 def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     """Parse a parameter's text; `types`: alias or template parameter to its type."""
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
-    words = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
-    name = words[-1] if len(words) > 1 else ""
-    type_name = _resolve_type(" ".join(words[:-1] if name else words), types)
+    tokens = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
+    name = tokens[-1] if len(tokens) > 1 else ""
+    type_name = _resolve_type(" ".join(tokens[:-1] if name else tokens), types)
     # What is passed by value cannot change the caller's data.
     is_const = "*" not in as_pointer or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
-    is_const = is_const or any("const" in types[word] for word in words if word in types)
+    is_const = is_const or any("const" in types[token] for token in tokens if token in types)
     return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
 
 

@@ -203,8 +203,8 @@ class Choices:
             return f"{object_class.__qualname__}({_keywords(texts)})"
         part_reads = reads.get(path.rpartition(".")[2], {})
         path_prefix = f"{path}."
-        given = [other for other in (*self.likes, *self.values) if other.startswith(path_prefix)]
-        given_parts = sorted({other.removeprefix(path_prefix).partition(".")[0] for other in given})
+        options = [other for other in (*self.likes, *self.values) if other.startswith(path_prefix)]
+        given_parts = sorted({other.removeprefix(path_prefix).partition(".")[0] for other in options})
         names = dict.fromkeys((*sorted(part_reads, key=part_reads.__getitem__), *given_parts))
         if not names:
             self.missing[path] = ""

@@ -218,7 +218,8 @@ def gather_facts(
 def _workloads(
     trial: Trial, base: Dims, sizes: Sizes, notes: list[str], *, vary_fixed: bool
 ) -> tuple[list[Dims], list[Dims]]:
-    """Timed sizes (the largest, and odd ones), and sizes that are only checked. Adds to `notes`."""
+    """Timed sizes (the largest, and odd ones), and sizes that are only checked. Adds to `notes`.
+    `base`: sizes at which the function runs; `vary_fixed`: whether sizes given by number may vary."""
     largest = _largest_sizes(trial, sizes, base)
     names = sizes.varied(vary_fixed=vary_fixed)
     independent = [name for name in names if all(trial.try_sizes({**base, name: size}) for size in ODD_SIZES)]

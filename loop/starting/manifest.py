@@ -138,7 +138,9 @@ def manifest(
 
 
 def _value_lines(facts: TargetFacts) -> list[str]:
-    """The lines of `values` in target.yaml: other values of inputs that loop draws without a generator."""
+    """The lines of `values` in target.yaml: other values of inputs that loop draws; none with a generator."""
+    if facts.needs_generator:
+        return []
     positive = [tensor.name for tensor in facts.inputs if tensor.values == "positive"]
     lines = []
     if positive:
@@ -149,7 +151,7 @@ def _value_lines(facts: TargetFacts) -> list[str]:
             kinds = {name: "positive" if name in positive else drawn for name in names}
             distribution_by_input = {name: DISTRIBUTIONS[kind] for name, kind in kinds.items()}
             lines.append(f"  {drawn}: {_yaml_mapping(distribution_by_input)}\n")
-    return [] if facts.needs_generator else lines
+    return lines
 
 
 def _signature_lines(facts: TargetFacts) -> Iterator[str]:

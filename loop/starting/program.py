@@ -39,6 +39,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
             raise IncompleteRequest(f"{terms.module}: no `{word}` there", did_you_mean(word, names) or "")
+    # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
     class_or_function = owner if is_method else member
     is_module = inspect.isclass(class_or_function) and issubclass(class_or_function, torch.nn.Module)

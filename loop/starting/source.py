@@ -14,7 +14,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.builds.build import find_used_files
 from loop.formats.python_text import read_module, read_text
-from loop.starting.c_text import STREAM, CFunction, CParameter, functions, uncalled, without_comments
+from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
 from loop.starting.model import Likes, TargetFacts
 
 ENTRY_PARAMETERS = (
@@ -266,10 +266,14 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     """Choose a function with pointers: by name, the only one, by file name, or the uncalled one.
     `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
-    with_tensors = [f for f in defined if any(item.pointers and item.dtype for item in f.parameters)]
-    candidates = {function.name: function for function in with_tensors}
+    candidates: dict[str, CFunction] = {}
+    for function in defined:
+        if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
+            candidates[function.name] = function
     name = name or _only_or_named(candidates, path.stem) or ""
-    name = name or _only_or_named(uncalled([*candidates], text), path.stem) or ""
+    calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
+    uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
+    name = name or _only_or_named(uncalled, path.stem) or ""
     if name in candidates:
         return candidates[name]
     for function in () if candidates else defined:
