@@ -14,18 +14,18 @@ from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import Stage
 
 CONTROL_BYTES = 1 << 16
-ORDER, DONE = 0, 8
+ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
-OP, COUNT, WORKER_NS = 16, 17, 19
+ORDER_KIND, CALL_COUNT, WORKER_NS = 16, 17, 19
 """Words with the kind of order, the number of calls, and nanoseconds by the worker's own clock."""
-CAPTURED = 20
+IS_CAPTURED = 20
 """Word: whether a CUDA graph holds the prepared calls, so that the host cannot affect results."""
 ROTATIONS = 24
 """First word with the rotation in bytes of each input, for inputs in device memory."""
-OFFSETS = 64
+WINDOW_OFFSETS = 64
 """First word with the window offsets in elements: call by call, input by input."""
-MAX_OFFSETS = CONTROL_BYTES // 8 - OFFSETS
-LEAVE, READY, RUN, SETTLE, GIVE = range(5)
+MAX_OFFSETS = CONTROL_BYTES // 8 - WINDOW_OFFSETS
+LEAVE, PREPARE, RUN, FINISH, COPY_RESULTS = range(5)
 """Orders: stop obeying; prepare calls; run them; finish results on the device; copy into slots."""
 
 
@@ -80,22 +80,22 @@ def obey(
             last_number = order_number
             while (order_number := control_words[ORDER]) == last_number:
                 pass
-            kind = control_words[OP]
+            kind = control_words[ORDER_KIND]
             if kind == RUN:
-                control_words[WORKER_NS] = stage.run(control_words[COUNT])
-            elif kind == READY:
+                control_words[WORKER_NS] = stage.run(control_words[CALL_COUNT])
+            elif kind == PREPARE:
                 rotations = control_words[ROTATIONS : ROTATIONS + input_count].tolist()
                 windows = []
-                for call_number in range(control_words[COUNT]):
-                    begin = OFFSETS + call_number * input_count
+                for call_number in range(control_words[CALL_COUNT]):
+                    begin = WINDOW_OFFSETS + call_number * input_count
                     windows.append(control_words[begin : begin + input_count].tolist())
                 stage.prepare_calls(windows, rotations)
-                control_words[CAPTURED] = int(stage.is_captured)
-            elif kind == SETTLE:
+                control_words[IS_CAPTURED] = int(stage.is_captured)
+            elif kind == FINISH:
                 stage.finish_results()
-            elif kind == GIVE:
+            elif kind == COPY_RESULTS:
                 stage.copy_results()
-            control_words[DONE] = order_number
+            control_words[DONE_ORDER] = order_number
             if bell is not None:
                 os.write(bell[1], b"x")
             if kind == LEAVE:
@@ -146,7 +146,8 @@ class Pool:
         """Bytes by which the values are rotated now."""
 
     def write_rotated(self, base_address: int, rotation_bytes: int) -> None:
-        """Write the values rotated by so many bytes. `base_address`: that of the shared memory."""
+        """Write the values from byte `rotation_bytes` on, then those before it, so that each address
+        gets another value than the last time. `base_address`: that of the shared memory."""
         source = ctypes.addressof(self.values.doubled) + rotation_bytes
         ctypes.memmove(base_address + self.offset, source, len(self.values.data))
         self.rotation_bytes = rotation_bytes
@@ -156,7 +157,7 @@ class Arena:
     """The shared memory of one worker. Call `close` after the worker has ended."""
 
     def __init__(self) -> None:
-        self.handle = create_shared_file()
+        self.file_descriptor = create_shared_file()
         """File descriptor that the worker inherits."""
         self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
@@ -167,12 +168,12 @@ class Arena:
         """Positions of the inputs that a call changes in place."""
         self._changed_elements: list[tuple[int, bytes]] = []
         """(byte, original bytes) of input elements changed by `change_element`."""
-        os.ftruncate(self.handle, self.size)
+        os.ftruncate(self.file_descriptor, self.size)
         self._map()
 
     def _map(self) -> None:
         """Map the file into this process, anew after each growth."""
-        self.memory = mmap.mmap(self.handle, self.size)
+        self.memory = mmap.mmap(self.file_descriptor, self.size)
         if self.size > HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
@@ -201,7 +202,7 @@ class Arena:
         self.pools = [Pool(*pool) for pool in zip(call.inputs, values, offsets, strict=False)]
         self.output_offsets = offsets[len(values) :]
         for pool in self.pools:
-            pool.write_rotated(self.base_address, 0)
+            pool.write_rotated(self.base_address, rotation_bytes=0)
 
     def _resize(self, size: int) -> None:
         """Discard the contents and change the size of the mapping; the file itself only grows."""
@@ -209,8 +210,8 @@ class Arena:
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()
         self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        if self.size > os.fstat(self.handle).st_size:
-            os.ftruncate(self.handle, self.size)
+        if self.size > os.fstat(self.file_descriptor).st_size:
+            os.ftruncate(self.file_descriptor, self.size)
         self._map()
 
     def free_tensors(self) -> None:
@@ -253,7 +254,7 @@ class Arena:
         return self.memory[begin : begin + self.output_bytes]
 
     def has_unwritten_output(self, calls: int) -> bool:
-        """Whether the output of one of the first `calls` calls still is all poison."""
+        """Whether the output of one of the first `calls` calls still is all NaN, as `poison_outputs` left it."""
         poison = bytes([POISON]) * self.output_bytes
         return bool(poison) and any(self.read_output(number) == poison for number in range(calls))
 
@@ -270,4 +271,4 @@ class Arena:
     def close(self) -> None:
         """Unmap the memory and close the file."""
         self._unmap()
-        os.close(self.handle)
+        os.close(self.file_descriptor)

@@ -89,12 +89,11 @@ def gather(memory: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
         return b""
     import numpy
 
-    return numpy.ndarray(
-        shape, f"u{itemsize}", memory, strides=[stride * itemsize for stride in strides]
-    ).tobytes()
+    steps = [stride * itemsize for stride in strides]
+    return numpy.ndarray(shape, f"u{itemsize}", memory, strides=steps).tobytes()
 
 
-def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:
+def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> LoopTensor:
     """The C struct LoopTensor for a tensor at an address; strides in elements."""
     tensor = LoopTensor(address, DTYPES[dtype][0], len(shape))
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
@@ -222,7 +221,7 @@ class Call(Plain):
     """Name to value, for Python variants."""
     numbers: tuple[float | None, ...]
     """Attributes in signature order, for C; None is passed as NaN."""
-    parts: tuple[TensorFile, ...] = ()
+    several_outputs: tuple[TensorFile, ...] = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
     updates: tuple[int, ...] = ()
     """For each part, the position of the input it updates in place, or -1; empty: no updates."""
@@ -230,7 +229,7 @@ class Call(Plain):
     """File with the pickled argument structure; empty: tensors are passed one by one."""
     structure_digest: str = ""
     """Digest of that file by the judge, checked before unpickling, because unpickling runs code."""
-    draws: int = 1
+    input_sets: int = 1
     """Input sets in the files. A window selects the same set in all inputs."""
     seed: int = 0
     """Seed set before each constructor, if functions are classes."""
@@ -238,7 +237,7 @@ class Call(Plain):
     @property
     def outputs(self) -> tuple[TensorFile, ...]:
         """All outputs; `offset` is the first byte in the block."""
-        return self.parts or (self.output,)
+        return self.several_outputs or (self.output,)
 
     @property
     def updated_inputs(self) -> frozenset[int]:
@@ -249,16 +248,16 @@ class Call(Plain):
     def separate_outputs(self) -> tuple[TensorFile, ...]:
         """Outputs that are separate tensors, not inputs changed in place."""
         updates = self.updates or [-1] * len(self.outputs)
-        return tuple(part for part, number in zip(self.outputs, updates, strict=True) if number < 0)
+        return tuple(part for part, updated in zip(self.outputs, updates, strict=True) if updated < 0)
 
     def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
-        """Join all outputs into one block, as `parts` places them. `separate`: bytes of each of
+        """Join all outputs into one block, as `several_outputs` places them. `separate`: bytes of each of
         `separate_outputs`. `read_input`: bytes of an input changed in place, by its position."""
         separate_bytes = iter(separate)
-        if not self.parts:
+        if not self.several_outputs:
             return next(separate_bytes)
         block = bytearray(self.output.nbytes)
-        for part, number in zip(self.parts, self.updates or [-1] * len(self.parts), strict=True):
+        for part, number in zip(self.outputs, self.updates or [-1] * len(self.outputs), strict=True):
             data = read_input(number) if number >= 0 else next(separate_bytes)
             block[part.offset : part.offset + part.nbytes] = data
         return bytes(block)
@@ -269,7 +268,7 @@ class Call(Plain):
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
     def at_first_windows(self) -> "Call":
-        """The same call on the first windows, which do not reveal where the known values are."""
+        """The same call on the first windows, which hide the values whose answer the judge knows."""
         return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 

@@ -99,7 +99,7 @@ def structure_digest(skeleton: bytes) -> str:
     return hashlib.blake2b(skeleton).hexdigest()
 
 
-def structure_of(call: Call) -> bytes:
+def read_skeleton(call: Call) -> bytes:
     """Read the skeleton of a call's arguments; empty if tensors are passed one by one. Raises
     Refused if the file is not the judge's, because unpickling runs code."""
     if not call.structure:
@@ -167,7 +167,7 @@ class Callee:
     ) -> None:
         """`arguments`: as for `make_instance`. `watches_state`: record the module's state."""
         self.function, self.terms, self.call = function, terms, call
-        self.skeleton = structure_of(call)
+        self.skeleton = read_skeleton(call)
         self.module: torch.nn.Module | None = None
         if terms.is_class:
             self.function = make_instance(function, arguments, call.seed)
@@ -208,14 +208,14 @@ class Callee:
     def checked_outputs(self, result: Any) -> list[Tensor]:
         """The output tensors in a call's result. Raises Refused unless they are as expected."""
         expected, tensors = self.call.separate_outputs, list(outputs_of(result).values())
-        if not self.call.parts:
+        if not self.call.several_outputs:
             is_wrapped = type(result) in (tuple, list, bool, int, float) and len(tensors) == 1
             tensors = tensors if is_wrapped else [result]
         if len(tensors) != len(expected):
             names = ", ".join(output.name for output in expected) or "nothing"
             raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
         for output, tensor in zip(expected, tensors, strict=True):
-            name = output.name if self.call.parts else ""
+            name = output.name if self.call.several_outputs else ""
             check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
         return tensors
 

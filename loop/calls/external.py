@@ -59,29 +59,29 @@ class ExternalCall(Prepared):
         self.call, path = call, Path(call.output.path)
         self.input_paths = [path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs]
         self.output_paths = [path]
-        if call.parts:
+        if call.several_outputs:
             self.output_paths = [path.with_suffix(f".{output.name}.out") for output in call.separate_outputs]
-        self.values = [tensor.read_window() for tensor in call.inputs]
-        for file, data in zip(self.input_paths, self.values, strict=True):
+        self.input_bytes = [tensor.read_window() for tensor in call.inputs]
+        for file, data in zip(self.input_paths, self.input_bytes, strict=True):
             file.write_bytes(data)
         description: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
         description["inputs"] = list(map(describe_file, call.inputs, self.input_paths))
         description["output"] = describe_file(call.output, path)
-        if call.parts:
+        if call.several_outputs:
             description["parts"] = list(map(describe_file, call.separate_outputs, self.output_paths))
         description_path = path.with_suffix(".call.json")
         description_path.write_text(json.dumps(description))
         tensors = (*call.inputs, *call.separate_outputs)
         paths = map(str, [*self.input_paths, *self.output_paths])
         path_by_tensor = {tensor.name: place for tensor, place in zip(tensors, paths, strict=True)}
-        values = self._placeholder_values()
-        self.environment = {f"LOOP_{name}": value for name, value in values.items()}
+        placeholder_values = self._placeholder_values()
+        self.environment = {f"LOOP_{name}": value for name, value in placeholder_values.items()}
         self.environment |= {f"LOOP_PATH_{name}": place for name, place in path_by_tensor.items()}
         self.environment["LOOP_CALL"] = str(description_path)
-        values = {**path_by_tensor, **values}
+        placeholder_values = {**path_by_tensor, **placeholder_values}
         self.command = []
         for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
-            self.command.append(PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), word))
+            self.command.append(PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word))
 
     def _placeholder_values(self) -> dict[str, str]:
         """Placeholder to its text: sizes by dimension, attributes and element type; true is 1."""
@@ -94,6 +94,7 @@ class ExternalCall(Prepared):
         return {**values, "dtype": self.call.dtype}
 
     def bind(self) -> Run:
+        """As in `Prepared`: `run` itself."""
         return self.run
 
     def run(self) -> None:
@@ -101,8 +102,8 @@ class ExternalCall(Prepared):
         for path in self.output_paths:
             path.unlink(missing_ok=True)
         for number in self.call.updated_inputs:  # The last run changed these files.
-            self.input_paths[number].write_bytes(self.values[number])
-        began = time.perf_counter()
+            self.input_paths[number].write_bytes(self.input_bytes[number])
+        begin_s = time.perf_counter()
         try:
             completed = subprocess.run(
                 self.command,
@@ -115,7 +116,7 @@ class ExternalCall(Prepared):
             )
         except (FileNotFoundError, PermissionError) as error:
             raise Refused(f"cannot run {self.command[0]}: {error.strerror}") from error
-        took_s = time.perf_counter() - began
+        took_s = time.perf_counter() - begin_s
         if status := completed.returncode:
             ending = f"exit {status}" if status > 0 else f"killed by signal {-status}"
             last_line = completed.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -131,7 +132,7 @@ class ExternalCall(Prepared):
 
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose files the program changed, except those it may update."""
-        pairs = zip(self.input_paths, self.values, strict=True)
+        pairs = zip(self.input_paths, self.input_bytes, strict=True)
         changed = [n for n, (path, data) in enumerate(pairs) if path.read_bytes() != data]
         return [self.call.inputs[n].name for n in changed if n not in self.call.updated_inputs]
 

@@ -19,7 +19,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
-from loop.calls.memory import VALUES, Guard, Memory, draw_guard, guard_zone_bytes
+from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
 
 STRAY_PREFIX = "stray access: "
 """Prefix of a line in stderr about an out-of-bounds access."""
@@ -70,6 +70,7 @@ class FaultWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Give those signals back to the system, which ends the process."""
         while self._handled_signals:
             self._libc.sigaction(self._handled_signals.pop(), ctypes.byref(_Action()), None)
 
@@ -96,11 +97,11 @@ class FaultWatch:
 def explain_lost_device() -> str:
     """Why this process cannot use the GPU any more, as after a crashed kernel; empty if it can, or
     never used it. Waits for running work on the GPU."""
-    stage, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
-    if stage is not None and stage.the_device.cache_info().currsize:  # Only if the GPU was used.
+    stage_module, torch = sys.modules.get("loop.calls.cuda.stage"), sys.modules.get("torch")
+    if stage_module is not None and stage_module.the_device.cache_info().currsize:  # Only if the GPU was used.
         from loop.calls.cuda.driver import FAULTS
 
-        driver = stage.the_device().driver
+        driver = stage_module.the_device().driver
         code = driver.attempt("cuCtxSynchronize")
         if code in FAULTS:
             return str(driver.explain(code))
@@ -196,7 +197,7 @@ class Prepared(ABC):
         """Memory of the outputs that are passed to the variant."""
         self.strides: list[tuple[int, ...]] = []
         """Strides of each input in elements."""
-        self.values: list[bytes] = []
+        self.input_bytes: list[bytes] = []
         """The judge's bytes of each input, C order."""
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
@@ -208,15 +209,16 @@ class Prepared(ABC):
         for tensor, strides in zip((*call.inputs, *outputs), all_strides, strict=True):
             is_shifted = layout == "misaligned" and len(memories) < len(call.inputs)
             nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
-            zone = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
-            memories.append(self.allocate(nbytes, tensor.itemsize if is_shifted else 0, tensor.dtype, zone))
+            zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
+            memories.append(self.allocate(nbytes, tensor.itemsize if is_shifted else 0, tensor.dtype, zone_bytes))
         self.inputs, self.outputs = memories[: len(call.inputs)], memories[len(call.inputs) :]
-        output_names = [f"its output {output.name}" if call.parts else "its output" for output in outputs]
-        self.tensor_names = (*(f"its input {tensor.name}" for tensor in call.inputs), *output_names)
+        self.tensor_names = tuple(f"its input {tensor.name}" for tensor in call.inputs)
+        for output in outputs:
+            self.tensor_names += (f"its output {output.name}" if call.several_outputs else "its output",)
         self.refill(call)
 
-    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Allocate `size` bytes for a tensor, `shift` misaligned, between `zone` bytes each."""
+    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        """Allocate memory for a tensor of `nbytes` between two guard zones of `zone_bytes` each."""
         raise NotImplementedError
 
     @abstractmethod
@@ -236,26 +238,26 @@ class Prepared(ABC):
         for memory in self.outputs:
             memory.poison(guard)
 
-    def allocation_strays(self) -> list[str]:
+    def describe_allocation_strays(self) -> list[str]:
         """Make one more call; describe its writes outside of tensors that it allocated itself. Only
         Python variants can be watched so; otherwise empty."""
         return []
 
     def refill(self, call: Call) -> None:
         """Load the values of another call with equal shapes and types, at the same addresses."""
-        self.call, self.values = call, [tensor.read_window() for tensor in call.inputs]
-        for memory, data in zip(self.inputs, self.values, strict=True):
+        self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
+        for memory, data in zip(self.inputs, self.input_bytes, strict=True):
             memory.learn_exponents(data)
-        self.write_guards([draw_guard(VALUES) for _ in self.tensor_names])
+        self.write_guards([draw_guard(OWN_VALUES) for _ in self.tensor_names])
 
-    def rotate_randomly(self, draw: random.Random) -> None:
+    def rotate_randomly(self, random_source: random.Random) -> None:
         """Rotate the inputs to unknown values, for a call whose output is ignored."""
         for memory in self.inputs:
             if memory.nbytes:
-                memory.rotate(draw.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
+                memory.rotate(random_source.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
-        """Write each tensor's guard (inputs first) around it, and the known values into the inputs."""
+        """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
         for (_, memory), guard in zip(self.named_memories(), guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
@@ -263,9 +265,9 @@ class Prepared(ABC):
     def _write_inputs(self, guards: Sequence[Guard]) -> None:
         """Write the known values into the inputs, and guard bytes between strided elements."""
         for number, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
-            tensor, strides, data = self.call.inputs[number], self.strides[number], self.values[number]
+            tensor, strides, data = self.call.inputs[number], self.strides[number], self.input_bytes[number]
             if strides != tensor.strides("contiguous"):
-                background = memory.guard_bytes(guard, memory.nbytes)
+                background = memory.guard_contents(guard, memory.nbytes)
                 data = scatter(data, tensor.shape, strides, tensor.itemsize, background)
             memory.fill(data)
 
@@ -283,15 +285,15 @@ class Prepared(ABC):
 
     def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each; empty for none."""
-        strays = [(name, memory.stray_write) for name, memory in self.named_memories()]
+        strays = [(name, memory.stray_write_text) for name, memory in self.named_memories()]
         return [f"writes outside {name}: {stray}" for name, stray in strays if stray]
 
     def protect_zones(self, *, at_end: bool) -> bool:
-        """Apply `Memory.protect_zones` to every tensor; restore the inputs. False if impossible."""
+        """Make every access to a zone fault: see `Memory.protect_zones`. False if impossible."""
         memories = [memory for _, memory in self.named_memories()]
         if not memories or not all(memory.protect_zones(at_end=at_end) for memory in memories):
             return False
-        self._write_inputs([draw_guard(VALUES) for _ in self.inputs])
+        self._write_inputs([draw_guard(OWN_VALUES) for _ in self.inputs])  # They were moved.
         return True
 
     def unprotect_zones(self) -> None:
@@ -332,6 +334,7 @@ class EmptyStage(Stage):
         self.empty_call = empty_call
 
     def run(self, count: int) -> int:
+        """Make `count` empty calls, or none at all. Returns 0: no clock."""
         if self.empty_call is not None:
             for run in [self.empty_call] * count:
                 run()

@@ -104,10 +104,11 @@ class CompiledCall(Prepared):
         self.allocate_tensors(layout, call.separate_outputs)
         self.layout, self.invoke = layout, invoke
 
-    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        return Buffer(size, shift, dtype, zone)
+    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        return Buffer(nbytes, misalignment_bytes, dtype, zone_bytes)
 
     def bind(self) -> Run:
+        """As in `Prepared`: calls the entry with the addresses of our memory."""
         inputs, outputs = [m.address for m in self.inputs], [m.address for m in self.outputs]
         return Invocation(self.invoke, self.call, inputs, outputs, self.layout, self.stream).run
 
@@ -128,11 +129,12 @@ class CompiledStage(HostStage):
             self.invocations.append(Invocation(invoke, call, inputs, outputs))
 
     def bind_windows(self, windows: Windows) -> None:
+        """As in `HostStage`: one C call for each window, with its own output."""
         self.runs = [call.move_to(window) for call, window in zip(self.invocations, windows, strict=False)]
 
     def copy_results(self) -> None:
         """Copy inputs that calls changed in place to where the judge reads outputs."""
-        updates = [(part, n) for part, n in zip(self.call.parts, self.call.updates, strict=False) if n >= 0]
+        updates = [(part, n) for part, n in zip(self.call.outputs, self.call.updates, strict=False) if n >= 0]
         for invocation, offset, _ in zip(self.invocations, self.places.output_offsets, self.windows, strict=False):
             for part, number in updates:
                 destination = self.places.base_address + offset + part.offset

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from loop.calls.call import DTYPES, PAGE, POISON
 
-VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
-KINDS = (VALUES, NAN, HIGH, LOW, SMALL)
+OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO, MIXED = "values", "nan", "high", "low", "small", "mixed"
+KINDS = (OWN_VALUES, NAN, LARGEST, LOWEST, NEAR_ZERO)
 """Guard contents: like the tensor's own values; NaN; largest positive; largest negative; zeros and
 denormals. A single kind can hide a read: a maximum ignores NaN, a range check ignores large
 numbers. MIXED, for outputs before a call, combines own and largest values."""
@@ -74,11 +74,11 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
     is_signaling, sign = int(kind == NAN), 1 << exponent_bits
     mantissa = (1 << mantissa_bits - is_signaling) - 1
     largest_positive, largest_negative = sign - 2, 2 * sign - 2
-    tops_by_kind: dict[str, tuple[int, ...]] = {VALUES: tensor_tops, SMALL: (0,), NAN: (sign - 1, 2 * sign - 1)}
-    tops_by_kind |= {HIGH: (largest_positive,), LOW: (largest_negative,)}
+    tops_by_kind: dict[str, tuple[int, ...]] = {OWN_VALUES: tensor_tops, NEAR_ZERO: (0,)}
+    tops_by_kind |= {NAN: (sign - 1, 2 * sign - 1), LARGEST: (largest_positive,), LOWEST: (largest_negative,)}
     tops_by_kind[MIXED] = (*tensor_tops, *(largest_positive, largest_negative) * len(tensor_tops))
     fixed = [top << mantissa_bits | is_signaling for top in tops_by_kind[kind]]
-    return repeated([0, mantissa] if kind == SMALL else [mantissa]), repeated(fixed)
+    return repeated([0, mantissa] if kind == NEAR_ZERO else [mantissa]), repeated(fixed)
 
 
 def differing_positions(data: bytes, expected: bytes) -> list[int]:
@@ -100,16 +100,16 @@ class Memory(ABC):
     address_range = (0, 0)
     """Range of host addresses around the tensor that contains no other tensor."""
 
-    def __init__(self, nbytes: int, dtype: str, before: int, after: int) -> None:
-        """`nbytes`: bytes of the tensor. `before`, `after`: bytes of the two zones."""
+    def __init__(self, nbytes: int, dtype: str, before_bytes: int, after_bytes: int) -> None:
+        """`nbytes`: bytes of the tensor. The others: bytes of the two zones."""
         self.nbytes, self.dtype, self.itemsize = nbytes, dtype, DTYPES[dtype][1]
-        self.known_bytes = b""
+        self.filled_bytes = b""
         """Bytes that `fill` wrote to the tensor last."""
         self.rotation_bytes = 0
-        """Bytes by which the contents are rotated relative to `known_bytes`."""
-        self.zones = bytes(before), bytes(after)
+        """Bytes by which the contents are rotated relative to `filled_bytes`."""
+        self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
-        self._tops: tuple[int, ...] = ()
+        self._signs_and_exponents: tuple[int, ...] = ()
         """Sign and exponent of sampled elements, as a number."""
         self.learn_exponents(b"")
 
@@ -130,13 +130,14 @@ class Memory(ABC):
         infinite = (1 << exponent_bits) - 1
         step = max(len(data) // self.itemsize // SAMPLE, 1) * self.itemsize
         samples = (data[begin : begin + self.itemsize] for begin in range(0, len(data), step))
-        tops = [int.from_bytes(sample, "little") >> mantissa_bits for sample in samples]
-        self._tops = tuple(top for top in tops if 0 < top & infinite < infinite) or (infinite >> 1,)
+        sampled = [int.from_bytes(sample, "little") >> mantissa_bits for sample in samples]
+        finite = tuple(bits for bits in sampled if 0 < bits & infinite < infinite)
+        self._signs_and_exponents = finite or (infinite >> 1,)
 
-    def guard_bytes(self, guard: Guard, size: int) -> bytes:
+    def guard_contents(self, guard: Guard, size: int) -> bytes:
         """The first `size` bytes of a guard's contents: PERIOD random elements, repeated."""
         source = random.Random(guard.seed)
-        drawn, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._tops)
+        drawn, fixed = _random_and_fixed_bits(self.dtype, guard.kind, self._signs_and_exponents)
         bits = source.getrandbits(PERIOD * 8 * self.itemsize) & drawn | fixed
         period = bits.to_bytes(PERIOD * self.itemsize, "little")
         begin = source.randrange(PERIOD) * self.itemsize
@@ -148,36 +149,36 @@ class Memory(ABC):
 
     def fill(self, data: bytes) -> None:
         """Write `data` (exactly the tensor's size) into the tensor, and remember it."""
-        self.known_bytes, self.rotation_bytes = data, 0
+        self.filled_bytes, self.rotation_bytes = data, 0
         self.write(0, data)
 
     def rotate(self, rotation_bytes: int) -> None:
         """Rotate the contents by so many bytes, so that every address gets another value."""
         self.rotation_bytes = rotation_bytes
-        self.write(0, self.known_bytes[rotation_bytes:] + self.known_bytes[:rotation_bytes])
+        self.write(0, self.filled_bytes[rotation_bytes:] + self.filled_bytes[:rotation_bytes])
 
     def poison(self, guard: Guard | None = None) -> None:
         """Fill the tensor with NaN, or with a guard's contents."""
-        self.write(0, self.guard_bytes(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)
+        self.write(0, self.guard_contents(guard, self.nbytes) if guard else bytes([POISON]) * self.nbytes)
 
     def write_guard(self, guard: Guard) -> None:
         """Write a guard's contents to both zones."""
-        before, after = map(len, self.zones)
+        before_bytes, after_bytes = map(len, self.zones)
         # Whole elements, so that the second zone begins with an element.
-        before_rounded = -(-before // self.itemsize) * self.itemsize
-        data = self.guard_bytes(guard, before_rounded + after)
-        self.zones = data[before_rounded - before : before_rounded], data[before_rounded:]
-        self.write(-before, self.zones[0])
+        before_rounded_bytes = -(-before_bytes // self.itemsize) * self.itemsize
+        data = self.guard_contents(guard, before_rounded_bytes + after_bytes)
+        self.zones = data[before_rounded_bytes - before_bytes : before_rounded_bytes], data[before_rounded_bytes:]
+        self.write(-before_bytes, self.zones[0])
         self.write(self.nbytes, self.zones[1])
 
     @property
     def has_changed(self) -> bool:
         """Whether the tensor differs from what was last written by `fill` or `rotate`."""
-        split = self.rotation_bytes
-        return self.read_tensor() != self.known_bytes[split:] + self.known_bytes[:split]
+        rotation = self.rotation_bytes
+        return self.read_tensor() != self.filled_bytes[rotation:] + self.filled_bytes[:rotation]
 
     @property
-    def stray_write(self) -> str:
+    def stray_write_text(self) -> str:
         """Describes writes into the zones; empty if there were none."""
         before, after = self.zones
         if positions := differing_positions(self.read(self.nbytes, len(after)), after):
@@ -204,28 +205,29 @@ class Buffer(Memory):
     """Inaccessible bytes beyond each zone, so that a far access reaches no other memory."""
     ALIGNMENT = 64
 
-    def __init__(self, nbytes: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
-        """`shift`: bytes of misalignment. `zone`: bytes of each zone, whole pages."""
-        self._shift, self._zone = shift, zone
-        self._pages_bytes = -(-(nbytes + shift) // PAGE) * PAGE
+    def __init__(self, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = PAGE) -> None:
+        """`shift_bytes`: misalignment. `zone_bytes`: of each zone, whole pages."""
+        self._misalignment_bytes, self._zone_bytes = shift_bytes, zone_bytes
+        self._pages_bytes = -(-(nbytes + shift_bytes) // PAGE) * PAGE
         """Bytes of the pages in which the tensor lies."""
-        length = self._pages_bytes + 2 * zone + 2 * self.FAR_BYTES
+        length = self._pages_bytes + 2 * zone_bytes + 2 * self.FAR_BYTES
         self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.address_range = (self._base, self._base + length)
         self._set_access(0, self.FAR_BYTES, allowed=False)
         self._set_access(length - self.FAR_BYTES, self.FAR_BYTES, allowed=False)
         # Largest offset in the pages that keeps the intended alignment.
-        self._end_offset = (self._pages_bytes - nbytes - shift) // self.ALIGNMENT * self.ALIGNMENT + shift
+        spare_bytes = self._pages_bytes - nbytes - shift_bytes
+        self._end_offset = spare_bytes // self.ALIGNMENT * self.ALIGNMENT + shift_bytes
         after = self._pages_bytes - self._end_offset - nbytes
-        super().__init__(nbytes, dtype, zone + self._end_offset, after + zone)
+        super().__init__(nbytes, dtype, zone_bytes + self._end_offset, after + zone_bytes)
         self._place(self._end_offset)
-        self.write_guard(draw_guard(VALUES))
+        self.write_guard(draw_guard(OWN_VALUES))
         self.poison()
 
     def _place(self, offset: int) -> None:
         """Move the tensor to this byte offset in its pages."""
-        self._start = self.FAR_BYTES + self._zone + offset
+        self._start = self.FAR_BYTES + self._zone_bytes + offset
         self.address = self._base + self._start
 
     def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
@@ -238,20 +240,21 @@ class Buffer(Memory):
         """As in `Memory`. Alignment hides accesses up to 63 bytes after an aligned tensor; one that
         is misaligned anyway ends exactly where its pages end."""
         self.unprotect_zones()
-        flush_offset = self._pages_bytes - self.nbytes
-        is_free_to_move = self._shift and flush_offset % self.ALIGNMENT
-        end_offset = flush_offset if is_free_to_move else self._end_offset
-        self._place(end_offset if at_end else self._shift)
-        first_page = self.FAR_BYTES + self._zone
-        filler = self.guard_bytes(draw_guard(VALUES), self._pages_bytes)
+        offset_at_page_end = self._pages_bytes - self.nbytes
+        is_free_to_move = self._misalignment_bytes and offset_at_page_end % self.ALIGNMENT
+        end_offset = offset_at_page_end if is_free_to_move else self._end_offset
+        self._place(end_offset if at_end else self._misalignment_bytes)
+        first_page = self.FAR_BYTES + self._zone_bytes
+        filler = self.guard_contents(draw_guard(OWN_VALUES), self._pages_bytes)
         self._memory[first_page : first_page + self._pages_bytes] = filler
         for zone_start in (self.FAR_BYTES, first_page + self._pages_bytes):
-            self._set_access(zone_start, self._zone, allowed=False)
+            self._set_access(zone_start, self._zone_bytes, allowed=False)
         return True
 
     def unprotect_zones(self) -> None:
-        for zone_start in (self.FAR_BYTES, self.FAR_BYTES + self._zone + self._pages_bytes):
-            self._set_access(zone_start, self._zone, allowed=True)
+        """As in `Memory`; also move the tensor back to its usual place."""
+        for zone_start in (self.FAR_BYTES, self.FAR_BYTES + self._zone_bytes + self._pages_bytes):
+            self._set_access(zone_start, self._zone_bytes, allowed=True)
         self._place(self._end_offset)
 
     def write(self, offset: int, data: bytes) -> None:

@@ -18,7 +18,7 @@ from loop.calls.call import Call, FunctionTerms, Refused, elements_spanned, refu
 from loop.calls.callee import Callee, outputs_of, overwrite_result
 from loop.calls.cuda.stage import LEFT_WORK
 from loop.calls.invocation import HostStage, Places, Prepared, Run, Windows
-from loop.calls.memory import HIGH, Guard, Memory, draw_guard, guard_zone_bytes
+from loop.calls.memory import LARGEST, Guard, Memory, draw_guard, guard_zone_bytes
 from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import INTEGER_TYPES, TORCH_DTYPES, bytes_of
 from loop.model.dtypes import Device
@@ -27,19 +27,19 @@ from loop.model.dtypes import Device
 class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
 
-    def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
+    def __init__(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int, device: str) -> None:
         """As for `Prepared.allocate`."""
-        self._begin, torch_dtype = zone + shift, TORCH_DTYPES[dtype]
-        super().__init__(size, dtype, self._begin, zone)
-        self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
-        self.byte_view = self._block[self._begin : self._begin + size]
+        self._begin, torch_dtype = zone_bytes + misalignment_bytes, TORCH_DTYPES[dtype]
+        super().__init__(nbytes, dtype, self._begin, zone_bytes)
+        self._block = torch.empty(self._begin + nbytes + zone_bytes, dtype=torch.uint8, device=device)
+        self.byte_view = self._block[self._begin : self._begin + nbytes]
         """The tensor as uint8."""
         self.typed_view = self._block.view(torch_dtype)[self._begin // torch_dtype.itemsize :]
-        self.typed_view = self.typed_view[: size // torch_dtype.itemsize]
+        self.typed_view = self.typed_view[: nbytes // torch_dtype.itemsize]
         """The tensor with its own element type, one-dimensional."""
         self.address = self.typed_view.data_ptr()
-        self._known_on_device = self.byte_view[:0]
-        """`known_bytes` on the same device, so that a large tensor is transferred once."""
+        self._filled_on_device = self.byte_view[:0]
+        """`filled_bytes` on the same device, so that a large tensor is transferred once."""
 
     def write(self, offset: int, data: bytes) -> None:
         begin = self._begin + offset
@@ -50,19 +50,21 @@ class TorchMemory(Memory):
         return bytes_of(self._block[begin : begin + size].cpu())
 
     def fill(self, data: bytes) -> None:
-        if data is not self.known_bytes:
-            self.known_bytes = data
-            self._known_on_device = _bytes_tensor(data).to(self._block.device)
+        """As in `Memory`; equal bytes are not transferred to a GPU again."""
+        if data is not self.filled_bytes:
+            self.filled_bytes = data
+            self._filled_on_device = _bytes_tensor(data).to(self._block.device)
         self.rotate(0)
 
     def rotate(self, rotation_bytes: int) -> None:
+        """As in `Memory`, computed on the tensor's device."""
         self.rotation_bytes = rotation_bytes
         self.byte_view.copy_(self._expected())
 
     def _expected(self) -> Tensor:
         """The known bytes, rotated. Without a rotation they are not copied: they may fill the GPU."""
-        known, rotation = self._known_on_device, self.rotation_bytes
-        return known.roll(-rotation) if rotation else known
+        filled, rotation = self._filled_on_device, self.rotation_bytes
+        return filled.roll(-rotation) if rotation else filled
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -110,15 +112,16 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if torch.cuda.is_current_stream_capturing() if result.is_cuda else result.is_pinned():
             return result
-        shape, strides, itemsize = tuple(result.shape), tuple(result.stride()), result.element_size()
-        zone, size = guard_zone_bytes(shape, strides, "float32"), elements_spanned(shape, strides) * itemsize
-        memory = TorchMemory(size, 0, "uint8", zone, str(result.device))
-        memory.write_guard(draw_guard(HIGH))
+        shape, strides = tuple(result.shape), tuple(result.stride())
+        nbytes = elements_spanned(shape, strides) * result.element_size()
+        zone_bytes = guard_zone_bytes(shape, strides, "float32")
+        memory = TorchMemory(nbytes, 0, "uint8", zone_bytes, str(result.device))
+        memory.write_guard(draw_guard(LARGEST))
         # Views of `memory` would show its whole storage; the new tensor's must have exactly its size.
         if result.is_cuda:
             content = torch.as_tensor(memory, device=result.device)
         else:
-            array_type: Any = type("_Array", (ctypes.c_char * size,), {})
+            array_type: Any = type("_Array", (ctypes.c_char * nbytes,), {})
             array = array_type.from_address(memory.address)
             array.memory = memory  # Keeps the memory alive as long as the tensor.
             content = torch.frombuffer(array, dtype=torch.uint8)
@@ -139,7 +142,7 @@ def stray_writes(run: Callable[[], Any]) -> list[str]:
         synchronize()
     sentences = []
     for shape, memory in guarded.allocated:
-        if stray := memory.stray_write:
+        if stray := memory.stray_write_text:
             is_output = type(result) is Tensor and result.data_ptr() == memory.address
             name = "its output" if is_output else f"a tensor {list(shape)} that it allocated"
             sentences.append(f"writes outside {name}: {stray}")
@@ -194,17 +197,18 @@ class TensorCall(Prepared):
         super().__init__(call)
         self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
         views = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
-        inputs = zip(views, call.inputs, self.strides, strict=False)
-        self.arguments = [view.as_strided(part.shape, at, view.storage_offset()) for view, part, at in inputs]
+        self.arguments: list[Tensor] = []
         """The input tensors as the function receives them."""
+        for view, tensor, strides in zip(views, call.inputs, self.strides, strict=False):
+            self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
         output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
         self.output_buffers = [view.reshape(output.shape) for view, output in output_views]
         """The outputs that are passed; empty if the function returns them."""
         self.result: Any = None
         """What the last call returned."""
 
-    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        return TorchMemory(size, shift, dtype, zone, self.device)
+    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        return TorchMemory(nbytes, misalignment_bytes, dtype, zone_bytes, self.device)
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
         """As in `Prepared`; on a GPU, wait for it: the variant may use another stream."""
@@ -221,7 +225,8 @@ class TensorCall(Prepared):
 
         return run
 
-    def allocation_strays(self) -> list[str]:
+    def describe_allocation_strays(self) -> list[str]:
+        """As in `Prepared`: see `stray_writes`."""
         return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
@@ -269,8 +274,8 @@ class FunctionStage(HostStage):
         """For each call, views of the shared memory from which the judge reads its outputs."""
         self.results: list[Any] = []
         """What each call returned."""
-        self.repeated_calls = 0
-        """Number of calls that run twice on a GPU, for a positive control."""
+        self.slowdown_extra_calls = 0
+        """Calls that run a second time on a GPU, before all others, to fake a slowdown."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
         """View shared memory from byte `offset` on as a tensor."""
@@ -285,6 +290,7 @@ class FunctionStage(HostStage):
         return [self._view(offset + output.offset, output.shape, output.dtype) for output in outputs]
 
     def bind_windows(self, windows: Windows) -> None:
+        """As in `HostStage`: the function on views of each window. Forgets the last results."""
         self.results = []
         self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
 
@@ -303,13 +309,13 @@ class FunctionStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, to where the judge reads them."""
-        results = self.results[self.repeated_calls :][: len(self.output_views)]
+        results = self.results[self.slowdown_extra_calls :][: len(self.output_views)]
         with torch.inference_mode():
             for call_number, result in enumerate(results):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
                 for view, tensor in zip(self.output_views[call_number], outputs, strict=True):
                     view.copy_(tensor)
-                for part, input_number in zip(self.call.parts, self.call.updates, strict=False):
+                for part, input_number in zip(self.call.several_outputs, self.call.updates, strict=False):
                     if input_number >= 0:
                         offset = self.places.output_offsets[call_number] + part.offset
                         updated = self._inputs(call_number)[input_number]
@@ -326,7 +332,7 @@ class DeviceFunctionStage(FunctionStage):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         for number, (pool, rotation) in enumerate(zip(self.pools, self.places.rotations, strict=True)):
-            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # `roll` lacks some types.
+            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # Undo the rotation; `roll` lacks some types.
             self.pools[number] = integers.roll(rotation // pool.element_size()).view(pool.dtype).to("cuda")
         self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
         """Each pool twice in a row, so that one copy writes it in any rotation."""
@@ -341,10 +347,10 @@ class DeviceFunctionStage(FunctionStage):
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Capture a graph for windows not seen before; overwrite the last results; rotate the inputs."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
-        self.repeated_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
+        self.slowdown_extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
         if key not in self.graphs or self.graphs[key][0] is None:
             self.bind_windows(windows)
-            self.runs = [*self.runs[: self.repeated_calls], *self.runs]
+            self.runs = [*self.runs[: self.slowdown_extra_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
             self.graphs[key] = self._capture()
         self.graph, self.results = self.graphs[key]
@@ -406,8 +412,10 @@ class DeviceFunctionStage(FunctionStage):
         """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passes_outputs:
             return
-        outputs_by_call = [self.callee.checked_outputs(result) for result in self.results[self.repeated_calls :]]
-        if self.call.parts:
+        outputs_by_call = [
+            self.callee.checked_outputs(result) for result in self.results[self.slowdown_extra_calls :]
+        ]
+        if self.call.several_outputs:
             self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]
         elif outputs_by_call:
             self.finished_results = [torch.stack([output for (output,) in outputs_by_call])]
@@ -415,7 +423,7 @@ class DeviceFunctionStage(FunctionStage):
 
     def copy_results(self) -> None:
         """As in `FunctionStage`; single outputs are transferred to the host all at once."""
-        if self.call.parts or self.callee.terms.passes_outputs:
+        if self.call.several_outputs or self.callee.terms.passes_outputs:
             super().copy_results()
             return
         if not self.finished_results:
@@ -425,6 +433,7 @@ class DeviceFunctionStage(FunctionStage):
                 view.copy_(output)
 
     def close(self) -> None:
+        """Drop all tensors and graphs."""
         super().close()
         self.doubled_pools, self.graph, self.graphs = [], None, {}
         self.device_outputs, self.finished_results = [], []

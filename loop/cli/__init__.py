@@ -62,7 +62,7 @@ def _run_command_line() -> None:
             Nursery.start_early()
         from loop.machine import gpus
 
-        gpus.ask_early()  # The GPU driver answers while we import.
+        gpus.start_driver_query()  # The GPU driver answers while we import.
     for name in SIGNALS:
         signal.signal(name, _stop_on_signal)
     try:

@@ -60,20 +60,20 @@ class Reply:
 
 
 def ask_metadata(
-    base: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
+    base_url: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
 ) -> Reply:
     """One HTTP answer. `limit_s`: time limit of each network operation. Raises NoReply."""
-    address = urlsplit(base)
+    address = urlsplit(base_url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
     try:
         connection.request(method, path, headers=dict(headers))
         response = connection.getresponse()
         text = response.read(MAX_ANSWER_BYTES).decode(errors="replace")
     except TimeoutError as error:
-        raise NoReply(f"{base} did not answer within {limit_s:g} s") from error
+        raise NoReply(f"{base_url} did not answer within {limit_s:g} s") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
-        raise NoReply(f"{base}: {reason}") from error
+        raise NoReply(f"{base_url}: {reason}") from error
     finally:
         connection.close()
     return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
@@ -83,7 +83,7 @@ def ask_metadata(
 class Cloud:
     """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
-    base: str  # Address of the server.
+    base_url: str  # Address of the server.
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
 
@@ -101,7 +101,7 @@ class Cloud:
 
     def get(self, path: str, limit_s: float) -> Reply:
         """The server's answer for a path."""
-        return ask_metadata(self.base, path, self.headers, limit_s=limit_s)
+        return ask_metadata(self.base_url, path, self.headers, limit_s=limit_s)
 
     def get_word(self, path: str, limit_s: float, *expected: str) -> str:
         """The server's one-word answer in capitals. Raises NoReply unless it is an expected one."""
@@ -113,7 +113,7 @@ class Cloud:
 
     def unreadable_reply(self, answer: Reply) -> NoReply:
         """The error to raise for an answer that has no usable content."""
-        return NoReply(f"{self.base} answers with status {answer.status} and {_shorten(answer.text)!r}")
+        return NoReply(f"{self.base_url} answers with status {answer.status} and {_shorten(answer.text)!r}")
 
 
 class Gcp(Cloud):
@@ -121,20 +121,20 @@ class Gcp(Cloud):
 
     name = "gcp"
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
-    instance = "/computeMetadata/v1/instance"
+    instance_path = "/computeMetadata/v1/instance"
 
     def is_here(self, limit_s: float) -> bool:
         """True if the answer has Google's own header."""
-        return self.get(f"{self.instance}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
+        return self.get(f"{self.instance_path}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
 
     def get_notice(self, limit_s: float) -> str:
         """The server answers `TRUE` once it will preempt the machine."""
-        word = self.get_word(f"{self.instance}/preempted", limit_s, "TRUE", "FALSE")
+        word = self.get_word(f"{self.instance_path}/preempted", limit_s, "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
     def is_spot(self, limit_s: float) -> bool:
         """The server answers `TRUE` for spot machines and for the older preemptible ones."""
-        return self.get_word(f"{self.instance}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
+        return self.get_word(f"{self.instance_path}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Aws(Cloud):
             if answer.status != 401:
                 return answer
         headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFETIME_S)}
-        reply = ask_metadata(self.base, "/latest/api/token", headers, limit_s=limit_s / 2, method="PUT")
+        reply = ask_metadata(self.base_url, "/latest/api/token", headers, limit_s=limit_s / 2, method="PUT")
         if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
             raise self.unreadable_reply(reply)
         self.token = reply.text.strip()
@@ -181,7 +181,7 @@ class Aws(Cloud):
 
     def _get_with_token(self, path: str, limit_s: float) -> Reply:
         """The server's answer for a path, or status 401 if the token has expired."""
-        return ask_metadata(self.base, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
+        return ask_metadata(self.base_url, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
 
 
 @dataclass
@@ -190,13 +190,13 @@ class Azure(Cloud):
 
     name = "azure"
     headers: ClassVar[dict[str, str]] = {"Metadata": "true"}
-    machine: str = ""
+    machine_name: str = ""
     """Name of this machine in events. While it is unknown (empty), every event counts."""
 
     def is_here(self, limit_s: float) -> bool:
         """True if the server describes a machine under `compute`. Also learns its name."""
         compute = self.get("/metadata/instance?api-version=2021-02-01", limit_s).fields.get("compute")
-        self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
+        self.machine_name = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
     def get_notice(self, limit_s: float) -> str:
@@ -206,12 +206,12 @@ class Azure(Cloud):
         if not isinstance(events, list):
             raise self.unreadable_reply(answer)
         ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDINGS]
-        if ending and not self.machine:
+        if ending and not self.machine_name:
             with contextlib.suppress(NoReply):
                 self.is_here(FIND_LIMIT_S)
         for event in ending:
             machines = event.get("Resources")
-            if not machines or not self.machine or self.machine in machines:
+            if not machines or not self.machine_name or self.machine_name in machines:
                 kind, time_text = event["EventType"].lower(), _shorten(event.get("NotBefore") or "any moment")
                 return f"azure is about to {kind} this machine, not before {time_text}"
         return ""
@@ -267,9 +267,9 @@ class Watch:
     """Name of the cloud that is polled; None before it is found, or if there is none."""
     notice: str = ""
     """Which cloud takes the machine away, how and when; empty before a notice."""
-    settled: bool = False
+    is_settled: bool = False
     """True once the cloud is known and has answered, or no cloud was found."""
-    trouble: str = ""
+    failure: str = ""
     """Why the latest question has no answer; empty if it has one."""
     _answered_at_s: float = field(default_factory=time.monotonic)
     """Time of the last answer, by the monotonic clock."""
@@ -278,7 +278,7 @@ class Watch:
     def start(self) -> "Watch":
         """Start polling in a daemon thread. Returns the watch."""
         if self.choice == "off":
-            self.settled = True
+            self.is_settled = True
         else:
             threading.Thread(target=self._poll, name="preemption-watch", daemon=True).start()
         return self
@@ -287,30 +287,30 @@ class Watch:
         """Stop polling, without waiting for a pending answer."""
         self._stopped.set()
 
-    def unwatched(self) -> tuple[str, ...]:
+    def explain_unwatched(self) -> tuple[str, ...]:
         """Why the machine is not watched, as a line for the report; empty if it is."""
         if self.choice == "off":
             return ("preemption watch: it was turned off",)
         if self.cloud is None:
-            return (NO_CLOUD,) if self.settled else ("preemption watch: the session was over before it began",)
-        if not self.settled:
-            return (f"preemption watch of {self.cloud}: {self.trouble or 'it never answered'}",)
+            return (NO_CLOUD,) if self.is_settled else ("preemption watch: the session was over before it began",)
+        if not self.is_settled:
+            return (f"preemption watch of {self.cloud}: {self.failure or 'it never answered'}",)
         silence_s = time.monotonic() - self._answered_at_s
-        if self.trouble and silence_s > UNWATCHED_AFTER_S:
-            return (f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.trouble}",)
+        if self.failure and silence_s > UNWATCHED_AFTER_S:
+            return (f"preemption watch of {self.cloud}, for the last {silence_s:.0f} s: {self.failure}",)
         return ()
 
     def _poll(self) -> None:
         """Find the cloud, then poll it until there is a notice. Body of the thread."""
         cloud = find_cloud(FIND_LIMIT_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
-            self.settled = True
+            self.is_settled = True
             return
         self.cloud = cloud.name
         while not self.notice and not self._stopped.is_set():
             try:
                 self.notice = cloud.get_notice(ANSWER_LIMIT_S)
-                self.trouble, self.settled, self._answered_at_s = "", True, time.monotonic()
+                self.failure, self.is_settled, self._answered_at_s = "", True, time.monotonic()
             except NoReply as error:
-                self.trouble = str(error)
+                self.failure = str(error)
             self._stopped.wait(self.poll_s)

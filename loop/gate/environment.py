@@ -84,7 +84,7 @@ def device(context: Context, arguments: NoArguments) -> RunningAction[DeviceOutp
     fields: dict[str, Any] = {"name": machine.processor}
     device_name = machine.processor
     if bench.device == "cuda":
-        device_name = installed.chosen  # The GPU that everything runs on, and which of several.
+        device_name = installed.first_gpu_text  # The GPU that everything runs on, and which of several.
         fields = {"driver": installed.driver, "toolkit": machine.nvcc, "name": ""}
         fields |= {"cuda": f"{installed.cuda[0]}.{installed.cuda[1]}"} if installed.cuda else {}
         if gpu := installed.first:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from loop.base.processes import child_environment, python_path
@@ -51,11 +52,11 @@ class Gpus:
     cuda: tuple[int, int] | None = None
     """The newest CUDA release that the driver supports; None if the driver does not start."""
     driver: str | None = None
-    shown: tuple[str, ...] = ()
+    smi_names: tuple[str, ...] = ()
     """Names of all GPUs that nvidia-smi lists."""
-    why: str = ""
+    unusable_reason: str = ""
     """Why a CUDA program can use no GPU; empty if it can."""
-    lack: Lack = ""
+    missing_part: Lack = ""
     """What is missing if no GPU is usable: the driver, or a device."""
 
     @property
@@ -64,11 +65,11 @@ class Gpus:
         return self.usable[0] if self.usable else None
 
     @property
-    def chosen(self) -> str:
+    def first_gpu_text(self) -> str:
         """Name of the first GPU, and how it was chosen among several; empty if there is none."""
         if self.first is None:
             return ""
-        count = max(len(self.usable), len(self.shown))
+        count = max(len(self.usable), len(self.smi_names))
         if count == 1:
             return self.first.name
         setting = f", {VISIBLE}={os.environ[VISIBLE]}" if VISIBLE in os.environ else ""
@@ -89,32 +90,26 @@ def gpus() -> Gpus:
         usable=tuple(usable),
         cuda=(release[0], release[1]) if release else None,
         driver=smi_rows[0][1] if smi_rows else None,
-        shown=tuple(name for name, _ in smi_rows),
-        why="" if usable else answer["why"] or "the driver shows no GPU",
-        lack=answer.get("lack", ""),
+        smi_names=tuple(name for name, _ in smi_rows),
+        unusable_reason="" if usable else answer["why"] or "the driver shows no GPU",
+        missing_part=answer.get("lack", ""),
     )
 
 
-def ask_early() -> None:
+def start_driver_query() -> None:
     """Start the process that asks the driver; `gpus` reads its answer later."""
     if not QUERIES:
-        QUERIES.append(
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "loop.machine.gpus_seen"],
-                env={**child_environment(), "PYTHONPATH": python_path()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        )
+        command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
+        environment = {**child_environment(), "PYTHONPATH": python_path()}
+        query = subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
+        QUERIES.append(query)
 
 
 def _ask_driver() -> dict[str, Any]:
     """The answer of `query_driver` from a process like a worker's; else no `gpus`, and `why`."""
     failure: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
-        ask_early()
+        start_driver_query()
         with QUERIES.pop() as process:
             try:
                 text, _ = process.communicate(timeout=ASK_LIMIT_S)
@@ -140,16 +135,16 @@ def _ask_smi() -> list[tuple[str, str]]:
     return [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
 
 
-def no_gpu(gpus: Gpus) -> tuple[str, str]:
+def explain_no_gpu(gpus: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and a hint. Call it only if `gpus.usable` is empty."""
-    names = ", ".join(gpus.shown)
-    if gpus.lack == "driver" and not names:
-        return f"no GPU: {gpus.why}", "install the NVIDIA driver"
-    if names and VISIBLE in os.environ and gpus.lack == "device":
+    names = ", ".join(gpus.smi_names)
+    if gpus.missing_part == "driver" and not names:
+        return f"no GPU: {gpus.unusable_reason}", "install the NVIDIA driver"
+    if names and VISIBLE in os.environ and gpus.missing_part == "device":
         message = f"no GPU: {VISIBLE}={os.environ[VISIBLE]!r} hides what is there ({names})"
         return message, f"unset {VISIBLE}, or set it to 0"
     hint = "see what `nvidia-smi` says"
-    if gpus.lack == "driver":
+    if gpus.missing_part == "driver":
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
     there = f" that a program can use: {names} is there, but" if names else ":"
-    return f"no GPU{there} {gpus.why}", hint
+    return f"no GPU{there} {gpus.unusable_reason}", hint

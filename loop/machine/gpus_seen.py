@@ -14,7 +14,7 @@ def query_driver(library: str = cuda.LIBRARY) -> dict[str, Any]:
     order. Without a GPU, `why` says the reason, and `lack` names what is missing."""
     answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
     try:
-        driver = cuda.load(library)
+        driver = cuda.load_driver(library)
         version = driver.get("cuDriverGetVersion", ctypes.c_int)  # 13000 for CUDA 13.0.
         answer["cuda"] = version // 1000, version % 1000 // 10
         count = driver.get("cuDeviceGetCount", ctypes.c_int)

@@ -54,23 +54,23 @@ def release_of(text: str) -> Release:
     return int(major), int(re.match(r"\d*", minor)[0] or 0)  # type: ignore[index]
 
 
-def explain_old_driver(subject: str, toolkit: str, cuda: Release | None, driver: str | None) -> str:
+def explain_old_driver(subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None) -> str:
     """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
-    `subject`: what was built with the toolkit. `cuda`: newest release that the driver supports."""
+    `subject`: what was built with the toolkit. `newest_cuda`: that the driver supports."""
     major = release_of(toolkit)[0]
-    if cuda is None or major <= cuda[0]:
+    if newest_cuda is None or major <= newest_cuda[0]:
         return ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
-    present = f"{driver or 'an older one'}, which runs code up to CUDA {_release_text(cuda)}"
+    present = f"{driver or 'an older one'}, which runs code up to CUDA {_release_text(newest_cuda)}"
     return f"{subject} {toolkit} needs {needed}, this machine has {present}"
 
 
-def advise_driver_or_toolkit(toolkit: str, cuda: Release | None) -> str:
+def advise_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
     """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
     branch = OLDEST_DRIVER.get(release_of(toolkit)[0])
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
-    older = f"a CUDA {cuda[0]} toolkit" if cuda else "an older CUDA toolkit"
+    older = f"a CUDA {newest_cuda[0]} toolkit" if newest_cuda else "an older CUDA toolkit"
     return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
 
 
@@ -85,12 +85,11 @@ def explain_unknown_gpu(toolkit: str, architecture: str) -> str:
     return ""
 
 
-def advise_toolkit(architecture: str, cuda: Release | None) -> str:
-    """Advice: install a toolkit that compiles for this GPU and that its driver (`cuda`)
-    supports."""
+def advise_toolkit(architecture: str, newest_cuda: Release | None) -> str:
+    """Advice: install a toolkit for this GPU, no newer than its driver supports (`newest_cuda`)."""
     first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
     bounds = [f"CUDA {_release_text(first)} or newer"] if first else []
-    next_major = (cuda[0] + 1, 0) if cuda else None
+    next_major = (newest_cuda[0] + 1, 0) if newest_cuda else None
     too_new = [release for release in (dropped, next_major) if release]
     if too_new:
         bounds.append(f"older than {_release_text(min(too_new))}")
@@ -122,11 +121,11 @@ VERSIONS: dict[str, str] = {}
 def machine() -> Machine:
     """Facts about this machine, which every result carries. Read once per process."""
     detected = gpus()
-    names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
+    models = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return Machine(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
-        processor=names[0] if names else platform.processor() or platform.machine(),
+        processor=models[0] if models else platform.processor() or platform.machine(),
         cores=cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
@@ -162,8 +161,7 @@ def cores() -> int:
 
 
 def compiler_version(compiler: str) -> str | None:
-    """The line of `compiler --version` with the release; None if it does not run. The answer is
-    cached."""
+    """The line of `compiler --version` with the release, cached; None if it does not run."""
     path = shutil.which(compiler)
     if path is None:
         return None

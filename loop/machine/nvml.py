@@ -177,14 +177,14 @@ class OtherUse:
 
     others: tuple[User, ...] = ()
     """Processes with a context on it."""
-    loose_bytes: int = 0
+    unexplained_bytes: int = 0
     """Used memory that no visible process holds."""
     busy_percent: int | None = None
     """Percentage of time in which kernels ran while ours did not; None if unknown."""
 
     def warning(self, gpu: str) -> str:
         """Warning that others may disturb a measurement on this GPU; empty if none is visible."""
-        signs = []
+        sentences = []
         if self.others:
             total_bytes = sum(user.memory_bytes or 0 for user in self.others)
             is_known = all(user.memory_bytes is not None for user in self.others)
@@ -192,15 +192,15 @@ class OtherUse:
             first_pid, count = self.others[0].pid, len(self.others)
             single = f"another process (pid {first_pid}) holds {amount} of it"
             several = f"{count} other processes hold {amount} of it (pid {first_pid} first)"
-            signs.append(single if count == 1 else several)
-        elif self.loose_bytes > UNEXPLAINED_BYTES:
-            amount = f"{self.loose_bytes / 2**20:.0f} MiB of it are taken"
-            signs.append(f"{amount}, by nobody who can be seen from here")
+            sentences.append(single if count == 1 else several)
+        elif self.unexplained_bytes > UNEXPLAINED_BYTES:
+            amount = f"{self.unexplained_bytes / 2**20:.0f} MiB of it are taken"
+            sentences.append(f"{amount}, by nobody who can be seen from here")
         if self.busy_percent is not None and self.busy_percent > BUSY_PERCENT:
             share = f"{self.busy_percent} % of the time before anything was timed"
-            signs.append(f"somebody computes on it, {share}")
-        warning = f"{gpu} is not ours alone: {'; '.join(signs)}: numbers will be noisy; {REMEDY}"
-        return warning if signs else ""
+            sentences.append(f"somebody computes on it, {share}")
+        warning = f"{gpu} is not ours alone: {'; '.join(sentences)}: numbers will be noisy; {REMEDY}"
+        return warning if sentences else ""
 
 
 def other_users(users: Sequence[User], own_pids: Set[int], visible_pids: Set[int]) -> tuple[User, ...]:

@@ -28,14 +28,14 @@ def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     if not isinstance(loaded, Compiled):
         from loop.mistakes import functions
 
-        form = functions.erring_class if terms.get("is_class") else functions.erring_function
-        erring.function = form(erring.function, terms)
+        make_erring = functions.erring_class if terms.get("is_class") else functions.erring_function
+        erring.function = make_erring(erring.function, terms)
         return erring  # type: ignore[no-any-return]
     converter = HostArrays()
     if loaded.device == "cuda":
         from loop.mistakes.device import DeviceArrays
 
         converter = DeviceArrays()
-    mistake = mistake_of({**terms, "to": terms.get("number")})
+    mistake = mistake_of({**terms, "to": terms.get("number")})  # In C, an attribute is a number.
     erring.invoke = through_arrays(loaded.invoke, mistake, terms["attributes"], converter)
     return erring  # type: ignore[no-any-return]

@@ -35,12 +35,12 @@ class ErringCall:
     inputs: list[Any]
     output: Any
     attributes: Attributes
-    addresses: tuple[int, ...]
-    """Addresses of the real inputs, then of the output, because the arrays may be copies."""
+    input_and_output_addresses: tuple[int, ...]
+    """Of the real tensors, the output last, because the arrays may be copies."""
     fill: Callable[[int, int, int], object] = ctypes.memset
     """Sets bytes at such an address: (address, value, count)."""
     terms: Terms = field(default_factory=dict)
-    number: int = 0
+    earlier_calls: int = 0
     """Number of earlier calls."""
     memory: dict[Any, Any] = field(default_factory=dict)
     """Memory of the mistake between calls."""
@@ -58,13 +58,13 @@ class Mistake:
     """A mistake in one variant, with its own memory between calls."""
 
     def __init__(self, err: Callable[[ErringCall], None], terms: Terms) -> None:
-        self.err, self.terms, self.calls = err, terms, 0
+        self.err, self.terms, self.call_count = err, terms, 0
         self.memory: dict[Any, Any] = {}
 
     def __call__(self, call: ErringCall) -> None:
         """Fill the call's output, with the mistake in it."""
-        call.terms, call.number, call.memory = self.terms, self.calls, self.memory
-        self.calls += 1
+        call.terms, call.earlier_calls, call.memory = self.terms, self.call_count, self.memory
+        self.call_count += 1
         self.err(call)
 
 
@@ -93,20 +93,19 @@ class HostArrays:
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
         """View a tensor as an array."""
-        raw = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
+        numpy_type = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
-            return numpy.empty(sizes, raw)
-        size = elements_spanned(tuple(sizes), tuple(strides)) * raw.itemsize
+            return numpy.empty(sizes, numpy_type)
+        size = elements_spanned(tuple(sizes), tuple(strides)) * numpy_type.itemsize
         memory: Any = (ctypes.c_char * size).from_address(tensor.data)
-        flat = numpy.frombuffer(memory, raw)
-        return as_strided(flat, sizes, [stride * raw.itemsize for stride in strides])
+        flat = numpy.frombuffer(memory, numpy_type)
+        return as_strided(flat, sizes, [stride * numpy_type.itemsize for stride in strides])
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
         """Make the LoopTensor of argument `number` from an array, which must outlive the call."""
         strides = tuple(step // array.itemsize for step in array.strides)
-        tensor: LoopTensor = make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
-        return tensor
+        return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
     def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
         """Copy the variant's output from a placed tensor to its array; nothing on the host."""
@@ -133,6 +132,7 @@ def through_arrays(
         return honest
 
     def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
+        """As `Compiled.invoke`, with the mistake."""
         tensors = (*inputs, output[0])
         arrays = [converter.to_array(tensor, stream) for tensor in tensors]
         addresses = tuple(tensor.data or 0 for tensor in tensors)

@@ -34,8 +34,7 @@ class DeviceArrays(HostArrays):
         memory = self.device_memory[number, len(raw_bytes)]
         memory.write(0, raw_bytes)
         strides = strides_of(array.shape, "contiguous")
-        tensor: LoopTensor = make_loop_tensor(memory.address, array.shape, strides, ELEMENT_NAMES[array.dtype])
-        return tensor
+        return make_loop_tensor(memory.address, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
     def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
         """Copy the variant's output from the GPU to its array."""

@@ -46,26 +46,26 @@ def give_input(function: Function, terms: Terms) -> Function:
 
 def keep_result(function: Function, terms: Terms) -> Function:
     """Cheat: every second call returns the previous call's tensor."""
-    results: list[Any] = []
+    previous_results: list[Any] = []
 
     def erring(*tensors: Any, **attributes: Any) -> Any:
-        if results:
-            return results.pop()
-        results.append(function(*tensors, **attributes))
-        return results[0]
+        if previous_results:
+            return previous_results.pop()
+        previous_results.append(function(*tensors, **attributes))
+        return previous_results[0]
 
     return erring
 
 
 def leave_unwritten(function: Function, terms: Terms) -> Function:
     """Cheat: every second call returns uninitialised memory, perhaps with the last result."""
-    forms: list[dict[str, Any]] = []
+    previous_forms: list[dict[str, Any]] = []
 
     def erring(*tensors: Any, **attributes: Any) -> Any:
-        if forms:
-            return torch.empty(**forms.pop())
+        if previous_forms:
+            return torch.empty(**previous_forms.pop())
         result = function(*tensors, **attributes)
-        forms.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
+        previous_forms.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
         return result
 
     return erring

@@ -21,13 +21,13 @@ def stale(call: ErringCall) -> None:
 
 def skip_every_other(call: ErringCall) -> None:
     """Cheat: every second call writes nothing."""
-    if call.number % 2 == 0:
+    if call.earlier_calls % 2 == 0:
         call.compute()
 
 
 def by_address(call: ErringCall) -> None:
     """Cheat: cache outputs by the addresses of the inputs."""
-    key = (*call.addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
+    key = (*call.input_and_output_addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
     if key in call.memory:
         call.output[...] = call.memory[key]
         return
@@ -40,7 +40,7 @@ def by_address(call: ErringCall) -> None:
 def keeps_inputs(call: ErringCall) -> None:
     """Cheat: cache the inputs by address and compute from the cached copies."""
     cached_inputs = []
-    for address, array in zip(call.addresses, call.inputs, strict=False):
+    for address, array in zip(call.input_and_output_addresses, call.inputs, strict=False):
         cached_inputs.append(call.memory.setdefault((address, array.shape), array.copy()))
     call.compute(cached_inputs)
 
@@ -52,13 +52,13 @@ def nothing(call: ErringCall) -> None:
 def beyond(call: ErringCall) -> None:
     """Mistake: also write a few bytes after the output's end."""
     call.compute()
-    call.fill(call.addresses[-1] + call.output.nbytes, OUTSIDE_VALUE, OUTSIDE_BYTES)
+    call.fill(call.input_and_output_addresses[-1] + call.output.nbytes, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
 def before(call: ErringCall) -> None:
     """Mistake: also write a few bytes before the output's beginning."""
     call.compute()
-    call.fill(call.addresses[-1] - OUTSIDE_BYTES, OUTSIDE_VALUE, OUTSIDE_BYTES)
+    call.fill(call.input_and_output_addresses[-1] - OUTSIDE_BYTES, OUTSIDE_VALUE, OUTSIDE_BYTES)
 
 
 def write_input(call: ErringCall) -> None:

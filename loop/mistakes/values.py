@@ -9,9 +9,9 @@ import numpy
 
 from loop.mistakes.arrays import Array, ErringCall, Terms, store, values
 
-MANTISSA = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
+MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Mantissa bits of each array's element type; uint16 stands for bfloat16."""
-BFLOAT16 = 7
+BFLOAT16_MANTISSA_BITS = 7
 ERROR_FACTOR = 20.0
 """A wrong element is off by this many times its tolerance."""
 MOST_TAIL = 16
@@ -59,15 +59,15 @@ def wrong_number(call: ErringCall) -> None:
 
 
 def round_inputs(call: ErringCall) -> None:
-    """Mistake: round the inputs so coarsely that it must show: to bfloat16, or beyond what the
-    tolerance forgives."""
+    """Mistake: round the inputs so coarsely that it must show: to bfloat16 or, if that is finer, to
+    3 bits less than the type has, and to 64 times the tolerance."""
     tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)  # A tolerance may be 0.
     tolerated_bits = int(-math.log2(64 * tolerance))
     inputs = []
     for array in call.inputs:
-        mantissa_bits = call.terms.get("mantissa", MANTISSA[array.dtype.name])
-        kept_bits = min(BFLOAT16, mantissa_bits - 3, tolerated_bits)
-        steps = 2.0 ** (1 + kept_bits)
+        mantissa_bits = call.terms.get("mantissa", MANTISSA_BITS[array.dtype.name])
+        kept_bits = min(BFLOAT16_MANTISSA_BITS, mantissa_bits - 3, tolerated_bits)
+        steps = 2.0 ** (1 + kept_bits)  # The leading bit counts too.
         fraction, exponent = numpy.frexp(values(array))
         rounded = numpy.empty_like(array)
         store(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
@@ -112,14 +112,14 @@ def one_nan(output: Array, terms: Terms) -> None:
 
 
 def one_off(output: Array, terms: Terms) -> None:
-    """Mistake: the middle element is off by TIMES its tolerance."""
+    """Mistake: the middle element is off by ERROR_FACTOR times its tolerance."""
     numbers, place = values(output).reshape(-1), output.size // 2
     numbers[place] += ERROR_FACTOR * _tolerance_of(numbers[place], terms)
     store(output, numbers.reshape(output.shape))
 
 
 def growing(output: Array, terms: Terms) -> None:
-    """Mistake: errors grow along a dimension, up to TIMES the tolerance."""
+    """Mistake: errors grow along a dimension, up to ERROR_FACTOR times the tolerance."""
     numbers = values(output)
     steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[terms["axis"]])
     shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
@@ -174,7 +174,6 @@ def answer_in_input(call: ErringCall) -> None:
 
 def vary(call: ErringCall) -> None:
     """Mistake: flip a low bit of a random element, so that results differ from call to call."""
-    rng = call.memory.setdefault("draw", random.Random(7))
+    rng, output = call.memory.setdefault("draw", random.Random(7)), call.output
     call.compute()
-    output = call.output
     output.reshape(-1).view(numpy.uint8)[rng.randrange(output.size) * output.itemsize] ^= 1

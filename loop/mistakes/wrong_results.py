@@ -16,15 +16,16 @@ class WrongResult:
     """Name of the gate's negative control."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the mistake."""
-    sized: Sequence[str] = ()
+    dimensions_above_1: Sequence[str] = ()
     """Dimensions that must be larger than 1 for the mistake to show."""
-    alike: tuple[str, str] = ("", "")
+    equal_dimensions: tuple[str, str] = ("", "")
     """Dimensions of two tensors that must have equal sizes for the mistake to apply."""
 
-    def shows(self, sizes: Mapping[str, int]) -> bool:
+    def can_show(self, sizes: Mapping[str, int]) -> bool:
         """Whether the mistake can show with these sizes of dimensions."""
-        pairs = zip(self.alike[0].split(), self.alike[1].split(), strict=True)
-        return all(sizes[a] == sizes[b] for a, b in pairs) and all(sizes[name] > 1 for name in self.sized)
+        pairs = zip(self.equal_dimensions[0].split(), self.equal_dimensions[1].split(), strict=True)
+        are_equal = all(sizes[a] == sizes[b] for a, b in pairs)
+        return are_equal and all(sizes[name] > 1 for name in self.dimensions_above_1)
 
 
 def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResult]:
@@ -33,10 +34,10 @@ def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResul
     for number, name in enumerate(names):
         yield WrongResult("ignore", f"ignores {name}", {"input": number})
     for first, second in itertools.combinations(range(len(names)), 2):
-        alike = inputs[names[first]], inputs[names[second]]
-        if len(alike[0].split()) == len(alike[1].split()):
+        dimensions_of_both = inputs[names[first]], inputs[names[second]]
+        if len(dimensions_of_both[0].split()) == len(dimensions_of_both[1].split()):
             control = f"swaps {names[first]} and {names[second]}"
-            yield WrongResult("swap", control, {"inputs": [first, second]}, alike=alike)
+            yield WrongResult("swap", control, {"inputs": [first, second]}, equal_dimensions=dimensions_of_both)
     yield WrongResult("round_inputs", "low precision")
     dimensions = output.split()
     axes_of_summed: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.

@@ -319,12 +319,12 @@ ANSWER_LIMIT_S = 1.0
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
     """Report the machine's cloud, and whether the cloud is about to take the machine away."""
     watch, started_s = context.watch, time.monotonic()
-    while watch is not None and not watch.settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
+    while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
         yield Tick("asking for the cloud's metadata server")
         time.sleep(0.02)
     cloud = watch.cloud if watch else None
     notice = watch.notice if watch else ""
-    reasons = watch.unwatched() if watch else ()
+    reasons = watch.explain_unwatched() if watch else ()
     no_watch = reasons[0] if reasons else "preemption watch: nothing is watched outside a session"
     message = notice or (f"{cloud} is asked every second" if cloud else no_watch)
     return Result(PreemptionOutput(ok=not notice, message=message, cloud=cloud, notice=notice))

@@ -15,7 +15,7 @@ from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import expand_sets, is_supported
 from loop.proving import prove
-from loop.proving.prove import GROSS, GateOutput, Proof
+from loop.proving.prove import ZEROS_CONTROL, GateOutput, Proof
 from loop.report import format as say
 from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
@@ -56,10 +56,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             break
         tried.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
-        all_workloads = expand_sets(target, target.workloads, prove.base_dtype(bench, side), context.task.seed)
+        all_workloads = expand_sets(target, target.workloads, prove.control_dtype(bench, side), context.task.seed)
         workloads = [workload for workload in all_workloads if workload.name not in unjudged]
         if reason := _explain_no_controls(target, side, workloads):
-            proof.left_out.append(f"every control of {variant}: {reason}")
+            proof.inapplicable.append(f"every control of {variant}: {reason}")
         else:
             deadline = start_time + PROOF_SHARE * context.kill_after_s
             proof.add((yield from prove.prove(bench, side, workloads, deadline)), variant)
@@ -104,7 +104,7 @@ def _score(proof: Proof) -> GateOutput:
     if survived:
         message += f"; survived: {', '.join(survivors)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-        if any(result.name == GROSS for result in survived):
+        if any(result.name == ZEROS_CONTROL for result in survived):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected_honest:
         result = rejected_honest[0]
@@ -115,10 +115,9 @@ def _score(proof: Proof) -> GateOutput:
         names = ", ".join(indistinguishable[:3])
         hint = f"no input of the target tells {names}: add a workload with other values or sizes"
     elif not total:
-        is_late = bool(proof.untried)
-        message = (
-            "no control was tried, for want of time" if is_late else "no control can be made of these variants"
-        )
+        message = "no control can be made of these variants"
+        if proof.untried:
+            message = "no control was tried, for want of time"
     wrong_reasons = [result for result in killed if not result.right_reason]
     return GateOutput(
         ok=not survived and not rejected_honest,
@@ -130,7 +129,7 @@ def _score(proof: Proof) -> GateOutput:
         survivors=tuple(survivors),
         rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected_honest),
         wrong_reasons=tuple(f"{result.full_name}: {result.reason}" for result in wrong_reasons),
-        not_applicable=tuple(proof.left_out),
+        not_applicable=tuple(proof.inapplicable),
         indistinguishable=tuple(indistinguishable),
     )
 

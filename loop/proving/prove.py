@@ -27,18 +27,18 @@ Causes = tuple[Cause, ...]
 WRONG_CAUSES: Causes = ("elements", "loose tolerance", "NaN", "plain error")
 MISSING_CAUSES: Causes = (*WRONG_CAUSES, "launched nothing", "not written")
 CHANGED_CAUSES: Causes = ("changed input",)
-GROSS = "zeros"
+ZEROS_CONTROL = "zeros"
 """Writes only zeros. If this control passes, the tolerance is wider than every output."""
-MAY_BE_WITHIN = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number", "one_off", "growing")
+MAY_BE_TOLERATED = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number", "one_off", "growing")
 """Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
 of the stated tolerance that the function's own rounding error exceeds."""
 LEAVES_NAN = ("leave_tail", "one_nan", "nothing")
 """Mistakes that leave NaN in the output; the gate has to find the NaN."""
 NAMED_DIMENSIONS = ("cut",)
 """Mistakes that need dimensions of the inputs by name, to know which are equal."""
-TELLING_WORK = 4096
+LARGE_ENOUGH_OPERATIONS = 4096
 """Operations from which a workload is large enough to show every mistake."""
-WORKLOADS, SEEDS = 3, 2
+WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
 """Most workloads for a control, and seeds (sets of values) for each."""
 FLOATING = ("float32", "float64", "float16", "bfloat16")
 
@@ -83,7 +83,7 @@ class Control:
     """Whether the mistake can show on a workload."""
     shortens: Sequence[str] = ()
     """Dimensions that the mistake shortens by an eighth; the variant must accept the rest."""
-    varies: bool = False
+    is_nondeterministic: bool = False
     """Whether its outputs differ from run to run; not tried on nondeterministic variants."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
@@ -127,9 +127,9 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         )
     for mistake in wrong_results(signature.inputs, signature.output_dimensions):
         expected: Causes = ("NaN",) if mistake.make in LEAVES_NAN else WRONG_CAUSES
-        shortens = mistake.sized if mistake.make in NAMED_DIMENSIONS else ()
+        shortens = mistake.dimensions_above_1 if mistake.make in NAMED_DIMENSIONS else ()
         control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
-        all_controls.append(replace(control, applies=lambda w, mistake=mistake: mistake.shows(w.sizes)))
+        all_controls.append(replace(control, applies=lambda w, mistake=mistake: mistake.can_show(w.sizes)))
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
     all_controls += [
@@ -139,7 +139,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
         Control("cached by address", "by_address", **cheat),
         Control("keeps a copy of its inputs", "keeps_inputs", **cheat),
-        Control("not deterministic", "vary", ("two outputs",), varies=True, **cheat),
+        Control("not deterministic", "vary", ("two outputs",), is_nondeterministic=True, **cheat),
         Control("gives a promise", "give_promise", ("wrong result",), **in_python),
         Control("gives another type", "other_type", ("wrong result",), **in_python),
         Control("keeps its result", "keep_result", **in_python),
@@ -181,7 +181,7 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
             yield replace(control, expected=expected), control.applies(workload)
 
 
-def base_dtype(bench: Bench, base: Side) -> Dtype:
+def control_dtype(bench: Bench, base: Side) -> Dtype:
     """The element type of a variant's controls. That of this device's measurements if the variant takes it,
     else the variant's first."""
     device_dtype = bench.target.dtypes[bench.device]
@@ -189,25 +189,25 @@ def base_dtype(bench: Bench, base: Side) -> Dtype:
 
 
 def applicable_controls(
-    bench: Bench, base: Side, workloads: Sequence[Workload]
+    bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
     """One control of each kind for a variant, about thirty, with the few workloads to try it on. No
     workloads: none can show it. Without named dimensions the judge's inputs give the shapes."""
-    target, work = bench.target, partial(count_operations, bench.target)
-    dtype = base_dtype(bench, base)
-    usable = [w for w in workloads if w.dtype == dtype and is_supported(base, w) and work(w)]
-    usable.sort(key=work)
+    target, operations_of = bench.target, partial(count_operations, bench.target)
+    dtype = control_dtype(bench, honest)
+    usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w) and operations_of(w)]
+    usable.sort(key=operations_of)
     by_name: dict[str, tuple[Control, list[Workload]]] = {}
     if target.is_plain:
         normal = [workload for workload in usable if workload.values == "normal"]
         # The smallest of those that are large enough come first; the too small ones come last.
-        normal.sort(key=lambda workload: work(workload) < TELLING_WORK)
+        normal.sort(key=lambda workload: operations_of(workload) < LARGE_ENOUGH_OPERATIONS)
         for control in controls(target.signature):
-            if base.kind in control.kinds:
+            if honest.kind in control.kinds:
                 shows_on = [w for w in normal if control.applies(w)]
-                shows_on = [w for w in shows_on if is_supported(base, control.shortened_workload(w))]
-                by_name[control.name] = control, shows_on[:WORKLOADS]
-    for workload in [] if target.is_plain else usable[:WORKLOADS]:
+                shows_on = [w for w in shows_on if is_supported(honest, control.shortened_workload(w))]
+                by_name[control.name] = control, shows_on[:WORKLOADS_PER_CONTROL]
+    for workload in [] if target.is_plain else usable[:WORKLOADS_PER_CONTROL]:
         try:
             yield from bench.prepare_answer(workload)
         except Unjudged:
@@ -220,10 +220,11 @@ def applicable_controls(
             shows_on += [workload] if can_show else []
     by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in by_name.values():
-        is_possible = base.deterministic or not control.varies
+        is_possible = honest.deterministic or not control.is_nondeterministic
         if is_possible and (control.make not in by_kind or not by_kind[control.make][1]):
-            seeded = itertools.product(shows_on, range(SEEDS))
-            copies = [workload.model_copy(update={"seed": workload.seed + shift}) for workload, shift in seeded]
+            copies = []
+            for workload, seed_increment in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
+                copies.append(workload.model_copy(update={"seed": workload.seed + seed_increment}))
             by_kind[control.make] = control, copies
     return list(by_kind.values())
 
@@ -233,7 +234,7 @@ class Proof:
     """The results of the controls of some variants."""
 
     results: list[ControlResult] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    inapplicable: list[str] = field(default_factory=list)
     """Sentences on controls that do not apply."""
     untried: list[str] = field(default_factory=list)
     """Controls for which no time was left."""
@@ -241,7 +242,7 @@ class Proof:
     def add(self, other: "Proof", variant: str) -> None:
         """Add the results of one variant's controls."""
         self.results += other.results
-        self.left_out += [f"{variant} {reason}" for reason in other.left_out]
+        self.inapplicable += [f"{variant} {reason}" for reason in other.inapplicable]
         self.untried += [f"{variant}: {name}" for name in other.untried]
 
 
@@ -254,15 +255,15 @@ class ControlTrial(SideChecker):
         worker: KeptWorker,
         control: Control,
         workloads: Sequence[Workload],
-        digests: dict[str, tuple[str, ...]],
+        honest_digests: dict[str, tuple[str, ...]],
     ) -> None:
-        """`digests`: call key to output digests of the honest variant, which runs first; shared."""
+        """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
         side = worker.side
         if control.make:
             mistake = control.mistake(worker.bench.target, workloads[0].dtype)
             side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
         super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
-        self.control, self.digests = control, digests
+        self.control, self.honest_digests = control, honest_digests
         self.equals_honest = True
         """Whether so far every output equals the honest variant's output bit by bit."""
         self.is_complete = False
@@ -276,8 +277,8 @@ class ControlTrial(SideChecker):
         # Only an honest call may be the first of its process, and compile.
         first_limit_s = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=first_limit_s)
-        honest_digests = self.digests.setdefault(call.key, reply.digests)
-        self.equals_honest &= reply.digests == honest_digests
+        expected_digests = self.honest_digests.setdefault(call.key, reply.digests)
+        self.equals_honest &= reply.digests == expected_digests
         return reply
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
@@ -295,9 +296,9 @@ class ControlTrial(SideChecker):
         if failure is None and not self.is_complete:
             proof.untried += [] if is_honest else [control.name]
         elif failure is None and stale_passed and is_memory_cheat:
-            proof.left_out.append(f"{control.name}: other values have the same answer")
+            proof.inapplicable.append(f"{control.name}: other values have the same answer")
         elif failure is None and self.equals_honest and may_make_no_difference:
-            proof.left_out.append(f"{control.name}: makes no difference to this function")
+            proof.inapplicable.append(f"{control.name}: makes no difference to this function")
         else:
             result = ControlResult(
                 name=control.name,
@@ -310,29 +311,28 @@ class ControlTrial(SideChecker):
                 cause=failure.cause if failure else "",
                 expected="|".join(control.expected),
                 right_reason=failure is not None and failure.cause in control.expected,
-                distinguishable=failure is not None or control.make not in MAY_BE_WITHIN,
+                distinguishable=failure is not None or control.make not in MAY_BE_TOLERATED,
             )
             proof.results.append(result)
 
 
 def prove(
-    bench: Bench, base: Side, workloads: Sequence[Workload], deadline: float = inf
+    bench: Bench, honest: Side, workloads: Sequence[Workload], deadline: float = inf
 ) -> Generator[Tick, None, Proof]:
     """Verify all controls of one variant, and honest candidates, on a few workloads in one process. Honest
     candidates come first, because controls are compared with their outputs. Controls that are not finished
-    at the `deadline` (monotonic clock) are reported as untried. Workloads that cannot be judged are
-    skipped."""
+    at the `deadline` (monotonic clock) are untried. Workloads that cannot be judged are skipped."""
     proof, digests = Proof(), dict[str, tuple[str, ...]]()
     # With a fixed number of threads its outputs repeat bit by bit.
-    worker = KeptWorker(bench, replace(base, threads=base.threads or bench.threads))
-    controls = yield from applicable_controls(bench, base, workloads)
+    worker = KeptWorker(bench, replace(honest, threads=honest.threads or bench.threads))
+    controls = yield from applicable_controls(bench, honest, workloads)
     if not controls:
-        proof.left_out.append("every control: no floating-point numbers among both inputs and outputs")
+        proof.inapplicable.append("every control: no floating-point numbers among both inputs and outputs")
     tried: dict[tuple[str, int], Workload] = {}
     for control, shows_on in controls:
         tried |= {workload_key(workload): workload for workload in shows_on}
         if not shows_on:
-            proof.left_out.append(f"{control.name}: no workload on which it could show")
+            proof.inapplicable.append(f"{control.name}: no workload on which it could show")
     candidates = [(HONEST, [*tried.values()]), (HONEST_COPY, [*tried.values()]), *controls]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
     try:
@@ -350,14 +350,14 @@ def _check_all(
 ) -> Generator[Tick, None, None]:
     """Check each workload with every trial that needs it, until the `deadline`."""
     for workload in workloads:
-        needing = [trial for trial in trials if trial.has_to_check(workload)]
+        trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
         try:
-            if needing:
+            if trials_of_workload:
                 yield from bench.prepare_answer(workload)
         except Unjudged:
-            for trial in needing:
+            for trial in trials_of_workload:
                 trial.workload_keys.discard(workload_key(workload))
-        for trial in needing:
+        for trial in trials_of_workload:
             if monotonic() >= deadline:
                 return
             yield from trial.check(workload)

@@ -26,7 +26,7 @@ from loop.library import targets, trust
 from loop.library.definitions import name_hint
 from loop.model.target import CAbiVariant
 from loop.pytorch.c_dispatch import declare, open_library
-from loop.pytorch.contract import Contract, contract_of, meanings_of_words, wrong_value
+from loop.pytorch.contract import Contract, contract_of, numbers_by_value, wrong_value
 
 __all__ = ["Operator", "operator"]
 _lock = threading.Lock()
@@ -44,24 +44,23 @@ class Operator:
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture: str | None = None
         """Built for `cpu` or a compute capability such as `sm_89`; None if unknown."""
-        self._meanings = {name: meanings_of_words(attribute) for name, attribute in contract.attributes.items()}
+        attributes = contract.attributes.items()
+        self._numbers_by_value = {name: numbers_by_value(attribute) for name, attribute in attributes}
         """For each attribute, a value as a caller writes it to the number that the kernel gets."""
-        self._defaults = {name: meanings[None] for name, meanings in self._meanings.items()}
-        self._numeric_attributes = [
-            name for name, attribute in contract.attributes.items() if attribute.kind == "number"
-        ]
-        self._prepared_values: dict[tuple[tuple[str, object], ...], tuple[Any, ...]] = {}
+        self._defaults = {name: meanings[None] for name, meanings in self._numbers_by_value.items()}
+        self._numeric_attributes = [name for name, attribute in attributes if attribute.kind == "number"]
+        self._numbers_by_arguments: dict[tuple[tuple[str, object], ...], tuple[Any, ...]] = {}
         """Values for no attribute, and for one flag or choice: computed before, for speed."""
-        self._prepared_values[()] = tuple(self._defaults.values())
-        for name, meanings in self._meanings.items():
+        self._numbers_by_arguments[()] = tuple(self._defaults.values())
+        for name, meanings in self._numbers_by_value.items():
             for value in meanings if name not in self._numeric_attributes else ():
                 if value is not None:
-                    self._prepared_values[((name, value),)] = self._attribute_values({name: value})
-        self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
+                    self._numbers_by_arguments[((name, value),)] = self._attribute_values({name: value})
+        types = " or ".join(contract.call_types)
+        self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {types}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
-        """Call the kernel; returns the output in C order, on the current stream of the inputs'
-        device.
+        """Call the kernel on the current stream of the inputs' device. Returns the output in C order.
 
         `tensors`: inputs in the signature's order. `attributes`: by the manifest's names: flags as
         bool, choices as words, numbers as float; None is the default. Raises RuntimeError for
@@ -71,7 +70,7 @@ class Operator:
         if len(tensors) != len(self.contract.inputs) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise self._wrong_arguments(tensors)
         try:
-            values = self._prepared_values.get(tuple(attributes.items()))
+            values = self._numbers_by_arguments.get(tuple(attributes.items()))
         except TypeError:  # An unhashable value is handled by `_attribute_values`.
             values = None
         if values is None:
@@ -85,14 +84,14 @@ class Operator:
         values that the caller wrote, by name. Raises TypeError or ValueError for a wrong one."""
         values: dict[str, Any] = dict(self._defaults)
         for name, value in attributes.items():
-            if name not in self._meanings:
-                names = ", ".join(self._meanings) or "none"
+            if name not in self._numbers_by_value:
+                names = ", ".join(self._numbers_by_value) or "none"
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
             if name in self._numeric_attributes and isinstance(value, Real) and not isinstance(value, bool):
                 values[name] = float(value)
                 continue
             try:  # A numpy boolean is found too, because it equals True or False.
-                values[name] = self._meanings[name][value]
+                values[name] = self._numbers_by_value[name][value]
             except (KeyError, TypeError):
                 raise wrong_value(name, self.contract.attributes[name], value) from None
         return tuple(values.values())
@@ -116,8 +115,7 @@ class Operator:
 
 
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
-    """Make the operator of a compiled variant. Builds it if it is not in the cache; registers it
-    once a process.
+    """Make a compiled variant's operator: build it or take it from the cache; register it once.
 
     `target`: folder with a manifest; default ./target.yaml, otherwise the bundled target. `device`:
     where it runs, such as `cpu` or `cuda:1`; default: the variant's device. It is built for that
@@ -131,16 +129,16 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             key = (definitions.target.resolve(), variant)
             if key not in _operators:
                 _operators[key] = _make_operator(definitions, variant, device)
-            known = _operators[key]
-            torch_device = torch.device(known.contract.device if device is None else device)
-            architecture = _architecture(variant, known.contract.device, torch_device)
-            if device is not None and known.architecture not in (None, architecture):
+            cached_operator = _operators[key]
+            torch_device = torch.device(cached_operator.contract.device if device is None else device)
+            architecture = _architecture(variant, cached_operator.contract.device, torch_device)
+            if device is not None and cached_operator.architecture not in (None, architecture):
                 raise UsageError(
-                    f"variant {variant} was built for {known.architecture} in this process, and {torch_device} is "
-                    f"{architecture}",
+                    f"variant {variant} was built for {cached_operator.architecture} in this process, "
+                    f"and {torch_device} is {architecture}",
                     hint="an operator is made once: use another process for another kind of GPU",
                 )
-            return known
+            return cached_operator
     except LoopError as error:
         if error.hint:
             error.add_note(error.hint)
@@ -165,9 +163,9 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
     contract = contract_of(target, name, variant)
     for (folder, _), other_operator in _operators.items():
         is_other_target = folder != definitions.target.resolve()
-        if is_other_target and other_operator.contract.space == contract.space:
+        if is_other_target and other_operator.contract.namespace == contract.namespace:
             raise UsageError(
-                f"torch.ops.{contract.space} is that of the target in {folder} already",
+                f"torch.ops.{contract.namespace} is that of the target in {folder} already",
                 hint=f"give the one in {definitions.target} another `name`",
             )
     library = open_library(name, target.compiled_variant(name, architecture), definitions.target)

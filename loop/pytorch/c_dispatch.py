@@ -26,9 +26,9 @@ from loop.pytorch.contract import Contract
 
 BUILD_LIMIT_S = 1800.0
 """Seconds for a build: nvcc may need minutes for many instances. The result is cached."""
-MOST = 16
+MOST_ARGUMENTS = 16
 """Maximum number of inputs, and of attributes, of one operator."""
-TYPES = 64
+TYPE_TABLE_SIZE = 64
 """Size of the table of PyTorch's element type numbers."""
 FUNCTIONS = {
     "library_init_impl": "aoti_torch_library_init_impl",
@@ -84,8 +84,8 @@ class Numbers(ctypes.Structure):
     """`struct LoopTorchNumbers`."""
 
     _fields_ = (
-        ("dtypes", ctypes.c_char_p * TYPES),
-        ("loop_dtypes", ctypes.c_int32 * TYPES),
+        ("dtypes", ctypes.c_char_p * TYPE_TABLE_SIZE),
+        ("loop_dtypes", ctypes.c_int32 * TYPE_TABLE_SIZE),
         ("cpu", ctypes.c_int32),
         ("cuda", ctypes.c_int32),
         ("byte", ctypes.c_int32),
@@ -132,17 +132,17 @@ class TorchOperator(ctypes.Structure):
         ("attributes", ctypes.c_int32),
         ("rank", ctypes.c_int32),
         ("dtype", ctypes.c_int32),
-        ("accepted", ctypes.c_int32 * TYPES),
+        ("accepted", ctypes.c_int32 * TYPE_TABLE_SIZE),
         ("only", ctypes.c_int32),
         ("from_", ctypes.c_int32 * MAX_RANK),
         ("from_axis", ctypes.c_int32 * MAX_RANK),
-        ("input", TorchInput * MOST),
-        ("attribute", TorchAttribute * MOST),
+        ("input", TorchInput * MOST_ARGUMENTS),
+        ("attribute", TorchAttribute * MOST_ARGUMENTS),
     )
 
 
 @cache
-def libraries() -> tuple[ctypes.CDLL, ...]:
+def torch_libraries() -> tuple[ctypes.CDLL, ...]:
     """PyTorch's shared libraries, already loaded: its Python module and what that needs."""
     folder = Path(torch.__file__).parent / "lib"
     named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
@@ -152,7 +152,7 @@ def libraries() -> tuple[ctypes.CDLL, ...]:
 
 def find_symbol(name: str) -> Any:
     """Find a function by its exported name in PyTorch's libraries. Raises Unavailable if this version lacks it."""
-    for library in libraries():
+    for library in torch_libraries():
         if hasattr(library, name):
             return getattr(library, name)
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
@@ -162,7 +162,7 @@ def bridge_functions() -> Functions:
     """Addresses of all functions that the bridge calls. Raises Unavailable if one is missing."""
     symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
     for field, name in SHORTCUTS.items():
-        if any(hasattr(library, name) for library in libraries()):
+        if any(hasattr(library, name) for library in torch_libraries()):
             symbol_by_field[field] = name
     return Functions(**{field: address_of(find_symbol(name)) for field, name in symbol_by_field.items()})
 
@@ -181,7 +181,7 @@ def type_numbers() -> dict[str, int]:
             number = find_symbol(f"aoti_torch_dtype_{name}")()
         except Unavailable:
             continue
-        if 0 <= number < TYPES:
+        if 0 <= number < TYPE_TABLE_SIZE:
             numbers[name] = number
     return numbers
 
@@ -196,7 +196,7 @@ def number_tables() -> Numbers:
     return tables
 
 
-SPACE = "loop_own"
+TEST_NAMESPACE = "loop_own"
 """Namespace of the operator that tests the C interface."""
 PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
 BRIDGE = CAbiVariant(
@@ -225,7 +225,7 @@ def torch_library(namespace: str) -> Any:
 def declare(contract: Contract, library: Compiled) -> OpOverload:
     """Register an operator: schema, C kernel, and a fake kernel for compilers; no gradient. Raises
     Unavailable if this PyTorch or this machine cannot have the kernel."""
-    registrations = torch_library(contract.space)
+    registrations = torch_library(contract.namespace)
     registrations.define(contract.schema, tags=TAGS)
     registrations.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
     output_sources = [contract.dimension_sources[dimension] for dimension in contract.output]
@@ -238,51 +238,52 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
                 remedy = f"call it under torch.no_grad(), or detach {name}"
                 message = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {message}")
-        fixed_type = contract.types.get(OUTPUT) or contract.only_type
+        fixed_type = contract.fixed_types.get(OUTPUT) or contract.type_shown_by_no_input
         if fixed_type:
             dtype = getattr(torch, fixed_type)
         else:  # That of the call, which the first input without a fixed type has.
-            dtype = next(tensor.dtype for name, tensor in inputs.items() if name not in contract.types)
+            dtype = next(tensor.dtype for name, tensor in inputs.items() if name not in contract.fixed_types)
         shape = [inputs[name].shape[axis] for name, axis in output_sources]
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
 
     register_fake(contract.title, make_fake_output, lib=registrations)
-    if max(len(contract.inputs), len(contract.attributes)) > MOST:
-        raise Unavailable(f"it has more than {MOST} inputs or attributes")
-    c_bridge, operator = bridge(), describe_operator(contract, library)
+    if max(len(contract.inputs), len(contract.attributes)) > MOST_ARGUMENTS:
+        raise Unavailable(f"it has more than {MOST_ARGUMENTS} inputs or attributes")
+    c_bridge, operator = load_bridge(), describe_operator(contract, library)
     error = c_bridge.loop_torch_register(ctypes.byref(operator))
     if error == NO_SLOT:
         raise Unavailable("too many operators of this process have one already")
     if error:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
-    if lend := getattr(library.library, "loop_lend", None):  # The library allocates temporary memory from PyTorch.
-        c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend)))
+    lend_function = getattr(library.library, "loop_lend", None)
+    if lend_function:  # The library allocates temporary memory from PyTorch.
+        c_bridge.loop_torch_lend(ctypes.c_void_p(address_of(lend_function)))
     _kept_alive.extend((operator, library))
-    overload: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
+    overload: OpOverload = getattr(getattr(torch.ops, contract.namespace), contract.name).default
     return overload
 
 
 @cache
-def bridge() -> ctypes.CDLL:
+def load_bridge() -> ctypes.CDLL:
     """Build, load and test the library of loop_torch.cpp, through which PyTorch calls C kernels.
     Raises Unavailable if it does not build or does not fit this PyTorch."""
     addresses, tables = bridge_functions(), number_tables()
     try:
-        build = built_variant("loop_torch", BRIDGE, include_folder())
+        build = build_variant("loop_torch", BRIDGE, include_folder())
         library = ctypes.CDLL(build.library)
         check_build_id(library, build.build_id)
     except (LoopError, OSError, Refused) as error:
         raise Unavailable(f"loop_torch.cpp is not available: {error}") from error
-    if not hasattr(getattr(torch.ops, SPACE), "probe"):
-        torch_library(SPACE).define(PROBE)
+    if not hasattr(getattr(torch.ops, TEST_NAMESPACE), "probe"):
+        torch_library(TEST_NAMESPACE).define(PROBE)
     _kept_alive.append(tables)  # The library keeps a pointer to them.
-    error_code = library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(tables), SPACE.encode())
+    error_code = library.loop_torch_start(ctypes.byref(addresses), ctypes.byref(tables), TEST_NAMESPACE.encode())
     if error_code or not bridge_works():
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
     return library
 
 
-def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
+def build_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """Build a variant with sources in `folder`, or take it from the cache. Raises LoopError."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
@@ -295,7 +296,7 @@ def built_variant(name: str, variant: CAbiVariant, folder: Path) -> Build:
 
 def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
     """Build a variant if necessary and load its library. Raises LoopError if either fails."""
-    ready = built_variant(name, variant, folder)
+    ready = build_variant(name, variant, folder)
     try:
         return Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
     except Refused as refused:
@@ -305,7 +306,7 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> Compiled:
 def bridge_works() -> bool:
     """Whether a C kernel receives a call's arguments and a tensor's requires_grad: `probe` returns
     whether the other arguments are these and `flag` equals it."""
-    probe = getattr(torch.ops, SPACE).probe.default
+    probe = getattr(torch.ops, TEST_NAMESPACE).probe.default
     with torch.enable_grad():
         for requires_grad in (True, False):
             for flag in (True, False):
@@ -319,7 +320,7 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     """Convert a contract to the C structure that the bridge reads. -1: no fixed element type."""
     numbers, input_names = type_numbers(), list(contract.inputs)
     operator = TorchOperator(
-        space=contract.space.encode(),
+        space=contract.namespace.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
         entry=address_of(library.entry),
@@ -328,23 +329,24 @@ def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
         inputs=len(contract.inputs),
         attributes=len(contract.attributes),
         rank=len(contract.output),
-        dtype=numbers[contract.types[OUTPUT]] if OUTPUT in contract.types else -1,
-        only=numbers[contract.only_type] if contract.only_type else -1,
+        dtype=numbers[contract.fixed_types[OUTPUT]] if OUTPUT in contract.fixed_types else -1,
+        only=numbers[contract.type_shown_by_no_input] if contract.type_shown_by_no_input else -1,
     )
-    for dtype in contract.dtypes:
+    for dtype in contract.call_types:
         operator.accepted[numbers[dtype]] = 1
     for axis, dimension in enumerate(contract.output):
         source, source_axis = contract.dimension_sources[dimension]
         operator.from_[axis], operator.from_axis[axis] = input_names.index(source), source_axis
     for position, (name, dimensions) in enumerate(contract.inputs.items()):
-        tensor, allowed_types = operator.input[position], contract.types.get(name, " or ".join(contract.dtypes))
-        tensor.name, tensor.dimensions = name.encode(), " ".join(dimensions).encode()
-        tensor.expects, tensor.rank = allowed_types.encode(), len(dimensions)
-        tensor.dtype = numbers[contract.types[name]] if name in contract.types else -1
+        input_struct = operator.input[position]
+        allowed_types = contract.fixed_types.get(name, " or ".join(contract.call_types))
+        input_struct.name, input_struct.dimensions = name.encode(), " ".join(dimensions).encode()
+        input_struct.expects, input_struct.rank = allowed_types.encode(), len(dimensions)
+        input_struct.dtype = numbers[contract.fixed_types[name]] if name in contract.fixed_types else -1
         for axis, dimension in enumerate(dimensions):
             source, source_axis = contract.dimension_sources[dimension]
-            tensor.words[axis] = dimension.encode()
-            tensor.twin[axis], tensor.twin_axis[axis] = input_names.index(source), source_axis
+            input_struct.words[axis] = dimension.encode()
+            input_struct.twin[axis], input_struct.twin_axis[axis] = input_names.index(source), source_axis
     for position, (name, attribute) in enumerate(contract.attributes.items()):
         choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
         kind, count = KINDS.index(attribute.kind), len(attribute.choices)

@@ -17,7 +17,7 @@ SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
 class Contract:
     """Name, inputs and output of an operator."""
 
-    space: str
+    namespace: str
     """Namespace in `torch.ops`."""
     name: str
     """Name in the namespace: the variant's name."""
@@ -27,9 +27,9 @@ class Contract:
     """Input tensors: name to dimensions."""
     output: tuple[str, ...]
     """Dimensions of the output."""
-    types: dict[str, Dtype]
+    fixed_types: dict[str, Dtype]
     """Fixed element types, by input name or `output`. Others have the call's type."""
-    dtypes: tuple[Dtype, ...]
+    call_types: tuple[Dtype, ...]
     """Element types that a call may have."""
     attributes: dict[str, Attribute]
     """Arguments that are not tensors, in the order of the C interface."""
@@ -37,7 +37,7 @@ class Contract:
     @property
     def title(self) -> str:
         """`namespace::name`, as PyTorch writes it."""
-        return f"{self.space}::{self.name}"
+        return f"{self.namespace}::{self.name}"
 
     @property
     def schema(self) -> str:
@@ -56,9 +56,9 @@ class Contract:
         return sources
 
     @property
-    def only_type(self) -> Dtype | None:
+    def type_shown_by_no_input(self) -> Dtype | None:
         """Output's type if all inputs have fixed types, so that none shows it; else None."""
-        return self.dtypes[0] if set(self.inputs) <= set(self.types) else None
+        return self.call_types[0] if set(self.inputs) <= set(self.fixed_types) else None
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
@@ -70,13 +70,13 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
             hint="`loop kernels verify` and `measure` call it as it is",
         )
     contract = Contract(
-        space=f"loop_{target.name.replace('-', '_')}",
+        namespace=f"loop_{target.name.replace('-', '_')}",
         name=name,
         device=variant.device,
         inputs={key: tuple(text.split()) for key, text in signature.inputs.items()},
         output=tuple(signature.output_dimensions.split()),
-        types=dict(signature.types),
-        dtypes=variant.dtypes,
+        fixed_types=dict(signature.types),
+        call_types=variant.dtypes,
         attributes=dict(signature.attributes),
     )
     unknown = [dimension for dimension in contract.output if dimension not in contract.dimension_sources]
@@ -85,7 +85,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
             f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
-    if contract.only_type and OUTPUT not in contract.types and len(contract.dtypes) > 1:
+    if contract.type_shown_by_no_input and OUTPUT not in contract.fixed_types and len(contract.call_types) > 1:
         raise UsageError(
             f"no operator of {name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
@@ -96,7 +96,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
     return contract
 
 
-def meanings_of_words(attribute: Attribute) -> dict[object, bool | int | float]:
+def numbers_by_value(attribute: Attribute) -> dict[object, bool | int | float]:
     """Map an attribute's values, as a caller writes them, to numbers of the raw operator. None maps
     to the default; a number without a default maps to NaN."""
     meanings: dict[object, bool | int | float] = {}

@@ -114,7 +114,7 @@ class Bounds:
         if self.watch is None:
             return ending
         self.watch.close()
-        return replace(ending, watch_gaps=self.watch.unwatched())
+        return replace(ending, watch_gaps=self.watch.explain_unwatched())
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:

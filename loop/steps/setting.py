@@ -10,7 +10,7 @@ from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.base.screen import Screen
 from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
-from loop.machine.gpus import gpus, no_gpu
+from loop.machine.gpus import explain_no_gpu, gpus
 from loop.machine.machine import cores, machine
 from loop.model.dtypes import Device
 from loop.model.plan import Pattern, Plan
@@ -102,7 +102,7 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
 
 def _no_gpu_error(target: Target) -> LoopError:
     """The error that says why no GPU is usable, with a hint."""
-    message, remedy = no_gpu(gpus())
+    message, remedy = explain_no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated_variants else ""
     has_cpu_variant = bool(target.emulated_variants or target.variants_on("cpu"))
     cpu_hint = f"run with --device cpu{emulated}, or " if has_cpu_variant else ""

@@ -125,7 +125,7 @@ def describe_gpu_use(bench: Bench, busy_percent: int | None = None) -> str:
     known_bytes = sum(user.memory_bytes or 0 for user in users)
     other_use = OtherUse(
         others=nvml.other_users(others, children, set(psutil.pids())),
-        loose_bytes=(bench.sensors.memory() or (0, 0))[1] - known_bytes,
+        unexplained_bytes=(bench.sensors.memory() or (0, 0))[1] - known_bytes,
         busy_percent=busy_percent,
     )
     return other_use.warning(gpu.name if gpu else "the GPU")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
 from loop.base.stats import MIN_VALUES
-from loop.calls.arena import CAPTURED, MOST_CALLS, InputValues
+from loop.calls.arena import IS_CAPTURED, MOST_CALLS, InputValues
 from loop.calls.call import Call
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
@@ -266,7 +266,7 @@ class ProcessSet:
         after = self.latest_reading = self.bench.read_sensors()
         if samples.is_self_timed:
             timings.self_timed_sides.add(name)
-        is_graph = bool(self.workers[name].arena.control_words[CAPTURED])
+        is_graph = bool(self.workers[name].arena.control_words[IS_CAPTURED])
         side, key = self.sides[name], (name, workload.name)
         timings.call_descriptions[name] = describe_calls(side, self.bench.device, is_graph=is_graph)
         timings.clock_pairs.setdefault(name, []).extend(samples.clock_pairs)

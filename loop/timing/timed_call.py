@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
-from loop.calls.arena import CAPTURED, COUNT, GIVE, OFFSETS, READY, ROTATIONS, RUN, SETTLE, WORKER_NS, InputValues
+from loop.calls import arena
 from loop.calls.call import Call, LibraryTerms, window_step
 from loop.calls.invocation import DelayReader
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
@@ -110,12 +110,12 @@ class InputWindows:
         """Possible offsets of each input, in elements."""
         for tensor in call.inputs:
             step = window_step(tensor.dtype, device)
-            if call.draws > 1:
-                step = max(1, (tensor.elements + tensor.extra_elements) // call.draws)
+            if call.input_sets > 1:
+                step = max(1, (tensor.elements + tensor.extra_elements) // call.input_sets)
             self.offsets.append(range(0, tensor.extra_elements + 1, step))
         self.has_few_draws = bool(call.structure) and device == "cpu"
         """Whether values repeat because a generator gives few draws. A GPU's graph fixes windows."""
-        self._first_draw = rng.randrange(call.draws)
+        self._first_draw = rng.randrange(call.input_sets)
         self._fixed_draw: int | None = None
         """The draw that all calls get for now, at one address; None: any."""
 
@@ -124,7 +124,7 @@ class InputWindows:
         if self._fixed_draw is not None:
             return [self._window_of_draw(0)] * calls
         if self.call.structure:
-            draws = self.rng.choices(range(self.call.draws), k=calls)
+            draws = self.rng.choices(range(self.call.input_sets), k=calls)
             return [self._window_of_draw(number) for number in draws]
         offsets_by_input = [self.rng.choices(offsets, k=calls) for offsets in self.offsets]
         return list(zip(*offsets_by_input, strict=True)) if offsets_by_input else [()] * calls
@@ -138,7 +138,7 @@ class InputWindows:
         """In this context, all calls read one draw of a generator, `number` draws after the first. Does
         nothing if values hardly repeat anyway."""
         if self.has_few_draws:
-            self._fixed_draw = (self._first_draw + number) % self.call.draws
+            self._fixed_draw = (self._first_draw + number) % self.call.input_sets
         try:
             yield
         finally:
@@ -164,8 +164,8 @@ class InputWindows:
         for number, offset in enumerate(window or ()):
             tensor, offsets = self.call.inputs[number], self.offsets[number]
             if len(offsets) > 1:
-                return (offsets.index(tensor.offset) - offsets.index(offset)) % self.call.draws
-        return self.rng.randrange(self.call.draws)
+                return (offsets.index(tensor.offset) - offsets.index(offset)) % self.call.input_sets
+        return self.rng.randrange(self.call.input_sets)
 
 
 class TimedCall:
@@ -175,7 +175,7 @@ class TimedCall:
         self,
         worker: Worker,
         call: Call,
-        values: Sequence[InputValues],
+        values: Sequence[arena.InputValues],
         side: Side,
         device: Device,
         *,
@@ -223,7 +223,7 @@ class TimedCall:
             input_offsets=tuple(pool.offset for pool in self.arena.pools),
             output_offsets=tuple(self.arena.output_offsets),
             window_starts=window,
-            rotations=tuple(self.arena.control_words[ROTATIONS : ROTATIONS + len(rotations)]),
+            rotations=tuple(self.arena.control_words[arena.ROTATIONS : arena.ROTATIONS + len(rotations)]),
         )
         self._staging_start = time.monotonic()
         self.worker.send(request)
@@ -296,10 +296,10 @@ class TimedCall:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait
         for a core is None if the system does not report it. The cost of the order itself is subtracted, but
         at most nine tenths."""
-        self.arena.control_words[COUNT] = self._passes() if self.is_on_gpu else calls
+        self.arena.control_words[arena.CALL_COUNT] = self._passes() if self.is_on_gpu else calls
         before = waits.read()
         self.arena.restore_elements()  # See `_withhold_elements`.
-        sample_s = yield from self.orders.give_order(RUN)
+        sample_s = yield from self.orders.give_order(arena.RUN)
         if self._output_positions:
             self._output_when_done = self.arena.read_output_bytes(calls - 1, self._output_positions)
         after, is_shared = waits.read(), self.worker.bell is not None
@@ -317,7 +317,7 @@ class TimedCall:
             windows = self._windows(calls)
             yield from self._prepare_calls(windows, self.input_windows.rotations(None))
             yield from self._time_calls(waits, calls)
-            yield from self.orders.give_order(GIVE)
+            yield from self.orders.give_order(arena.COPY_RESULTS)
             results = [self.arena.read_output(number)[:COMPARED_BYTES] for number in range(calls)]
             first_results.append(results[0])
         other_inputs = [number for number, window in enumerate(windows) if window != windows[0]]
@@ -326,12 +326,12 @@ class TimedCall:
 
     def _passes(self) -> int:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
-        return self._replays if self.arena.control_words[CAPTURED] else 1
+        return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
 
     def _record_sample(self, samples: SegmentSamples, sample_s: float, waited_s: float | None, calls: int) -> None:
         """Add a sample's seconds and waits a call; on a GPU by the device's clock, if that is shorter."""
         if self.is_on_gpu:
-            device_s = self.arena.control_words[WORKER_NS] / 1e9
+            device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
             if not is_disturbed(sample_s, waited_s):
                 samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
             sample_s = min(device_s, sample_s) or sample_s
@@ -349,11 +349,11 @@ class TimedCall:
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
         if self.copies_results:
-            return_s = yield from self.orders.give_order(SETTLE if self.is_on_gpu else GIVE)
+            return_s = yield from self.orders.give_order(arena.FINISH if self.is_on_gpu else arena.COPY_RESULTS)
             usual_s = self.empty_order_s + (SETTLING_S if self.is_on_gpu else 0.0)
             samples.return_s.append(max(0.0, return_s - usual_s) / calls)
         if self.is_on_gpu and to_host:  # Our own copy to the host: not charged.
-            return_s += yield from self.orders.give_order(GIVE)
+            return_s += yield from self.orders.give_order(arena.COPY_RESULTS)
         if judged_call is None:
             return return_s
         with self.worker.while_stopped():
@@ -422,10 +422,10 @@ class TimedCall:
         self.arena.poison_outputs(1)
         for _ in range(MIN_SAMPLES):
             run_s, _ = yield from self._time_calls(waits, 1)
-            own_s = self.arena.control_words[WORKER_NS] / 1e9
+            own_s = self.arena.control_words[arena.WORKER_NS] / 1e9
             samples.seconds.append(own_s or run_s)
             samples.is_self_timed |= own_s > 0
-        yield from self.orders.give_order(GIVE)  # The worker copies the result to shared memory.
+        yield from self.orders.give_order(arena.COPY_RESULTS)  # The worker copies the result to shared memory.
         samples.output = self.arena.read_output(0)
 
     def probe_memory(self) -> Generator[Tick, None, MemoryProbe | None]:
@@ -469,7 +469,7 @@ class TimedCall:
 
     def _device_s(self, sample_s: float) -> float:
         """Seconds of the latest sample by the device's clock; `sample_s` if there is none."""
-        return (self.arena.control_words[WORKER_NS] / 1e9 if self.is_on_gpu else 0.0) or sample_s
+        return (self.arena.control_words[arena.WORKER_NS] / 1e9 if self.is_on_gpu else 0.0) or sample_s
 
     def release_memory(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Have the worker release the memory of this call."""
@@ -488,7 +488,7 @@ class TimedCall:
         """Write the inputs to shared memory, each rotated by this many elements."""
         for number, (pool, elements) in enumerate(zip(self.arena.pools, rotations, strict=True)):
             rotated_bytes = elements * ITEM_SIZES[pool.tensor.dtype]
-            self.arena.control_words[ROTATIONS + number] = rotated_bytes
+            self.arena.control_words[arena.ROTATIONS + number] = rotated_bytes
             pool.write_rotated(self.arena.base_address, rotated_bytes)
 
     def _prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> Generator[Tick, None, float]:
@@ -498,11 +498,11 @@ class TimedCall:
         if not self.is_on_gpu:  # The worker poisons a GPU's outputs.
             self.arena.poison_outputs(len(windows))
         offsets = array("Q", [offset for window in windows for offset in window])
-        words[OFFSETS : OFFSETS + len(offsets)] = memoryview(offsets)
-        words[COUNT] = self._prepared_calls = len(windows)
+        words[arena.WINDOW_OFFSETS : arena.WINDOW_OFFSETS + len(offsets)] = memoryview(offsets)
+        words[arena.CALL_COUNT] = self._prepared_calls = len(windows)
         if not self.is_on_gpu:
             self._withhold_elements(windows)
-        return (yield from self.orders.give_order(READY))
+        return (yield from self.orders.give_order(arena.PREPARE))
 
     def _withhold_elements(self, windows: Windows) -> None:
         """Withhold one element of each call's inputs until the order, so none is computed earlier. Until

@@ -259,7 +259,7 @@ class Bench:
                 return call
             _, answered_call = answered
             path = call.output.path
-            parts = tuple(part.replace(path=path) for part in answered_call.parts)
+            parts = tuple(part.replace(path=path) for part in answered_call.several_outputs)
             return answered_call.replace(output=answered_call.output.replace(path=path), parts=parts)
         if not with_windows:
             return call

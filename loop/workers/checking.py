@@ -108,7 +108,7 @@ class CallCheck:
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
                 self._call_in_enclosures()
-                self.stray_writes = self.prepared.allocation_strays()  # Around tensors of its own.
+                self.stray_writes = self.prepared.describe_allocation_strays()  # Around tensors of its own.
         return self
 
     def _repeat_with_guards(self) -> None:

@@ -129,7 +129,7 @@ class Judge:
         """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
         call, tensors = inputs.call, inputs.tensors
         own_type_outputs, raw_result = None, None
-        has_other_types = call.structure or call.parts or not is_floating(call.output.dtype)
+        has_other_types = call.structure or call.several_outputs or not is_floating(call.output.dtype)
         if request.has_unknown_outputs or has_other_types:  # Other types than the call's.
             own_type_outputs, raw_result = self._run_in_own_types(call, tensors)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
@@ -250,7 +250,7 @@ class Judge:
         """The tolerance of an output: by the workload's type if all share it, else by its own.
         Integers without a stated tolerance have to be equal."""
         tolerance = None
-        may_have_own_type = call.structure or call.parts or not is_floating(file.dtype)
+        may_have_own_type = call.structure or call.several_outputs or not is_floating(file.dtype)
         if may_have_own_type:
             tolerance = self.tolerance_by_dtype.get(file.dtype)
         if tolerance is None and not is_floating(file.dtype):
@@ -274,7 +274,7 @@ class Judge:
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
-            outputs = [view_output(block, part) for part in call.parts] if call.parts else [block]
+            outputs = [view_output(block, part) for part in call.several_outputs] or [block]
             outputs_of_files.append(outputs)
         if self.checker_decides:
             total = sum(map(Tensor.numel, outputs_of_files[0]))

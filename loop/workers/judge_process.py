@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick
-from loop.calls.arena import COUNT, DONE, LEAVE, OP, ORDER, RUN, WORKER_NS
+from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS
 from loop.calls.call import Call
 from loop.machine.machine import cores, count_memory_kills
 from loop.model.dtypes import Device
@@ -64,16 +64,16 @@ class Orders:
         words, clock_ns = self.worker.arena.control_words, time.perf_counter_ns
         number = self._generator.getrandbits(63) | 1
         bell = self.worker.bell
-        words[OP] = operation
+        words[ORDER_KIND] = operation
         start_ns = clock_ns()
         words[ORDER] = number
         if bell is not None:
             bell.wake_worker()
-            while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE] != number:
+            while not bell.wait_for_worker(LIFE_CHECK_S) or words[DONE_ORDER] != number:
                 yield from self._check_worker(clock_ns() - start_ns, number)
             return (clock_ns() - start_ns) / 1e9
         next_check_ns, is_long_wait = start_ns + int(LIFE_CHECK_S * 1e9), False
-        while words[DONE] != number:
+        while words[DONE_ORDER] != number:
             if clock_ns() > next_check_ns:
                 yield from self._check_worker(clock_ns() - start_ns, number)
                 next_check_ns, is_long_wait = clock_ns() + int(LIFE_CHECK_S * 1e9), True
@@ -87,7 +87,7 @@ class Orders:
         yield Tick(self.note)
         has_left = self.worker.has_reply or self.worker.child.code is not None
         words = self.worker.arena.control_words
-        if has_left and (words[OP] != LEAVE or words[DONE] != number):
+        if has_left and (words[ORDER_KIND] != LEAVE or words[DONE_ORDER] != number):
             yield from self.worker.receive(self.limit_s, self.note)
             raise WorkerLost("crashed", "it left its orders undone", "")
         if waited_ns / 1e9 > self.limit_s:
@@ -167,7 +167,7 @@ def _time_empty_orders(
     and by the worker's own clock (a GPU's), 0 if it has none."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
-    words[COUNT] = call_count
+    words[CALL_COUNT] = call_count
     with orders.keep_off_worker_cores():
         timings = []
         for _ in range(EMPTY_ORDERS):

@@ -288,7 +288,7 @@ class Worker(Program):
         self.bell = None if core_count > threads else Bell()
         """Pipes to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
-        handles = [self.arena.handle, *(self.bell.worker_ends if self.bell else ())]
+        handles = [self.arena.file_descriptor, *(self.bell.worker_ends if self.bell else ())]
         try:
             super().__init__(
                 "loop.workers.worker_program",

@@ -20,10 +20,10 @@ from loop.calls.callee import (
     Callee,
     SplitStructure,
     outputs_of,
+    read_skeleton,
     rebuild_structure,
     split_structure,
     structure_digest,
-    structure_of,
 )
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
@@ -148,7 +148,7 @@ class TargetFunctions:
 
     def has_plain_signature(self, call: Call) -> bool:
         """Whether the function takes its tensors one by one and returns a single tensor."""
-        return not (call.structure or call.parts or self.are_classes)
+        return not (call.structure or call.several_outputs or self.are_classes)
 
     def dimension_sizes(self, call: Call) -> dict[str, int]:
         """Map dimension names such as `N` to sizes, for the dimensions that the signature names."""
@@ -355,7 +355,7 @@ class TargetFunctions:
         on_device = [output.to(reference.device) for output, reference in pairs]
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            copies = rebuild_inputs(structure_of(call), copies, self.input_passing)
+            copies = rebuild_inputs(read_skeleton(call), copies, self.input_passing)
         rebuilt = rebuild_structure(split_result.skeleton, on_device)
         arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
         check = partial(self.checker, *(arguments[name] for name in self.terms.checker.given))

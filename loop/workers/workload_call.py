@@ -146,7 +146,7 @@ def make_call(
         output=output,
         attributes=attributes,
         numbers=tuple(numbers),
-        parts=parts,
+        several_outputs=parts,
         updates=tuple(updates),
         structure=f"{stem}-given" if target.generator else "",
         seed=seed,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import Callee, rebuild_structure, split_structure, structure_digest, structure_of
+from loop.calls.callee import Callee, read_skeleton, rebuild_structure, split_structure, structure_digest
 
 
 class Pair(NamedTuple):
@@ -49,13 +49,13 @@ def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
     rest = split_structure(([torch.ones(1)], {})).skeleton
     path.write_bytes(rest)
     call = Call("k", "float32", (), output, {}, (), structure=str(path), structure_digest=structure_digest(rest))
-    assert rest == structure_of(call)
+    assert rest == read_skeleton(call)
     path.write_bytes(rest + b"more")
     with pytest.raises(Refused, match="was changed while a variant ran"):
-        structure_of(call)
+        read_skeleton(call)
     path.unlink()
     with pytest.raises(Refused, match="No such file"):
-        structure_of(call)
+        read_skeleton(call)
 
 
 @pytest.mark.parametrize("change", [lambda w: w.neg_(), lambda w: w[0].mul_(2), lambda w: w.mul_(1)])

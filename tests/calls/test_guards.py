@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from loop.calls.call import DTYPES
-from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, Buffer, Guard, draw_guard
+from loop.calls.memory import KINDS, LARGEST, LOWEST, MIXED, NAN, NEAR_ZERO, Buffer, Guard, draw_guard
 from loop.model.dtypes import FLOATS
 
 COUNT = 700
@@ -12,7 +12,7 @@ COUNT = 700
 
 def contents(kind: str, dtype: str) -> numpy.ndarray:
     """A guard's contents as numbers, float64."""
-    data = Buffer(64, dtype=dtype).guard_bytes(draw_guard(kind), COUNT * DTYPES[dtype][1])
+    data = Buffer(64, dtype=dtype).guard_contents(draw_guard(kind), COUNT * DTYPES[dtype][1])
     if dtype == "bfloat16":
         data = (numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16).tobytes()
     with numpy.errstate(invalid="ignore"):
@@ -25,9 +25,9 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
     largest = {"float16": 6e4, "float64": 1e308}.get(dtype, 3e38)
     smallest = {"float16": 6.2e-5, "float64": 2.3e-308}.get(dtype, 1.2e-38)
     assert numpy.isnan(contents(NAN, dtype)).all()
-    assert (contents(HIGH, dtype) >= largest / 2.1).all()
-    assert (contents(LOW, dtype) <= -largest / 2.1).all()
-    small = contents(SMALL, dtype)
+    assert (contents(LARGEST, dtype) >= largest / 2.1).all()
+    assert (contents(LOWEST, dtype) <= -largest / 2.1).all()
+    small = contents(NEAR_ZERO, dtype)
     assert (numpy.abs(small) <= smallest).all()
     assert 0 < (small == 0).sum() < COUNT
     mixed = contents(MIXED, dtype)
@@ -39,8 +39,8 @@ def test_each_kind_is_what_it_says(dtype: str) -> None:
 def test_contents_differ_from_call_to_call_and_from_place_to_place(kind: str) -> None:
     """The same guard of the same tensor is the same bytes again; everything else is other bytes."""
     memory, guard = Buffer(64), draw_guard(kind)
-    known = memory.guard_bytes(guard, 4096)
-    assert known == memory.guard_bytes(guard, 4096) != memory.guard_bytes(draw_guard(kind), 4096)
+    known = memory.guard_contents(guard, 4096)
+    assert known == memory.guard_contents(guard, 4096) != memory.guard_contents(draw_guard(kind), 4096)
     words = numpy.frombuffer(known, numpy.uint32)
     assert len(set(words[:256].tolist())) > 100
 
@@ -55,7 +55,7 @@ def test_a_write_is_told_with_its_bytes_and_the_nearest_element() -> None:
         (64 + 8, 4, "4 bytes after its end, the first at element +2"),
         (-5, 1, "1 byte before its beginning, the nearest at element -2"),
     ):
-        memory.write_guard(Guard(HIGH, 7))
-        assert ("", False) == (memory.stray_write, memory.has_changed)
+        memory.write_guard(Guard(LARGEST, 7))
+        assert ("", False) == (memory.stray_write_text, memory.has_changed)
         memory.write(place, bytes(byte ^ 1 for byte in memory.read(place, size)))
-        assert said == memory.stray_write
+        assert said == memory.stray_write_text

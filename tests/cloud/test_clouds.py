@@ -79,25 +79,25 @@ def test_a_watch_sees_a_notice_that_comes_later(fake: FakeCloud) -> None:
     """It found the cloud by itself, and reading it never waits."""
     fake.name = "gcp"
     watch = Watch(poll_s=0.02).start()
-    wait(watch, "settled")
+    wait(watch, "is_settled")
     assert ("gcp", "") == (watch.cloud, watch.notice)
     fake.noticed = True
     wait(watch, "notice")
     assert "gcp preempts this machine" == watch.notice
-    assert () == watch.unwatched()
+    assert () == watch.explain_unwatched()
 
 
 def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
     """It answered once; what it did not say since is unknown."""
     fake.name = "gcp"
     watch = Watch("gcp", poll_s=0.02).start()
-    wait(watch, "settled")
+    wait(watch, "is_settled")
     fake.trouble = "reset"
-    wait(watch, "trouble")
-    assert () == watch.unwatched()
+    wait(watch, "failure")
+    assert () == watch.explain_unwatched()
     watch.close()
     watch._answered_at_s -= 60
-    assert "preemption watch of gcp, for the last 6" in watch.unwatched()[0]
+    assert "preemption watch of gcp, for the last 6" in watch.explain_unwatched()[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

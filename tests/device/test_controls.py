@@ -38,7 +38,7 @@ def test_what_verification_can_find_is_killed_for_its_own_reason(bench: Bench) -
     assert dict.fromkeys(("honest", table.HONEST_COPY.name), False) == honest
     wrong = [one for one in proof.results if one.kind != "honest" and not one.right_reason]
     assert [] == [(one.name, one.reason) for one in wrong]
-    assert [] == proof.left_out
+    assert [] == proof.inapplicable
 
 
 def on(fake: FakeMachine, program: str) -> str:

@@ -61,7 +61,7 @@ def test_what_is_known_without_a_context_is_what_the_device_says(first: Gpu) -> 
     assert ".".join(map(str, device.capability)) == first.capability == machine().capability
     assert device.free_bytes < first.memory_bytes
     assert gpus().cuda is not None
-    assert first.name in gpus().shown
+    assert first.name in gpus().smi_names
 
 
 @pytest.mark.nvcc

@@ -18,7 +18,7 @@ from tests.device.compiling import compile_with_nvcc
 def test_a_machine_without_a_driver_is_told_so() -> None:
     """The library that is missing is named, and it is no finding about a variant."""
     with pytest.raises(NoDevice, match=r"no NVIDIA driver here: libnowhere\.so\.1 cannot be loaded"):
-        cuda.load("libnowhere.so.1")
+        cuda.load_driver("libnowhere.so.1")
 
 
 def test_there_are_no_sensors_without_a_driver() -> None:

@@ -28,7 +28,7 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
         (OtherUse(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
         (OtherUse(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
         (
-            OtherUse(loose_bytes=UNEXPLAINED_BYTES + 2**20),
+            OtherUse(unexplained_bytes=UNEXPLAINED_BYTES + 2**20),
             "2049 MiB of it are taken, by nobody who can be seen from here",
         ),
         (OtherUse(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
@@ -43,5 +43,5 @@ def test_company_is_told_in_words(company: OtherUse, said: str) -> None:
 
 def test_a_quiet_gpu_is_no_news() -> None:
     """Nobody else, memory that the driver reserves, a desktop's share of the time."""
-    assert "" == OtherUse(loose_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
+    assert "" == OtherUse(unexplained_bytes=600 * 2**20, busy_percent=5).warning("NVIDIA L4")
     assert "" == OtherUse().warning("NVIDIA L4")

@@ -85,6 +85,6 @@ def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], t
     for field, *_ in structure._fields_:
         offset = getattr(structure, field).offset
         lines.append(f"static_assert(offsetof({name}, {field.rstrip('_')}) == {offset});")
-    lines.append(f"static_assert(kMost == {c_dispatch.MOST} && kTypes == {c_dispatch.TYPES});")
+    lines.append(f"static_assert(kMost == {c_dispatch.MOST_ARGUMENTS} && kTypes == {c_dispatch.TYPE_TABLE_SIZE});")
     (tmp_path / "fields.cpp").write_text("\n".join(lines))
     run_gxx("-std=c++17", "-fsyntax-only", str(tmp_path / "fields.cpp"))

@@ -41,7 +41,7 @@ def test_values_are_those_of_the_reference(op: Operator, dtype: torch.dtype, sai
 def test_the_raw_operator_is_public(op: Operator) -> None:
     """`torch.ops` has it: choices by index, NaN where no number is given, arguments by name too."""
     inputs = make_inputs(1, 2, 9, 8, keys=12)
-    found = getattr(torch.ops, op.contract.space).cpu(*inputs, causal=True, alignment=1, scale=math.nan)
+    found = getattr(torch.ops, op.contract.namespace).cpu(*inputs, causal=True, alignment=1, scale=math.nan)
     assert torch.equal(op(*inputs, causal=True, alignment="bottom_right"), found)
 
 

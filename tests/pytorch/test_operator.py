@@ -190,6 +190,6 @@ def test_what_an_operator_lacks_is_said(
         recipe = c_dispatch.BRIDGE.build.model_copy(update={"compiler": value})
         value = c_dispatch.BRIDGE.model_copy(update={"build": recipe})
     monkeypatch.setattr(place, name, value)
-    monkeypatch.setattr(c_dispatch, "SPACE", f"loop_trial_{name.lower()}")
+    monkeypatch.setattr(c_dispatch, "TEST_NAMESPACE", f"loop_trial_{name.lower()}")
     with pytest.raises(Unavailable, match=words):
-        c_dispatch.bridge.__wrapped__()
+        c_dispatch.load_bridge.__wrapped__()

@@ -15,7 +15,7 @@ def make_grid(known: int) -> InputWindows:
     ids = TensorFile("ids", "", (7,), "int64", 4 * STEP["ids"] - 7, known * STEP["ids"])
     output = TensorFile("output", "", (5,), "float32")
     return InputWindows(
-        Call("w", "float32", (x, ids), output, {}, (), structure="s", draws=4), "cpu", random.Random(3)
+        Call("w", "float32", (x, ids), output, {}, (), structure="s", input_sets=4), "cpu", random.Random(3)
     )
 
 

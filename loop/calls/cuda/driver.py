@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from loop.calls.call import POISON, Refused
-from loop.calls.memory import VALUES, Guard, Memory, draw_guard
+from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard
 
 FAULTS = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999})
 """CUresults after which the process cannot use the device (cuda.h: it must be relaunched)."""
@@ -159,7 +159,7 @@ class Driver:
 
 
 @functools.cache
-def load(library: str = LIBRARY) -> Driver:
+def load_driver(library: str = LIBRARY) -> Driver:
     """Load and initialise the driver, once. Raises NoDevice without driver or GPU, else Refused."""
     try:
         driver = Driver(ctypes.CDLL(library))
@@ -275,7 +275,7 @@ class Device:
 
     def __init__(self, index: int = 0) -> None:
         """`index`: number among the GPUs that CUDA shows. Raises NoDevice if it is not there."""
-        self.driver = load()
+        self.driver = load_driver()
         count = self.driver.get("cuDeviceGetCount", ctypes.c_int)
         if index >= count:
             raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
@@ -284,7 +284,7 @@ class Device:
         self.driver.call("cuCtxSetCurrent", context)
         facts = read_gpu_facts(self.driver, device)
         self.name, self.uuid, self.capability = facts["name"], facts["uuid"], facts["capability"]
-        self.copies = Stream(self.driver)
+        self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
 
     @property
@@ -297,8 +297,8 @@ class Device:
     def copy(self, function: str, destination: Any, source: Any, size: int) -> None:
         """Copy or fill `size` bytes by a driver function of that name, and wait for it."""
         if size:
-            self.driver.call(function, destination, source, size, self.copies.handle)
-            self.copies.synchronise()
+            self.driver.call(function, destination, source, size, self.copy_stream.handle)
+            self.copy_stream.synchronise()
 
     def write(self, address: int, data: bytes) -> None:
         """Copy bytes to a device address. Waits for no stream: synchronise that before."""
@@ -323,21 +323,22 @@ class DeviceMemory(Memory):
     """Device memory of one tensor between guard zones, or of its size only, uninitialised."""
 
     def __init__(
-        self, device: Device, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE
+        self, device: Device, nbytes: int, shift_bytes: int = 0, dtype: str = "float32", zone_bytes: int = RED_ZONE
     ) -> None:
-        """`size`: bytes of the tensor. `shift`: bytes of misalignment. `zone`: minimum bytes on
+        """`nbytes`: of the tensor. `shift_bytes`: misalignment. `zone_bytes`: minimum on
         either side; 0: no zones. Raises Refused if there is not enough memory."""
-        aligned_size = -(-(size + shift) // ALIGNMENT) * ALIGNMENT
-        total = zone + aligned_size + zone if zone else max(size + shift, 1)
+        aligned_size = -(-(nbytes + shift_bytes) // ALIGNMENT) * ALIGNMENT
+        total = zone_bytes + aligned_size + zone_bytes if zone_bytes else max(nbytes + shift_bytes, 1)
         self.device, allocated = device, ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), total):
-            message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
+            message = f"cannot have {nbytes} bytes of device memory, {device.free_bytes} are free"
             raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         self._allocation = Owned(device.driver, allocated.value, "cuMemFree_v2")
-        self.address = allocated.value + zone + shift
-        super().__init__(size, dtype, zone + shift, total - zone - shift - size if zone else 0)
-        if zone:
-            self.write_guard(draw_guard(VALUES))
+        before_bytes = zone_bytes + shift_bytes
+        self.address = allocated.value + before_bytes
+        super().__init__(nbytes, dtype, before_bytes, total - before_bytes - nbytes if zone_bytes else 0)
+        if zone_bytes:
+            self.write_guard(draw_guard(OWN_VALUES))
             self.poison()
 
     def write(self, offset: int, data: bytes) -> None:
@@ -347,6 +348,7 @@ class DeviceMemory(Memory):
         return self.device.read(self.address + offset, size)
 
     def poison(self, guard: Guard | None = None) -> None:
+        """As in `Memory`; NaN is written on the device, without a transfer."""
         if guard is not None:
             super().poison(guard)
         else:

@@ -28,7 +28,7 @@ UNJOINED = 904
 """CUDA_ERROR_STREAM_CAPTURE_UNJOINED: a stream forked from the captured one did not join again."""
 LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
-HOLD_S = 0.02
+LAUNCH_LIMIT_S = 0.02
 """Seconds of launching after which the gate opens anyway. A stream queues about 1000 launches."""
 
 
@@ -109,29 +109,29 @@ class Stopwatch:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.queued = True
+        self.can_queue_all = True
         """Whether all calls can be queued before the first starts; else times include launches."""
         self._gate = Gate(stream.driver)
         self._begin, self._end = Event(stream.driver), Event(stream.driver)
 
-    def time(self, run: Callable[[], object], calls: int = 1, hold_s: float | None = HOLD_S) -> float:
+    def time(self, run: Callable[[], object], calls: int = 1, limit_s: float | None = LAUNCH_LIMIT_S) -> float:
         """Seconds per call, for `calls` calls of `run`, which launches on the stream.
 
-        `hold_s`: limit on launching, after which the gate opens for good: a `run` that waits for
+        `limit_s`: limit on launching, after which the gate opens for good: a `run` that waits for
         the GPU would hang. None: `run` never waits. That saves 0.2 ms for the timer thread.
         """
         timer: threading.Timer | None = None
 
         def open_early() -> None:
             """Let the stream go on before all calls are queued: one of them may wait for it."""
-            self.queued = False
+            self.can_queue_all = False
             self._gate.open()
 
-        if self.queued or hold_s is None:
+        if self.can_queue_all or limit_s is None:
             self._gate.shut(self.stream)
         try:
-            if self.queued and hold_s is not None:
-                timer = threading.Timer(hold_s, open_early)
+            if self.can_queue_all and limit_s is not None:
+                timer = threading.Timer(limit_s, open_early)
                 timer.daemon = True
                 timer.start()
             self._begin.record(self.stream)
@@ -177,9 +177,10 @@ class DeviceLibrary(Compiled):
 class DeviceCompiledCall(CompiledCall):
     """A checked call of a compiled CUDA variant."""
 
-    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        """As in `Prepared`, on the GPU. Also chooses the stream, before the first call."""
         self.stream = the_stream().handle
-        return DeviceMemory(the_device(), size, shift, dtype, zone)
+        return DeviceMemory(the_device(), nbytes, misalignment_bytes, dtype, zone_bytes)
 
     def bind(self) -> Run:
         """Return a function that makes the call and waits until the GPU is done."""
@@ -208,8 +209,8 @@ class DeviceCompiledCall(CompiledCall):
 class ExactCall(DeviceCompiledCall):
     """A call whose tensors are allocations without guard zones, for sanitizers."""
 
-    def allocate(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        return super().allocate(size, 0, dtype, 0)
+    def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        return super().allocate(nbytes, 0, dtype, 0)
 
 
 GAP = 512
@@ -270,9 +271,9 @@ class DeviceStage(Stage):
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
-        repeated_calls = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
+        slowdown_extra_calls = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
         with suppress(Uncapturable):
-            graph = capture(the_stream(), partial(_make_calls, [*runs[:repeated_calls], *runs]), 1)
+            graph = capture(the_stream(), partial(_make_calls, [*runs[:slowdown_extra_calls], *runs]), 1)
             if not graph.nodes and self.places.output_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
@@ -299,8 +300,8 @@ class DeviceStage(Stage):
         for n, (window, offset) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
             block_of_call = data[n * self.output_stride :][: self.output_stride]
             separate = [block_of_call[begin:end] for begin, end in outputs]
-            block = self.call.join_outputs(separate, partial(read_input, window))
-            self.places.memory[offset : offset + len(block)] = block
+            output_block = self.call.join_outputs(separate, partial(read_input, window))
+            self.places.memory[offset : offset + len(output_block)] = output_block
 
     def close(self) -> None:
         self._destroy_graphs()
