@@ -13,6 +13,14 @@ from collections.abc import Sequence
 from loop.calls.call import POISON, Call, TensorFile
 from loop.calls.invocation import Stage
 
+ALIGNMENT = 256
+GAP_BYTES = 4096
+"""Minimum gap between tensors, so that a small out-of-bounds write damages no other tensor."""
+MOST_CALLS = 256
+"""Maximum number of calls in a sample."""
+MAX_OUTPUTS_BYTES = 4 << 20
+"""Maximum memory for all outputs of a sample. A single output may exceed it."""
+HUGE_PAGES_FROM_BYTES = 128 << 20
 CONTROL_BYTES = 1 << 16
 ORDER, DONE_ORDER = 0, 8
 """Words with the number of the order and of the last completed one, each in its own cache line."""
@@ -104,16 +112,6 @@ def obey(
         control_words.release()
         if gc_was_enabled:
             gc.enable()
-
-
-ALIGNMENT = 256
-GAP_BYTES = 4096
-"""Minimum gap between tensors, so that a small out-of-bounds write damages no other tensor."""
-MOST_CALLS = 256
-"""Maximum number of calls in a sample."""
-MAX_OUTPUTS_BYTES = 4 << 20
-"""Maximum memory for all outputs of a sample. A single output may exceed it."""
-HUGE_PAGES_FROM_BYTES = 128 << 20
 
 
 def create_shared_file() -> int:

@@ -19,6 +19,14 @@ POISON = 0xFF
 PAGE = mmap.PAGESIZE
 ROW_PADDING = 8
 """Poison elements after each row of a tensor in layout `strided`."""
+Value = bool | int | float | str | None
+STEP_BYTES = {"cuda": 256, "cpu": 64}
+"""Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
+LATE_S = 20e-3
+"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
+output, which is read first; the host's clock cannot tell it from an interruption."""
+BLOCK_ALIGNMENT = 256
+"""Alignment of outputs in a block, and minimum bytes between two of them."""
 
 
 class LoopTensor(ctypes.Structure):
@@ -99,16 +107,6 @@ def make_loop_tensor(address: int, shape: tuple[int, ...], strides: tuple[int, .
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         tensor.sizes[axis], tensor.strides[axis] = size, stride
     return tensor
-
-
-Value = bool | int | float | str | None
-STEP_BYTES = {"cuda": 256, "cpu": 64}
-"""Windows begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
-LATE_S = 20e-3
-"""Work that runs longer than this after the stream ended ran elsewhere. Shorter work shows in the
-output, which is read first; the host's clock cannot tell it from an interruption."""
-BLOCK_ALIGNMENT = 256
-"""Alignment of outputs in a block, and minimum bytes between two of them."""
 
 
 class Refused(Exception):

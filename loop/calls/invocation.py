@@ -27,12 +27,18 @@ LOST_PREFIX = "the device was lost: "
 """Prefix of a line in stderr about a lost device."""
 LOST_EXIT = 70
 """Exit status after a lost device (EX_SOFTWARE)."""
+MOST_THREADS = 8
+"""Maximum number of a worker's threads to watch: each costs some microseconds."""
 SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
 SA_SIGINFO, SI_ADDR = 4, 16
 """A flag of `sigaction(2)`, and the offset of the fault address in a 64-bit `siginfo_t`."""
 X86_64_ERROR, WRITES = 192, 2
 """Offset of the page fault's error code in an x86-64 `ucontext_t`, and its bit for a write."""
 _Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+Run = Callable[[], Any]
+Windows = Sequence[Sequence[int]]
+"""For each call, the first element of the window in each input."""
+Offsets = Sequence[int]
 
 
 class _Action(ctypes.Structure):
@@ -121,10 +127,6 @@ def end_process(refusal: str, reason: str) -> NoReturn:
     os._exit(LOST_EXIT)
 
 
-MOST_THREADS = 8
-"""Maximum number of a worker's threads to watch: each costs some microseconds."""
-
-
 class Delays(NamedTuple):
     """Accumulated scheduler delays in seconds."""
 
@@ -172,12 +174,6 @@ class DelayReader:
         """Close the files."""
         while self._files:
             os.close(self._files.pop())
-
-
-Run = Callable[[], Any]
-Windows = Sequence[Sequence[int]]
-"""For each call, the first element of the window in each input."""
-Offsets = Sequence[int]
 
 
 class Prepared(ABC):

@@ -23,6 +23,11 @@ from loop.calls.own_modules import search_folder
 from loop.calls.torch_side import INTEGER_TYPES, TORCH_DTYPES, bytes_of
 from loop.model.dtypes import Device
 
+NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
+NAMES += " new_ones full full_like new_full"
+FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
+"""Operators that allocate the tensor they return."""
+
 
 class TorchMemory(Memory):
     """Memory of one tensor, with a guard zone on either side in the same torch storage."""
@@ -80,12 +85,6 @@ def _bytes_tensor(data: bytes) -> Tensor:
     """View bytes as a uint8 tensor that must not be written to."""
     with warnings.catch_warnings(action="ignore"):  # Torch warns that the memory is read-only.
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
-NAMES = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like"
-NAMES += " new_ones full full_like new_full"
-FACTORIES = {getattr(torch.ops.aten, name) for name in NAMES.split()}
-"""Operators that allocate the tensor they return."""
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -331,8 +330,9 @@ class DeviceFunctionStage(FunctionStage):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        # Undo the judge's rotation, and copy the inputs to the GPU.
         for number, (pool, rotation) in enumerate(zip(self.pools, self.places.rotations, strict=True)):
-            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # Undo the rotation; `roll` lacks some types.
+            integers = pool.view(INTEGER_TYPES[pool.element_size()])  # `roll` lacks some types.
             self.pools[number] = integers.roll(rotation // pool.element_size()).view(pool.dtype).to("cuda")
         self.doubled_pools = [torch.cat([pool, pool]) for pool in self.pools]
         """Each pool twice in a row, so that one copy writes it in any rotation."""
@@ -412,9 +412,8 @@ class DeviceFunctionStage(FunctionStage):
         """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passes_outputs:
             return
-        outputs_by_call = [
-            self.callee.checked_outputs(result) for result in self.results[self.slowdown_extra_calls :]
-        ]
+        results = self.results[self.slowdown_extra_calls :]
+        outputs_by_call = [self.callee.checked_outputs(result) for result in results]
         if self.call.several_outputs:
             self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]
         elif outputs_by_call:

@@ -198,6 +198,13 @@ def _processor_lines() -> list[str]:
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 
 
+LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
+"""Processor flag to float32 elements per vector, widest first."""
+IDENTIFYING_LINES = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
+)  # fmt: skip
+"""Lines of /proc/cpuinfo that decide which instructions a compiler chooses."""
 CONTROL_GROUP = Path("/sys/fs/cgroup")
 RECLAIMABLE = ("inactive_file", "active_file", "slab_reclaimable")
 """Counters in a control group's memory.stat for memory that the kernel frees on demand."""
@@ -230,10 +237,6 @@ def vector_lanes() -> int:
     return next((lanes for flag, lanes in LANES.items() if flag in flags), 1)
 
 
-LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "asimd": 4}
-"""Processor flag to float32 elements per vector, widest first."""
-
-
 @functools.cache
 def processor_flags() -> frozenset[str]:
     """All flags (x86) or features (Arm) of the first processor in /proc/cpuinfo."""
@@ -242,13 +245,6 @@ def processor_flags() -> frozenset[str]:
         if name.strip() in ("flags", "Features"):
             return frozenset(words.split())
     return frozenset()
-
-
-IDENTIFYING_LINES = (
-    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags",
-    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features",
-)  # fmt: skip
-"""Lines of /proc/cpuinfo that decide which instructions a compiler chooses."""
 
 
 @functools.cache

@@ -76,8 +76,6 @@ TAMPERING: dict[str, Callable[[Function, Terms], Function]] = {
     for function in (give_promise, other_type, give_input, keep_result, leave_unwritten)
 }
 """Mistakes that only a Python variant can make, by name."""
-
-
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 EXACT = "exact"
 """Name of the control without a mistake: compute in float64 and round the result."""

@@ -68,6 +68,23 @@ SHORTCUTS = {
 """Optional faster functions: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
 detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType,
 std::optional<Device>)`."""
+TEST_NAMESPACE = "loop_own"
+"""Namespace of the operator that tests the C interface."""
+PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
+BRIDGE = CAbiVariant(
+    kind="c_abi",
+    device="cpu",
+    sources=("loop_torch.cpp",),
+    entry="loop_torch_register",
+    build=BuildRecipe(compiler="g++", flags=("-std=c++17", "-O2", "-fvisibility=hidden")),
+)
+KINDS = ("flag", "choice", "number")
+"""Kinds of attributes in the order of LoopTorchKind."""
+NO_SLOT = -1
+_kept_alive: list[object] = []
+"""Objects kept alive because the bridge points to them, or because registrations end with them."""
+TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+"""Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 
 
 class Unavailable(WorkFailed):
@@ -194,25 +211,6 @@ def number_tables() -> Numbers:
         tables.dtypes[number] = name.encode()
         tables.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]
     return tables
-
-
-TEST_NAMESPACE = "loop_own"
-"""Namespace of the operator that tests the C interface."""
-PROBE = "probe(Tensor x, bool flag, int index, float number) -> bool"
-BRIDGE = CAbiVariant(
-    kind="c_abi",
-    device="cpu",
-    sources=("loop_torch.cpp",),
-    entry="loop_torch_register",
-    build=BuildRecipe(compiler="g++", flags=("-std=c++17", "-O2", "-fvisibility=hidden")),
-)
-KINDS = ("flag", "choice", "number")
-"""Kinds of attributes in the order of LoopTorchKind."""
-NO_SLOT = -1
-_kept_alive: list[object] = []
-"""Objects kept alive because the bridge points to them, or because registrations end with them."""
-TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
-"""Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
 
 
 @cache

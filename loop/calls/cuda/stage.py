@@ -30,6 +30,12 @@ LEFT_WORK = "left work on another stream, and its own does not wait for that"
 SHUT, OPEN = 0, 1
 LAUNCH_LIMIT_S = 0.02
 """Seconds of launching after which the gate opens anyway. A stream queues about 1000 launches."""
+GAP = 512
+"""Minimum bytes after each output, so that a stray write damages no other output."""
+PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
+"""A kernel that does nothing, in NVIDIA's assembly language."""
+EMPTY_CALLS = 100
+"""Number of empty kernels in one graph."""
 
 
 class Uncapturable(Refused):
@@ -213,10 +219,6 @@ class ExactCall(DeviceCompiledCall):
         return super().allocate(nbytes, 0, dtype, 0)
 
 
-GAP = 512
-"""Minimum bytes after each output, so that a stray write damages no other output."""
-
-
 class DeviceStage(Stage):
     """Timed calls of a compiled CUDA variant. All outputs lie in one block of device memory."""
 
@@ -227,7 +229,7 @@ class DeviceStage(Stage):
         self.doubled_pools = [device.allocate(2 * size) for size in places.pool_bytes]
         """Each input twice in a row, so that one copy writes it in any rotation."""
         self.pools = [DeviceMemory(device, tensor.pool_nbytes, 0, tensor.dtype) for tensor in call.inputs]
-        self.block = device.allocate(0)
+        self.output_block = device.allocate(0)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
         self.output_stride = -(-(places.output_bytes + GAP) // ALIGNMENT) * ALIGNMENT
         """Bytes from the output of one call to that of the next."""
@@ -247,15 +249,15 @@ class DeviceStage(Stage):
         device = the_device()
         self.windows = windows
         block_bytes = len(windows) * self.output_stride
-        if self.block.nbytes < block_bytes:  # The block moves, which invalidates all captured graphs.
+        if self.output_block.nbytes < block_bytes:  # The block moves, which invalidates all captured graphs.
             self._destroy_graphs()
-            self.block.close()
-            self.block = device.allocate(block_bytes)
+            self.output_block.close()
+            self.output_block = device.allocate(block_bytes)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
             inputs, stream, self.runs = [pool.address for pool in self.pools], the_stream().handle, []
             for number, window in enumerate(windows):
-                begin = self.block.address + number * self.output_stride
+                begin = self.output_block.address + number * self.output_stride
                 outputs = [begin + part.offset for part in self.call.separate_outputs]
                 invocation = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
                 self.runs.append(invocation.move_to(window))
@@ -263,7 +265,7 @@ class DeviceStage(Stage):
             self.graphs[key] = self._capture(self.runs)
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
             pool.copy_from(doubled, rotation)
-        self.block.poison()
+        self.output_block.poison()
         self.graph = self.graphs[key]
         self.is_captured = self.graph is not None
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
@@ -290,7 +292,7 @@ class DeviceStage(Stage):
 
     def copy_results(self) -> None:
         """Copy the outputs of each call to where the judge reads them."""
-        data, inputs = self.block.read_tensor(), self.call.inputs
+        data, inputs = self.output_block.read_tensor(), self.call.inputs
 
         def read_input(window: Sequence[int], number: int) -> bytes:
             """Bytes of an input, updated in place, in the window of a call."""
@@ -300,12 +302,12 @@ class DeviceStage(Stage):
         for n, (window, offset) in enumerate(zip(self.windows, self.places.output_offsets, strict=False)):
             block_of_call = data[n * self.output_stride :][: self.output_stride]
             separate = [block_of_call[begin:end] for begin, end in outputs]
-            output_block = self.call.join_outputs(separate, partial(read_input, window))
-            self.places.memory[offset : offset + len(output_block)] = output_block
+            block = self.call.join_outputs(separate, partial(read_input, window))
+            self.places.memory[offset : offset + len(block)] = block
 
     def close(self) -> None:
         self._destroy_graphs()
-        for memory in (*self.doubled_pools, *self.pools, self.block):
+        for memory in (*self.doubled_pools, *self.pools, self.output_block):
             memory.close()
 
     def _destroy_graphs(self) -> None:
@@ -320,12 +322,6 @@ def _make_calls(runs: Sequence[Run]) -> None:
     """Make some calls, one after the other."""
     for run in runs:
         run()
-
-
-PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
-"""A kernel that does nothing, in NVIDIA's assembly language."""
-EMPTY_CALLS = 100
-"""Number of empty kernels in one graph."""
 
 
 class EmptyKernels(Stage):
