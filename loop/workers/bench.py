@@ -260,7 +260,7 @@ class Bench:
             _, answered_call = answered
             path = call.output.path
             parts = tuple(part.replace(path=path) for part in answered_call.several_outputs)
-            return answered_call.replace(output=answered_call.output.replace(path=path), parts=parts)
+            return answered_call.replace(output=answered_call.output.replace(path=path), several_outputs=parts)
         if not with_windows:
             return call
         fills, seed = input_fills(self.target, workload), f"{self._secret} {workload.seed}"

@@ -207,11 +207,11 @@ class Judge:
             files.append(TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype]))
         block, parts = place_in_block(files, path)
         if len(parts) == 1 and not updates:
-            return call.replace(output=files[0], parts=())
+            return call.replace(output=files[0], several_outputs=())
         input_names = [tensor.name for tensor in call.inputs]
         # Position of the input that each output updates; -1 for none.
         positions = [input_names.index(updates[part.name]) if part.name in updates else -1 for part in parts]
-        return call.replace(output=block, parts=parts, updates=tuple(positions) if updates else ())
+        return call.replace(output=block, several_outputs=parts, updates=tuple(positions) if updates else ())
 
     def _run_in_float64(
         self,

@@ -214,7 +214,7 @@ class TargetFunctions:
             files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
         Path(request.call.structure).write_bytes(known_draw.skeleton)
         digest = structure_digest(known_draw.skeleton)
-        call = request.call.replace(inputs=tuple(files), draws=len(draws), structure_digest=digest)
+        call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure_digest=digest)
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
 
