@@ -94,7 +94,6 @@ class ExternalCall(Prepared):
         return {**values, "dtype": self.call.dtype}
 
     def bind(self) -> Run:
-        """As in `Prepared`: `run` itself."""
         return self.run
 
     def run(self) -> None:

@@ -44,8 +44,7 @@ class Compiled:
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         """Call the entry. Raises Refused with the library's message if it returns an error."""
-        error = self.entry(inputs, output, numbers, stream)
-        if error:
+        if error := self.entry(inputs, output, numbers, stream):
             message, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
             read_seed, seed = getattr(self.library, "loop_fault_seed", None), None
             if read_seed is not None:  # An emulated library has the seed of its last fault; 0: none.

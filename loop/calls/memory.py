@@ -179,7 +179,7 @@ class Memory(ABC):
 
     @property
     def stray_write_text(self) -> str:
-        """Describes writes into the zones; empty if there were none."""
+        """Description of writes into the zones; empty if there were none."""
         before, after = self.zones
         if positions := differing_positions(self.read(self.nbytes, len(after)), after):
             return f"{count_bytes(positions)} after its end, the first at element +{positions[0] // self.itemsize}"

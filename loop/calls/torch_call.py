@@ -62,7 +62,6 @@ class TorchMemory(Memory):
         self.rotate(0)
 
     def rotate(self, rotation_bytes: int) -> None:
-        """As in `Memory`, computed on the tensor's device."""
         self.rotation_bytes = rotation_bytes
         self.byte_view.copy_(self._expected())
 
@@ -225,7 +224,6 @@ class TensorCall(Prepared):
         return run
 
     def describe_allocation_strays(self) -> list[str]:
-        """As in `Prepared`: see `stray_writes`."""
         return stray_writes(self.callee.bind(self.arguments, self.output_buffers))
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
@@ -432,7 +430,6 @@ class DeviceFunctionStage(FunctionStage):
                 view.copy_(output)
 
     def close(self) -> None:
-        """Drop all tensors and graphs."""
         super().close()
         self.doubled_pools, self.graph, self.graphs = [], None, {}
         self.device_outputs, self.finished_results = [], []

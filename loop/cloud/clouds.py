@@ -83,7 +83,7 @@ def ask_metadata(
 class Cloud:
     """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
-    base_url: str  # Address of the server.
+    base_url: str  # Of the server.
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
 

@@ -48,8 +48,7 @@ class ErringCall:
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """Run the real variant; arguments that are given take the place of the call's own. `changed`:
-        single attributes."""
+        """Run the real variant; given arguments replace the call's own. `changed`: some attributes."""
         tensors, result = self.inputs if inputs is None else inputs, self.output if output is None else output
         self.honest(tensors, result, self.attributes | (changed or {}))
 

@@ -181,11 +181,10 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
             yield replace(control, expected=expected), control.applies(workload)
 
 
-def control_dtype(bench: Bench, base: Side) -> Dtype:
-    """The element type of a variant's controls. That of this device's measurements if the variant takes it,
-    else the variant's first."""
+def control_dtype(bench: Bench, honest: Side) -> Dtype:
+    """Element type of a variant's controls: the one measured on this device, else the variant's first."""
     device_dtype = bench.target.dtypes[bench.device]
-    return device_dtype if device_dtype in base.dtypes else base.dtypes[0]
+    return device_dtype if device_dtype in honest.dtypes else honest.dtypes[0]
 
 
 def applicable_controls(

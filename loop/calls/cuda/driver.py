@@ -134,8 +134,7 @@ class Driver:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a driver function. Raises Refused with its name and the driver's message."""
-        code = self.attempt(name, *arguments)
-        if code:
+        if code := self.attempt(name, *arguments):
             raise Refused(f"{name}: {self.explain(code)}")
 
     def get(self, name: str, result_type: Any, *arguments: Any) -> int:
