@@ -1,5 +1,4 @@
-"""Makes one call of a variant in a worker: its memory, its guard zones, the call itself and its
-timing.
+"""Makes one call of a variant in a worker: its memory, guard zones, the call itself, its timing.
 
 Begin with `call` (data types) and `invocation` (preparing a call for a check or for timing).
 `library`, `external` and `torch_call` load the three kinds of variant; `cuda` runs a library's
