@@ -41,7 +41,7 @@ def said(fake: FakeMachine, does: str, index: int = 0) -> str:
             "or take smaller workloads",
         ),
         (
-            "stream = device.copies\n"
+            "stream = device.copy_stream\n"
             "device.driver.call('cuStreamBeginCapture_v2', stream.handle, 1)\n"
             "stream.synchronise()",
             "Refused cuStreamSynchronize: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900): operation not permitted "
