@@ -8,7 +8,7 @@ import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
 
@@ -268,8 +268,10 @@ def _with_opposite(text: str, opposite: str, cost: float, holds: Callable[..., b
 
 
 def _opposite(rule: Rule, cost: float) -> Rule:
-    """The negated rule, with the same limits."""
-    return Rule(rule.opposite, rule.text, cost, lambda case: not rule.holds(case), rule.limits)
+    """The rule that holds for exactly the cases for which `rule` does not. `cost`: its complexity in bits."""
+    return replace(
+        rule, text=rule.opposite, opposite=rule.text, cost=cost, holds=lambda case: not rule.holds(case)
+    )
 
 
 def _threshold(name: str, limit: float) -> Rule:

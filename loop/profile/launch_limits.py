@@ -186,7 +186,9 @@ def find_occupancy(context: Context, name: str, workload: Workload, default: str
 def _reported_occupancies(context: Context) -> Sequence[Occupancy]:
     """Occupancies from launches that host code reported earlier in this session."""
     reported = context.latest_output("kernel.resources", ResourcesOutput)
-    return [filling for filling in reported.fillings if filling.kernel] if reported else []
+    if reported is None:
+        return []
+    return [occupancy for occupancy in reported.fillings if occupancy.kernel]  # Others: the manifest's launch.
 
 
 def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:

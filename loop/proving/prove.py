@@ -271,11 +271,12 @@ class ControlTrial(SideChecker):
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call with the mistake injected."""
+        """Make a call with this control's mistake, if any, and compare its output with the honest one."""
         request = Compute(call, layout, may_run_once=once, mistake=self.side.mistake)
         # Only an honest call may be the first of its process, and compile.
         first_limit_s = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=first_limit_s)
+        # The honest trial runs first, so the first reply to a call is the honest one.
         expected_digests = self.honest_digests.setdefault(call.key, reply.digests)
         self.equals_honest &= reply.digests == expected_digests
         return reply

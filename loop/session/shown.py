@@ -24,7 +24,8 @@ RepeatOptions = Sequence[str]
 
 
 def show_findings(finished: Sequence[Finished], repeat_options: RepeatOptions, screen: Screen) -> None:
-    """Print tables and lines of the steps' results to stdout. `words`: options of the command to repeat."""
+    """Print tables and lines of the steps' results to stdout. `repeat_options`: options that repeat a
+    verification on the same inputs."""
     for kind, print_table in PRINTERS.items():
         for output in outputs_of(finished, kind):
             for line in print_table(output, repeat_options, screen):

@@ -85,7 +85,7 @@ class Choices:
         attribute_names: Sequence[str] | None = None,
     ) -> None:
         """`likes`, `values`: path of a parameter to its `--like` options or its `--set` value;
-        `attribute_names`: what a kernel or program takes (None: any). A path is `x` or `config.eps`."""
+        `attribute_names`: numbers that the kernel or program takes; None: any. A path is `x` or `config.eps`."""
         self.likes, self.values, self.attribute_names = likes, values, attribute_names
         self.by_path: dict[str, list[Choice]] = {}
         """Path of a parameter to its choices, the likeliest first."""

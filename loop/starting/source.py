@@ -151,7 +151,7 @@ class EntryWriter:
         unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
         readers = [pointer for pointer in unnamed if pointer.is_const]
         writers = [pointer for pointer in unnamed if not pointer.is_const]
-        # An input whose pointer lacks `const` counts as written: those come first in the parameters.
+        # With too few `const` pointers, the first of the others are taken for inputs.
         without_const_count = max(len(free_inputs) - len(readers), 0)
         scratch_count = max(len(writers) - len(free_outputs) - without_const_count, 0)
         scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
@@ -162,6 +162,7 @@ class EntryWriter:
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
             hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
             raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
+        readers.sort(key=self.function.pointers.index)  # The target's inputs are in the parameters' order.
         names = [pointer.name for pointer in readers + writers]
         places |= dict(zip(names, free_inputs + free_outputs, strict=True))
         return places | {pointer.name: SCRATCH for pointer in scratch}

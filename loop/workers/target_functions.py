@@ -312,6 +312,7 @@ class TargetFunctions:
             result = self.call_function(role, function, tensors, call)
             if isinstance(result, Tensor) or self.signature.outputs:
                 return {call.output.name: result}, result
+            # Several outputs without declared names: the call below names them.
         device = tensors[0].device if tensors else torch.device("cpu")
 
         def bind() -> Any:

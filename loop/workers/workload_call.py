@@ -84,7 +84,7 @@ def make_answer_request(
 
 
 def make_function_terms(target: Target, name: str) -> FunctionTerms:
-    """Terms for loading a target's function, or its class if the target has modules."""
+    """Terms for loading a Python variant or the baseline; a class, if the target has modules."""
     modules = target.modules
     if modules is None:
         return FunctionTerms(name)

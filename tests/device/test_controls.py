@@ -54,7 +54,7 @@ WINDOW = """
 import ctypes
 from loop.calls.cuda import driver as cuda
 
-driver = cuda.load()
+driver = cuda.load_driver()
 stream = cuda.Stream(driver)
 assert 0 == cuda.remove_l2_window(driver, stream.handle)
 window = cuda.AccessPolicyWindow(4096, 512, 1.0, 2, 0)

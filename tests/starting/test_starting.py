@@ -190,6 +190,7 @@ def test_a_function() -> None:
             "x=W w=w_",
             f"x0, (const float *)loop_data(&loop_in[1]), y0, {N}, loop_size(&loop_in[1], 0)",
         ),
+        ("float *p, const float *q, float *r", "a=4 b=4", "x0, (const float *)loop_data(&loop_in[1]), y0"),
         ("float *x, float *y, float *scratch, int n", "x=n", f"x0, y0, (float *)loop_scratch, {N}"),
     ],
 )

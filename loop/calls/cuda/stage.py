@@ -262,7 +262,7 @@ class DeviceStage(Stage):
                 invocation = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
                 self.runs.append(invocation.move_to(window))
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
-            self.graphs[key] = self._capture(self.runs)
+            self.graphs[key] = self._capture(self.timed_runs)
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
             pool.copy_from(doubled, rotation)
         self.output_block.poison()
@@ -271,11 +271,16 @@ class DeviceStage(Stage):
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
 
+    @property
+    def timed_runs(self) -> list[Run]:
+        """All calls; for a positive control the first of them twice, which slows the variant down."""
+        extra_calls = max(1, round(self.slowdown * len(self.runs))) if self.slowdown else 0
+        return [*self.runs[:extra_calls], *self.runs]
+
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
         """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
-        slowdown_extra_calls = max(1, round(self.slowdown * len(runs))) if self.slowdown else 0
         with suppress(Uncapturable):
-            graph = capture(the_stream(), partial(_make_calls, [*runs[:slowdown_extra_calls], *runs]), 1)
+            graph = capture(the_stream(), partial(_make_calls, runs), 1)
             if not graph.nodes and self.places.output_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
@@ -286,7 +291,7 @@ class DeviceStage(Stage):
         if self.graph is not None:
             seconds = count * self.stopwatch.replay(self.graph, count)
         else:
-            seconds = sum(self.stopwatch.time(partial(_make_calls, self.runs)) for _ in range(count))
+            seconds = sum(self.stopwatch.time(partial(_make_calls, self.timed_runs)) for _ in range(count))
         the_device().synchronise_all()
         return int(seconds * 1e9)
 
