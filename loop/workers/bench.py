@@ -367,8 +367,8 @@ class Bench:
         return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
 
     def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
-        """Ask the judge which errors the inputs so far could not show. `small`: workload on which
-        the judge also tests which inputs the reference reads, under two seeds; None: skip that."""
+        """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
+        new seeds, the judge also tests which inputs the reference reads; None: skip that."""
         reseeded_pair = reseed_twice(small_workload) if small_workload else ()
         requests = tuple(self._answer_request(workload, with_windows=False) for workload in reseeded_pair)
         request, note = FindBlindSpots(requests), "what the inputs can show"
@@ -480,7 +480,7 @@ class KeptWorker:
 
     def __init__(self, bench: Bench, side: Side) -> None:
         if bench.device == "cpu" and side.threads is None:
-            side = replace(side, threads=cores())
+            side = replace(side, threads=cores())  # So that data races show.
         self.bench, self.side = bench, side
         self._worker: Worker | None = None
         self._is_loaded = False
@@ -501,7 +501,7 @@ class KeptWorker:
         if self._load_refusal is not None:
             raise self._load_refusal
         worker = self.start()
-        if not self._is_loaded:
+        if not self._is_loaded:  # `start` has already sent the request to load.
             try:
                 yield from worker.receive(START_LIMIT_S, f"loading {self.side.name}")
             except (Refusal, WorkerLost) as error:
@@ -515,7 +515,8 @@ class KeptWorker:
         self, request: Request[R], *, limit_s: float, note: str, first_call_s: float = 0.0
     ) -> Generator[Tick, None, R]:
         """Load the side, send a request and return the reply. Raises WorkerLost or Refusal.
-        `first_call_s`: longer limit for a process's first request: a kernel may autotune."""
+        `first_call_s`: longer limit for a process's first request: a kernel may autotune. If that
+        request exceeds even this limit, later processes get less time for their first one."""
         worker = yield from self.load()
         start_s, is_first = time.monotonic(), self.is_new_process
         if is_first:
@@ -563,7 +564,7 @@ class Fitting(NamedTuple):
     """One sentence for each workload without room."""
 
     def extend_message(self, message: str) -> str:
-        """A step's message, extended by the first excluded workload and the number of others."""
+        """A step's `message`, extended by the first excluded workload and the number of others."""
         if not self.exclusions:
             return message
         other_count = len(self.exclusions) - 1

@@ -31,7 +31,7 @@ class DrawnInputs:
         self.varied_inputs: set[str] = set()
         """Inputs with at least two different values in one call."""
         self.negative_inputs: set[str] = set()
-        """Inputs with a negative value. Integer inputs count too, because they need none."""
+        """Inputs with a negative value. Integer inputs count too: they need not have one."""
         self.all_finite = True
 
     def record(self, inputs: Inputs) -> None:
@@ -46,7 +46,7 @@ class DrawnInputs:
             digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
             self.sample_digests.setdefault((file.name, workload_name), {})[key] = digest
             self.all_finite = self.all_finite and bool(sample.float().isfinite().all())
-            for values in (sample, flat):
+            for values in (sample, flat):  # The sample first: mostly it is enough.
                 if file.name not in self.varied_inputs and _has_two_values(values):
                     self.varied_inputs.add(file.name)
                 needs_negative = values.is_floating_point() and not (values.float() < 0).any()
@@ -151,7 +151,8 @@ class ReferenceProbe:
         }
 
     def _initial_weights(self) -> list[str]:
-        """Names of a reference module's weights that are all 1 or all 0; empty for a function."""
+        """Names of a reference module's weights that are all 1 or all 0, so that a variant may ignore them
+        unnoticed; empty for a function."""
         functions, names = self.functions, []
         if functions.are_classes:
             arguments, seed = functions.constructor_arguments, self.inputs.call.seed

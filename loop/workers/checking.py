@@ -148,7 +148,7 @@ class CallCheck:
         """Make calls with inaccessible guard zones: an out-of-bounds access ends the process with a
         message. Then the tensors return to their old addresses, for variants that cache by them."""
         for at_end in (False, True):  # Tensors at the beginning, then at the end of their pages.
-            if self.is_slow and (self.is_hurried or not at_end):
+            if self.is_slow and (self.is_hurried or not at_end):  # Slow: only at the end; hurried: neither.
                 continue
             if self.prepared.protect_zones(at_end=at_end):
                 self.prepared.poison_outputs()

@@ -63,7 +63,8 @@ def limit_seeds(generate: Function, seed_limit: int) -> Function:
 
 
 def allocate_buffers(function: Function) -> Function:
-    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer`, float64 as inputs.
+    """Wrap a function of one tuple: allocate a tensor for each `ForeignBuffer` (placeholder of
+    an output buffer) among its items, in float64 if an input is in float64.
     Some references return float64 although the task passes a float32 buffer: their result is
     rounded to the buffer's type, as a write to it would be."""
 
@@ -144,7 +145,7 @@ def return_outputs(
     sizes: Mapping[str, int | str],
 ) -> Function:
     """Wrap a function that writes to output arguments: allocate them in each call and return them. `inputs`: name
-    to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: as in `make_random_generator`."""
+    to axes; None: a scalar. `outputs`: name to (axes, element type). `sizes`: other axes' numbers or formulas."""
 
     def call_with_outputs(*positional: Any, **keywords: Any) -> Any:
         arguments = dict(zip(inputs, positional, strict=False)) | keywords

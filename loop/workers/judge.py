@@ -270,7 +270,8 @@ class Judge:
             return self._compare_files(request, answer)
 
     def _compare_files(self, request: judge_messages.Compare, answer: Answer) -> Finding:
-        """Compare output files with the answer, by tolerance and by the task's own checker."""
+        """Compare output files with the answer, by tolerance and by the task's own checker. If
+        the request names an earlier call, measure how far the two right answers differ, too."""
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
@@ -459,7 +460,7 @@ class Judge:
         suspects_of_result = suspects.suspects_of_result(right.reference, is_integer=right.is_integer)
         candidates = itertools.chain(suspects_of_target, suspects_of_call, suspects_of_result)
         fits = suspects.find_fitting_suspects(wrong_outputs, candidates)
-        if fits == {}:
+        if fits == {}:  # None of them fits: try the right answer times a factor.
             fits = suspects.find_fitting_suspects(wrong_outputs, wrong_outputs[0].find_factor())
         return fits
 

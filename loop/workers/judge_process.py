@@ -126,7 +126,8 @@ class Floors:
 
 
 def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
-    """Measure the floors of this machine: tenth percentiles, as interference only slows orders."""
+    """Measure the floors of this machine (times of an order without calls and of one empty call made in
+    each way): tenth percentiles, as interference only slows orders."""
     timings = yield from _time_empty_orders(worker, limit_s, "", 0)
     order_s = tenth_percentile([judge_s for judge_s, _ in timings])
     call_s_by_way: dict[CallWay, float] = {}
@@ -204,11 +205,11 @@ class JudgeProcess:
     """Processes that the system had already killed for lack of memory."""
 
     def find_answered(self, target: SetTarget, key: str) -> tuple[PrepareAnswer, Call] | None:
-        """The earlier request and call for this key; None if the judge holds no answer."""
+        """The earlier request and call for this key; None if the judge holds no answer of `target`."""
         return self.answered_calls.get(key) if self.target == target else None
 
     def warm_up(self) -> None:
-        """Start the judge or the nursery, so that torch is imported in the background."""
+        """Start the judge, or the nursery if it has one, so that torch is imported in the background."""
         if self.nursery is None:
             self.start_program()
         else:

@@ -27,7 +27,7 @@ class Request(Plain, Generic[R]):
 
     @classmethod
     def reply_type(cls) -> Any:
-        """The type of its reply."""
+        """The type of its reply: R of its base class `Request[R]`."""
         return get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
 
 
@@ -83,7 +83,7 @@ def describe_error(error: Exception) -> str:
     lines = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
     if lines:
         description += f": {lines[0]}"
-    target_folders = FOLDERS or [sys.path[0] or os.curdir]
+    target_folders = FOLDERS or [sys.path[0] or os.curdir]  # Searched for the target's modules.
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if any(path.is_relative_to(folder) for folder in target_folders):
@@ -131,7 +131,7 @@ def field_types(message_type: type) -> dict[str, Any]:
 
 def read_typed(expected: Any, value: Any) -> Any:
     """Convert JSON to an expected type, such as a message, a tuple or `int | None`; strictly: no
-    other type is converted. Raises ValueError if it does not match."""
+    other type is converted, but an int may stand for a float. Raises ValueError if it does not match."""
     arguments, origin = get_args(expected), get_origin(expected)
     if origin is tuple and type(value) is list:
         return tuple(read_typed(arguments[0], item) for item in value)

@@ -206,7 +206,8 @@ class Program:
         return bool(data)
 
     def kill_as_lost(self, kind: str, reason: str) -> WorkerLost:
-        """Kill the child, make its WorkerLost. A sanitizer's message in stderr replaces `reason`."""
+        """Kill the child, make its WorkerLost. `kind`: `hung`, `crashed` or `tampered`. The message of a
+        sanitizer or of our fault handler in stderr replaces `reason`."""
         self.child.kill()
         errors = self.child.errors.text
         cause, fault_message = parse_fault(errors)
@@ -248,7 +249,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 def memory_limit(device: Device) -> dict[str, str]:
-    """Variables that limit a CPU program to the memory free now; empty on a GPU: it maps more."""
+    """Variables that limit a CPU program to the memory free now; empty on a GPU, whose driver maps more."""
     if device == "cuda":
         return {}
     return {MEMORY_VARIABLE: str(max(available_memory(), MIN_MEMORY_BYTES))}
@@ -278,7 +279,7 @@ class Worker(Program):
         tool: Sequence[str] = (),
         nursery: Nursery | None = None,
     ) -> None:
-        """Parameters as in `Program`."""
+        """`threads`: it gets as many cores. `environment`, `tool`, `nursery`: as in `Program`."""
         self.cores = choose_cores(threads)
         """Comma-separated numbers of its cores; empty if the system chooses."""
         self._is_paused = False
@@ -341,7 +342,7 @@ class Worker(Program):
             self.resume()
 
     def close(self) -> None:
-        """End the child; close its sockets and the shared memory."""
+        """Continue the child if it is stopped, end it, close its sockets and the shared memory."""
         self.resume()
         try:
             super().close()

@@ -99,8 +99,9 @@ class PropertyRunner:
             output = self.plain(*rounded, **attributes).double()
 
     def _resume(self, output: Tensor | None) -> Call | PropertyAgreement | None:
-        """Continue the property with the output of its requested call; None starts it. Returns as
-        `advance`. Raises Refused if the property raises."""
+        """Continue the property with the output of its requested call; None starts it. Returns the
+        next call to make; at the end the comparison, or None if the property does not apply. Raises
+        Refused if the property raises."""
         assert self.running_property is not None
         try:
             # `send(None)` starts a generator.

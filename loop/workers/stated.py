@@ -138,6 +138,7 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
         answer = task.instantiate(torch_side.find_function(function_name))
         reference = task.instantiate(task.reference)
         for case, trial in itertools.product(task.terms["cases"], range(task.terms["trials"])):
+            # After the time limit each further case still gets its first trials.
             if trial >= MIN_TRIALS and time.monotonic() - start_s > TRIALS_LIMIT_S:
                 continue
             inputs = task.draw_case(case["given"], SEED + trial * SEED_STEP)
@@ -161,7 +162,8 @@ def judge_answer(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def audit_task(task: StatedTask) -> dict[str, Any]:
-    """Audit the task: shapes of the first case's floating-point tensors, findings of all cases."""
+    """Audit the task: shapes of the first case's floating-point inputs and of its first such output, and
+    findings (flaws of the task) in all cases."""
     findings: list[dict[str, str]] = []
     input_shapes: list[list[int]] = []
     output_shapes: list[list[int]] = []
@@ -219,7 +221,7 @@ def _find_float64_conflicts(task: StatedTask, inputs: SplitStructure) -> Iterato
     except Exception as error:
         yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
         return
-    if task.terms["atol"] is None:
+    if task.terms["atol"] is None:  # The format states no tolerance to compare with.
         return
     for name, tensor in outputs.items():
         exact, wrong_count = exact_outputs[name], -1  # -1: another shape.
@@ -251,7 +253,7 @@ def judge_in_fork(task: StatedTask, function_name: str) -> dict[str, Any]:
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
-    """Audit the task, or judge its answers if there are any."""
+    """Audit the task; or, if there are answers, return only a verdict on each by its function's name."""
     limit_memory()
     search_folder(terms["folder"])
     torch_side.use_threads(terms["threads"])

@@ -209,7 +209,8 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
 def _suspects_of_dimensions(
     run_reference: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
-    """As `suspects_of_call`: swapped inputs, partly summed dimensions, shifted or transposed outputs."""
+    """Yield suspects for a function that takes tensors one by one: swapped inputs, partly summed dimensions,
+    shifted or transposed outputs. `right`: the right output."""
 
     def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
         return partial(run_reference, _replace_inputs(inputs, replacements), call)

@@ -307,7 +307,8 @@ class TargetFunctions:
     def _outputs_by_name(
         self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, is_second_run: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Do what `compute_outputs` describes, without its test for changed inputs."""
+        """Run a function; return its outputs by name and its raw result, with the parameters of
+        `compute_outputs` but without its test for changed inputs. `exact`: `tensors` are in float64."""
         if self.has_plain_signature(call):
             result = self.call_function(role, function, tensors, call)
             if isinstance(result, Tensor) or self.signature.outputs:
@@ -383,8 +384,9 @@ def draw_inputs(
     dtype: str = "float32",
 ) -> SplitStructure:
     """Seed all random generators, call the input generator and split its result into tensors and
-    a structure of (positional arguments, keywords). `arguments`: the generator's keywords.
-    `input_passing`: as in TargetFunctions. Raises Refused if the result does not fit it."""
+    a structure of (positional arguments, keywords). `arguments`: the generator's keywords, which win
+    over `seed`, `device` and `dtype`. `input_passing`: how the reference takes the result: `positional`,
+    `keywords` or `one` (one object). Raises Refused if the result does not fit it."""
     offered = {"seed": seed, "dtype": TORCH_DTYPES[dtype], "device": torch.device(device)}
     parameters = _parameter_names(generator)
     seed_all(seed)
@@ -404,7 +406,7 @@ def draw_inputs(
 
 def rebuild_inputs(skeleton: bytes, tensors: Sequence[Tensor], input_passing: str) -> Any:
     """Rebuild the generator's original result around these tensors. `skeleton`: the pickled
-    structure without its tensors. `input_passing`: as in TargetFunctions."""
+    structure without its tensors. `input_passing`: what it was: `one` object, `keywords`, or a list."""
     positional, keywords = rebuild_structure(skeleton, tensors)
     if input_passing == "one":
         return positional[0]

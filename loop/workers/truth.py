@@ -120,7 +120,7 @@ class Truth:
         """Mask of an output's wrong elements. `allowed`: errors that replace its own. If the tolerance has
         `matched` below 1, that share of right elements is enough: other errors up to its `cap` are forgiven."""
         wrong = mask_outside(output, self.reference, self.allowed if allowed is None else allowed)
-        if self.own_type_output is not None:
+        if self.own_type_output is not None:  # Integers of the reference in its own types are right, too.
             wrong &= output.double() != self.own_type_output
         forgiven_count = (1 - self.tolerance.matched) * wrong.numel()
         if self.tolerance.matched == 1 or int(wrong.sum()) > forgiven_count:
@@ -165,7 +165,7 @@ def make_truth(
 
 
 def count_errors_beyond(tolerance: Tolerance, reference: Tensor, output: Tensor, factor: float = 1.0) -> Tensor:
-    """Count errors beyond a tolerance (`count_by_magnitude`), after multiplying them by `factor`."""
+    """How many finite errors (times `factor`) beyond a tolerance reach 2^MIN_EXPONENT and each later power."""
     errors = []
     for values, expected in float64_slices(output, reference):
         error = (values - expected).abs_().mul_(factor)
@@ -203,8 +203,8 @@ def mask_overflow(output: Tensor, reference: Tensor) -> Tensor:
 
 
 def explain_unjudged(truth: Truth, function_name: str) -> str:
-    """Why no output can be judged: the right answer does not fit its type, or the function that
-    gave `plain_max` overflows; empty if outputs can be judged."""
+    """Why no output can be judged: the right answer does not fit its type, or the function
+    `function_name`, whose rounding was measured, overflows; empty if outputs can be judged."""
     dtype, largest = truth.file.dtype, largest_magnitude(truth.reference)
     dtype_max = torch.finfo(getattr(torch, dtype)).max
     if largest > dtype_max:

@@ -50,7 +50,7 @@ class LoadedCandidate:
         prepared = self._prepare(request)
         is_first, self.was_called = not self.was_called, True
         if is_first:
-            self.generator.seed(request.call.key)
+            self.generator.seed(request.call.key)  # A process's first check is reproducible.
         is_thorough = not (request.is_hurried or request.may_run_once)
         makes_other_call = request.layout == "contiguous" and is_thorough
         if makes_other_call and not is_first and self.generator.randrange(2):
@@ -88,7 +88,8 @@ class WorkerProgram:
     """State of the worker process: a variant and a staged call of it."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        """`arena`: descriptor of the memory shared with the judge. `bell`: as in `arena.obey`."""
+        """`arena`: descriptor of the memory shared with the judge. `bell`: pipes on which to wait for an order
+        and to report it done; None: poll that memory."""
         self.arena_descriptor, self.bell = arena, bell
         self.staged_call: Stage = EmptyStage()
         """The call that is laid out for timing; a stage without calls if none is."""
@@ -196,7 +197,7 @@ class WorkerProgram:
     def obey(self, request: messages.ObeyOrders) -> tuple[str, ...]:
         """Carry out the judge's orders until LEAVE; return functions that the variant replaced."""
         self.shared_memory = self.shared_memory or mmap.mmap(self.arena_descriptor, CONTROL_BYTES)
-        if request.empty_way is not None:
+        if request.empty_way is not None:  # The orders measure calls that do nothing.
             self.staged_call = make_empty_stage(request.empty_way)
         obey(self.shared_memory, self.bell, self.staged_call, self.input_count, request.last_order)
         return self._replaced_functions()
@@ -258,7 +259,8 @@ def make_empty_stage(way: str) -> Stage:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answer requests until standard input ends. `arguments`: as in this module's docstring."""
+    """Answer requests until standard input ends. `arguments`: descriptor for replies, cores such
+    as `2,3`, descriptors of the memory shared with the judge and of two pipes (the bell), if any."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
     unbound_cores = {int(core) for core in arguments[1].split(",") if core}
     arena, *bell = (int(handle) for handle in arguments[2:])
@@ -267,7 +269,7 @@ def main(arguments: Sequence[str]) -> None:
     program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
 
     def bind_threads() -> None:
-        """Bind all threads of this process to its cores; then there are none left to bind to."""
+        """Bind all threads of this process to its cores. Emptying `unbound_cores` makes this happen once."""
         for task in os.listdir("/proc/self/task"):
             with contextlib.suppress(OSError):  # The thread has ended meanwhile.
                 if not os.sched_getaffinity(int(task)) <= unbound_cores:
