@@ -294,7 +294,7 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
 
 
 def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Generator[Tick, None, Ended | None]:
-    """Wait for the proposer. Returns None if it ended or says that it is done, else why to stop it."""
+    """Wait for the proposer. Returns why to stop it; None if it ended, or lingers after its last turn."""
     known_bytes, last_output_s, turn_ended_s = 0, time.monotonic(), math.inf
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - started_s)})")
@@ -325,7 +325,7 @@ def kill_orphans(earlier_children: Sequence[int]) -> None:
     """
     for _ in range(3):  # A killed process leaves its own children to us.
         for orphan in psutil.Process().children():
-            if orphan.pid in earlier_children or orphan.pid in STARTED_PIDS:
+            if orphan.pid in earlier_children or orphan.pid in STARTED_PIDS:  # Started by loop itself.
                 continue
             descendants: list[psutil.Process] = []
             with contextlib.suppress(psutil.Error):
@@ -479,7 +479,10 @@ def read_proposals(session: Path) -> list[Proposal]:
 
 
 def read_session_use(folder: SessionFolder) -> tuple[AiUse | None, str]:
-    """A session's AI use, from the best source only; else None, and why if a file is damaged."""
+    """A session's AI use, as agents reported it; dollars that they left unknown are those the user stated.
+
+    None without either; None and the reason if a file is damaged.
+    """
     path = folder.path / STATED_FILE
     try:
         stated = sums.read_sealed(StatedAiCost, path) if path.exists() else StatedAiCost()

@@ -84,6 +84,7 @@ def _prepare_gpumode(request: ForeignAnswer, folder: Path) -> list[EvaluatorStep
             (folder / f"{mode}.txt").write_text(text)
             program = (request.python, gpumode.judging_program(task), mode, f"{mode}.txt")
             command = ("/bin/sh", "-c", RESULT_TO_FILE, "sh", str(result), *program)
+            # The program writes its result to the file descriptor named by POPCORN_FD.
             steps.append(EvaluatorStep(command, folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 

@@ -289,7 +289,7 @@ custom_kernel = foreign.allocate_buffers(foreign.import_function(HERE / "{file}"
 
 
 def make_target(task: ForeignTask, answers: Mapping[str, Path]) -> TargetDraft:
-    """Make a target of the task and answers (name to file). UsageError for unsuitable cases."""
+    """Make a target of the task and answers (name to file). UsageError for no reference or unfit cases."""
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.find_function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
@@ -353,7 +353,7 @@ def _find_buffers(reference: Module) -> tuple[int, ...]:
     for node in generate.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if names.count(name) == 1 and _is_empty_tensor(node.value):
+            if names.count(name) == 1 and _is_empty_tensor(node.value):  # Named once: nothing else fills it.
                 empty_tensors.add(name)
     returned = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
     return tuple(place for place, name in enumerate(returned) if name in empty_tensors)

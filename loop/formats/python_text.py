@@ -144,7 +144,7 @@ def read_lines(path: Path, model: type[T]) -> Iterator[tuple[T, Document]]:
 
 
 def _document_with_marks(path: Path, data: Any, text: str, lines_above: int) -> Document:
-    """The document with line and column of each value, by the YAML parser (it reads most JSON)."""
+    """The document with line and column of each value, by the YAML parser; of JSON it cannot read, its start."""
     try:
         marks = load_yaml("\n" * lines_above + text, short_path(path)).marks
     except DefinitionError:

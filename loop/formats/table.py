@@ -156,7 +156,7 @@ def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 
 
 def refuse_unrunnable(task: ForeignTask) -> None:
-    """Raise UsageError, with all reasons, if `loop` cannot run a task on this machine."""
+    """Raise UsageError, with all reasons, if no choice of cases or device lets `loop` run a task here."""
     obstacles = find_hindrances(task, len(gpus().usable))
     reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind in BLOCKING_KINDS)
     if reasons:

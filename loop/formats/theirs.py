@@ -194,7 +194,7 @@ def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) 
     if verdicts_agree(own.verdict, foreign) is not False:
         return []
     judging, timing = task.judging, task.timing
-    if foreign.status == "wrong":
+    if foreign.status == "wrong":  # And ours is `right`; below, the reverse.
         packed = "their checker is given outputs as the answer packs them; we pack them as the reference does"
         larger = "they allow the larger of atol and rtol times the expected value; we allow their sum"
         cast = "they cast whole numbers to floating point before the call"
@@ -205,7 +205,7 @@ def explain_disagreement(task: ForeignTask, own: GateVerdict, foreign: Verdict) 
             (True, "we allow what the plain implementation loses in the same type; they allow their tolerance"),
             (any(dtype not in FLOATS for dtype in task.dtypes), cast),
         ]
-    elif own.timed:
+    elif own.timed:  # Wrong only in a timed call.
         unchecked = "they do not check the outputs of timed calls; we check one, chosen at random"
         rules = [
             (timing.checked is False, unchecked),

@@ -67,7 +67,7 @@ class ComparedRow(Model):
 
     @classmethod
     def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
-        """A row, with the change between its first and last ratio that is not vague."""
+        """A row, with the change between its first and last ratio that is not vague (interval too wide)."""
         verdicts = [cell.verdict for cell in cells if cell is not None]
         timed = [cell for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
         change: float | None = None
@@ -213,7 +213,7 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
 
 
 def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """A row of geometric means, over the workloads that all timed sessions measured.
+    """A row of geometric means, over workloads that all timed sessions measured, and last over first mean.
 
     Empty for fewer than two such workloads or sessions.
     """

@@ -134,7 +134,7 @@ class FailureHistory:
     def rows(self) -> list[SessionRow]:
         """The latest sessions before this one, oldest first."""
         rows = index.rows(self.project.sessions, last=SEARCHED_SESSIONS)
-        return [row for row in rows if not row.recorded and row.id < self.session]
+        return [row for row in rows if not row.recorded and row.id < self.session]  # `recorded`: from before loop.
 
     def describe_failures(self, record: Finished) -> tuple[str, ...]:
         """A sentence for each error of a failed step that occurred before; empty otherwise."""

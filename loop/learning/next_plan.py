@@ -114,7 +114,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
 
     `rows`: one target's sessions, oldest first.
     """
-    local_rows = [row for row in rows if not row.recorded]
+    local_rows = [row for row in rows if not row.recorded]  # `recorded`: from before loop, only figures.
     ended_rows = [row for row in local_rows if row.status is not None]
     measured_rows = [row for row in ended_rows if row.ratios]
     last_row = ended_rows[-1] if ended_rows else None
@@ -162,7 +162,7 @@ def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row = failures[0].row
         why = (wrong_sentence(failures),)
-        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan
+        plan = "baseline" if failed_row.plan in SLOW_PLANS else failed_row.plan  # To verify is enough.
         right_rows = [row for row in rows if variant in row.right and row.commit]
         right_rows = [row for row in right_rows if not row.has_judged_build(variant, wrong_build_ids)]
         last_right = right_rows[-1] if right_rows else None

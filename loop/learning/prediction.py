@@ -168,7 +168,7 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: S
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
-    """Key of a session's work: equal for equal work on any machine."""
+    """Key of a session's work (target, variants, workloads, threads): equal for equal work on any machine."""
     variants = frozenset((*row.variants, *row.emulated))
     return row.target, row.device, variants, frozenset(row.workloads), row.threads
 
@@ -261,7 +261,7 @@ def compute_statistics(
     for row in rows:
         weight = environment_weight(row.environment, rows[-1].environment)
         for run in row.runs:
-            if run.is_success is not None and run.pattern in runs_by_pattern:
+            if run.is_success is not None and run.pattern in runs_by_pattern:  # None: no answer yet.
                 runs_by_pattern[run.pattern].append((run, weight, row.id))
     statistics = {}
     for name, pattern in patterns.items():
@@ -274,7 +274,7 @@ def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence
     """Statistics of one pattern. A run answers if it passed or found something wrong; else it broke."""
     answered_weight = sum(weight for run, weight, _ in runs if run.is_success)
     total_weight = answered_weight + sum(weight for run, weight, _ in runs if not run.is_success)
-    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
+    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]  # All steps ended.
     duration = predict_duration(60 * pattern.estimate.minutes, times)
     passed_runs = sum(run.status == "passed" for run, _, _ in runs)
     answered_runs = sum(bool(run.is_success) for run, _, _ in runs)
@@ -386,6 +386,7 @@ def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session head, with the predicted time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
     session, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
+    # First all patterns, with those that only outcomes lead to; then those that the plan lists.
     reachable_forecast = forecast([planned.pattern for planned in plan.patterns], rows, session)
     plan_forecast = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, session)
     ai_rate = card.find_rate(card.ai)
@@ -477,6 +478,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         interval = "-"
         if planned.low_s is not None and planned.high_s is not None:
             interval = f"{short_duration(planned.low_s)}-{short_duration(planned.high_s)}"
+        # A pattern that is not `planned` runs only if an outcome of another leads to it.
         number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
         times = short_duration(planned.seconds), interval, planned.evidence
         rows.append((number, planned.pattern.name, *times, steps + aside))

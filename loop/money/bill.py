@@ -83,7 +83,7 @@ def make_bill(
     """Cost and savings of a session.
 
     `finished`: its ended steps, for builds from the cache; empty if it only repeats an earlier
-    session. `today`: date for the age of prices; None: no check of the age.
+    session. `gains`: of the kept changes. `today`: to check the age of prices; None: no check.
     """
     items = [*use.price_at(card)]
     charges = tuple(item for item in items if isinstance(item, Charge))

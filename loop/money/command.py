@@ -88,7 +88,7 @@ def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:
 
 
 def sum_savings(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
-    """Minutes and dollars saved, and the return (saved - cost) / cost of local sessions."""
+    """Minutes and dollars saved, and the return (saved - local cost) / local cost (None if one is 0)."""
     savings = [saving for session in sessions for saving in session.savings]
     minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
     cost = sum(session.usd for session in sessions if not session.recorded)

@@ -247,6 +247,7 @@ def check_stop_rules(
 
     `budget_s`, `used_s`: of the running session; None: use the last session's prediction.
     """
+    # `recorded`: from before loop, known only by the figures of its report.
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [check_progress(ended), check_budget(ended, budget_s, used_s), check_correctness(ended)]
 
@@ -317,7 +318,7 @@ ANSWER_LIMIT_S = 1.0
 
 
 def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud, and whether the cloud is about to take the machine away."""
+    """Report the machine's cloud; fails if the cloud is about to take the machine away."""
     watch, started_s = context.watch, time.monotonic()
     while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
         yield Tick("asking for the cloud's metadata server")
@@ -340,7 +341,7 @@ class KeepTerms(Model):
 
 
 def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOutput]:
-    """Weigh keeping the GPU against stopping it, by the measured restart and the card's prices."""
+    """Weigh keeping the GPU against stopping it, by measured restart and price; a gap if either is unknown."""
     yield from ()
     card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
     rate = rate_for_gpu(card, gpu) if card else None

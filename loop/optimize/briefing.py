@@ -94,7 +94,7 @@ class GainTerms(Model):
 
 
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
-    """Wait for one edit in a worktree of loop's own; passes if there is one, or none is wanted."""
+    """Get one edit in loop's own worktree, by proposers or a pause for the user; passes if none is wanted."""
     workshop = workshop_of(context)
     end_reason = "no further change is wanted" if workshop.is_declined else campaign.find_end_reason(context)
     if end_reason is not None:
@@ -175,6 +175,7 @@ def _write_brief(
     files = yield from find_readers(context, name)
     own_files = [file for file, others in files.items() if not others]
     for change in changes.judged_changes:
+        # A file that a kept change added is not among the readers' files, which are the original target's.
         own_files += [file for file in change.files if change.outcome == "kept" and file not in files]
     brief = Brief(
         number=changes.next_number,

@@ -107,9 +107,10 @@ class ProposalRound:
         sums.write_sealed(proposal_file, proposal)
 
     def _run_until_compiled(self, number: int, copy: Worktree, head: str) -> Generator[Tick, None, Proposal]:
-        """Run the proposer; if its edit does not compile, again with the compiler's errors.
+        """Run the proposer; if its edit does not compile, again with the errors, `REPAIRS` times at most.
 
-        `copy`: worktree of candidate `number`. `head`: commit of the incumbent.
+        `copy`: worktree of candidate `number`. `head`: commit of the incumbent. Only a proposal that
+        compiles (`ended` is `edited`) has a patch.
         """
         campaign, context, notes = self.context.task.campaign, self.context, workshop_of(self.context).notes
         page = notes / "candidates" / f"{number:04}-brief.md"
@@ -186,6 +187,7 @@ def sum_spending(context: Context) -> CampaignSpent:
     use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
     is_unattended = context.task.campaign.is_unattended
     seconds = sum(record.seconds for record in context.finished)
+    # Without the proposers, which run in step `change.brief`.
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
     machine_usd = seconds / 3600 * context.task.usd_per_hour + jobs_usd(jobs_of(context.finished))
     return CampaignSpent(

@@ -101,9 +101,10 @@ def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Runni
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
-    """Time the edited target against the incumbent, by the sequential rule; or have a job do it.
+    """Time the edited target against the incumbent until the result is clear; or have a job do it.
 
-    Each later candidate needs more evidence. An undecided one is timed further within the budgets.
+    Each later candidate needs more evidence, as one of many may look faster by chance. An undecided one
+    is timed further within the budgets.
     """
     at_hand, task = change_at_hand(context), context.task
     if paired.is_compared_by_job(at_hand):
@@ -116,7 +117,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
-    """Profile the edited target: what limits its speed, by the decision tree of this session."""
+    """Profile the edited target for what limits its speed; only a note if no pattern has a decision tree."""
     step = context.task.first_step("kernel.profile")
     if step is None:
         message = "no pattern of this session has a decision tree"
@@ -158,6 +159,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         builds = {build.variant: build.build_id for build in output.builds} if output else {}
         project = Project(at_hand.tree.target, notes.parent.parent, bundled=False)
         sources_hash = targets.sources_hash(project)
+        # `ground`: hash of the target's files, with all that was kept.
         fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
     learned = (f"Change {change.number} to {change.variant} was {outcome}: {reason}.",)
     fields |= {"kept": outcome == "kept", "tried": change, "branch": branch, "learned": learned}
@@ -167,7 +169,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
 def compare_with_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     """The measured gain over the known good on the brief's workload, with the profile's promise for it.
 
-    None if either is unknown.
+    None if either is unknown, or the measured gain too uncertain (`vague`).
     """
     brief, comparison = at_hand.brief_output.brief, at_hand.output_of(CompareOutput)
     profile = brief.profile if brief else None

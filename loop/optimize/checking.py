@@ -97,7 +97,7 @@ class CheckOutput(Output):
 
 
 def read_check_note(folder: Path) -> CheckNote | None:
-    """The campaign's data for the checks of this candidate; None outside a campaign."""
+    """The campaign's data for the checks of this candidate; None outside a campaign, or if unreadable."""
     repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
     try:
         return sums.read_sealed(CheckNote, repository / ".git" / NOTE) if repository else None
@@ -154,6 +154,7 @@ def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload,
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
     largest_timed = max((count_operations(target, workload) for workload in timed), default=0)
     distinct = kernel.distinct_workloads(alternating)
+    # All up to the largest timed one have the same key, so they keep their alternating order.
     return tuple(sorted(distinct, key=lambda workload: max(count_operations(target, workload), largest_timed)))
 
 
@@ -163,7 +164,7 @@ def _estimate_speed(
     """Estimate the speed against the incumbent; against the baseline outside a campaign.
 
     On the workload that the campaign's `note` names (the one to improve), else on the plan's last.
-    Empty without enough rounds.
+    Empty without enough rounds, or if the variant supports no workload.
     """
     bench, name = context.bench, timed_build.variant
     side = bench.make_side(name, timed_build)

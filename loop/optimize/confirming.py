@@ -85,7 +85,7 @@ def held_out_workloads(context: Context, timed: Sequence[Workload]) -> list[Work
 def _confirm_variant(
     context: Context, old_build: Build, new_build: Build, arguments: ConfirmTerms
 ) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
-    """Time one variant: its figure (None if wrong), its failure (or ""), and the raw samples."""
+    """Time one variant: its figure (None if wrong or untimed), failure (or ""), and the raw samples."""
     bench, name, seed = context.bench, new_build.variant, unused_seed(context)
     sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, seed)

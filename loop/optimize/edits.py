@@ -225,7 +225,7 @@ def _apply_to_earlier(tree: Worktree, patch: Path, first_base: str) -> bool:
     undoes the later commits. False, with nothing changed, if it fits none.
     """
     commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
-    earlier = commits[1 : commits.index(first_base) + 1] if first_base in commits else []
+    earlier = commits[1 : commits.index(first_base) + 1] if first_base in commits else []  # HEAD was tried.
     for commit in earlier:
         git(tree.root, "restore", f"--source={commit}", "--staged", "--worktree", "--", ".")
         try:

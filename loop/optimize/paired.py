@@ -82,7 +82,7 @@ def paired(context: Context, arguments: PairedTerms) -> RunningAction[CompareOut
 
 
 def is_compared_by_job(at_hand: ChangeAtHand) -> bool:
-    """Whether a job compares the change. Not a tuned one: no manifest lists its workloads."""
+    """Whether a job compares the change: with an executor, unless it is tuned (no manifest has its workloads)."""
     brief = at_hand.brief_output.brief
     return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
 
@@ -163,7 +163,7 @@ def _copy_target(target: Path, place: Path) -> None:
 
 
 def _mean_speedup(job: JobFolder) -> float:
-    """Mean speedup by a candidate; 0 if it may not be kept."""
+    """Mean speedup over the incumbent, by a candidate's job; 0 if the job failed, or it is wrong or not timed."""
     try:
         output = output_of_job(job, CompareOutput)
     except (WorkFailed, ValidationError):

@@ -175,10 +175,10 @@ def workshop_of(context: Context) -> Workshop:
 
 
 def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
-    """The session's worktree; None, with leftovers deleted, if it was never completed."""
+    """The session's worktree; None if it is gone, or never became complete (then leftovers are deleted)."""
     tree = worktree.find_worktree(context.task.folder, workshop.tree)
     has_brief = any(str(workshop.tree) in page.read_text() for page in workshop.notes.glob("*-brief.json"))
-    if has_brief or (tree is not None and is_complete(tree)):
+    if has_brief or (tree is not None and is_complete(tree)):  # A brief is written to a complete tree.
         return tree
     worktree.remove_incomplete(context.task.folder, workshop.tree)
     return None

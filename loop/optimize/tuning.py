@@ -121,7 +121,7 @@ class PointSearch:
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
-        searches = [] if context.task.again else context.past.searches
+        searches = [] if context.task.again else context.past.searches  # `--again` tries lost points, too.
         reason_by_point = rejected_points(searches, self.name, self.sources_hash)
         points = [self.incumbent]
         for values in tuning.points:
@@ -210,7 +210,8 @@ class PointSearch:
             trials = yield from self.time_points(others, arguments.rounds)
             fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
             if fastest:
-                trials |= yield from self.time_points(fastest, 3 * arguments.rounds)
+                trials |= yield from self.time_points(fastest, 3 * arguments.rounds)  # Replaces the first.
+        # A point that went wrong while it was timed has left `sides`.
         valid = [trial for label, trial in trials.items() if label in self.sides]
         valid.sort(key=lambda trial: -(trial.ratio or 0))
         best = valid[0] if valid and (valid[0].ratio or 0) > 1 else None
@@ -238,7 +239,7 @@ class PointSearch:
 
 
 def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
-    """Search the next `tuning` entry that this session has not searched yet."""
+    """Search the next `tuning` entry not searched yet; its best values, if faster, become the edit to judge."""
     searched = {trial.tuning for output in outputs_of(context.finished, BriefOutput) for trial in output.trials}
     target, device = context.bench.target, context.bench.device
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
