@@ -49,7 +49,8 @@ def merge_rates(project_card: RateCard, shipped_card: RateCard) -> RateCard:
 
 
 def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateCard:
-    """Return `card`. Raises DefinitionError if it names an unknown rate, or one of another resource."""
+    """Return `card`. Raises DefinitionError, at a place in `definition`, if it names an unknown rate or one of
+    another resource than the field is for."""
     for field, resources in RESOURCES_BY_FIELD.items():
         name = getattr(card, field)
         rate = card.find_rate(name)

@@ -70,7 +70,7 @@ def source_files(project: Project) -> list[Path]:
 
 
 def uncompiled_hash(project: Project) -> str:
-    """Hash of the non-compiled files of `ground`: reference, workloads, tolerances, scripts."""
+    """Hash of the files of `source_files` that no compiler reads: reference, workloads, tolerances, scripts."""
     return hash_files(
         (file for file in source_files(project) if file.suffix not in COMPILED_ENDINGS), project.target
     )

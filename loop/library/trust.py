@@ -244,7 +244,7 @@ def what_runs(project: Project) -> Iterator[str]:
     """One line per command or piece of code that a project's own definitions can run.
     Raises DefinitionError for unreadable definitions."""
     target = read_file(project.manifest, Target).value
-    if (text := project.manifest.read_text()).startswith(MADE_MARK):
+    if (text := project.manifest.read_text()).startswith(MADE_MARK):  # Made by loop of a task.
         yield text.partition("\n")[0].removeprefix("# ")  # With a hash of the task's files: they are programs.
     for name, variant in target.variants.items():
         yield from (f"variant {name}: {line}" for line in _variant_lines(variant))

@@ -256,7 +256,7 @@ def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
         total_by_key[change.variant, tuning] = total.model_copy(update={**products, **last})
     for output in outputs_of(records, ConfirmOutput):
         for final in output.confirmed:
-            key = final.variant, None
+            key = final.variant, None  # Changes that are no tuning.
             if key in total_by_key:
                 confirmed_fields = {"ratio": final.ratio, "workloads": final.workloads}
                 total_by_key[key] = total_by_key[key].model_copy(update=confirmed_fields)
@@ -309,7 +309,8 @@ class PastSearch(Model):
     """Why the gate reverted its best point; empty if it was not reverted."""
 
     def reasons_by_point(self, tuning: str) -> Iterator[tuple[Values, str]]:
-        """Each point tried for a tuning with the reason why it lost; empty if it can still win."""
+        """Each point tried for a tuning with the reason why it lost; empty if it can still win.
+        Left out: points that this search itself skipped, as they had lost before."""
         trials = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
         reverted = [trial for trial in trials if self.taken_back and trial.outcome == "best"]
         ratios = [trial.ratio or 0.0 for trial in trials if trial not in reverted]

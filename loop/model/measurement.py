@@ -148,7 +148,7 @@ class InputWeaknesses(Model):
 
     @property
     def single_valued_inputs(self) -> tuple[str, ...]:
-        """Inputs with a single value in all elements."""
+        """Inputs with a single value in all elements, except those in `fixed_inputs`."""
         names = (name for name, shown in self.shown.items() if "varies" not in shown)
         return tuple(name for name in names if name not in self.fixed_inputs)
 
@@ -324,7 +324,7 @@ class PositiveControl(Model):
 
     @property
     def is_slowdown_seen(self) -> bool:
-        """Whether the measurement detected the slowdown."""
+        """Whether the measurement detected that the variant was slowed down on purpose."""
         return self.verdict == "slower"
 
 
@@ -349,7 +349,7 @@ class ControlResult(Model):
 
     @property
     def is_survivor(self) -> bool:
-        """Whether the gate wrongly accepted it."""
+        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
         return self.kind != "honest" and not self.killed and self.distinguishable
 
     @property

@@ -96,7 +96,7 @@ class VerifyOutput(ChecksOutput):
     wrong: tuple[str, ...] = ()
 
     def verdict_on(self, name: str) -> GateVerdict:
-        """The verdict on a variant; `not judged` if the control failed too or nothing was checked."""
+        """The verdict on a variant; `not judged` if the baseline library failed too, or nothing was checked."""
         if name in self.right:
             return GateVerdict("right")
         is_control_wrong = self.control is not None and self.control.first_failure is not None
@@ -117,6 +117,7 @@ def gate_verdict_on(name: str, finished: Sequence[Finished]) -> GateVerdict:
     for output in outputs_of(finished, MeasureOutput):
         for verdict in output.verdicts:
             if verdict.variant == name and verdict.verdict == "incorrect":
+                # `timed`: wrong only in a timed call, not in the verification.
                 verdicts.append(GateVerdict("wrong", verdict.reason, verdict.cause, timed=True))
             elif verdict.variant == name and verdict.verdict == "invalid":
                 why_no_speed = why_no_speed or f"no speed: {verdict.reason}"

@@ -152,7 +152,7 @@ class Signature(Model):
 
     @property
     def is_plain(self) -> bool:
-        """Whether sizes determine every tensor's shape, and the only output is no updated input."""
+        """Whether sizes determine every shape (none is `ANY`), and the only output is no updated input."""
         shapes = (*self.inputs.values(), *self.outputs.values())
         return bool(self.inputs) and len(self.outputs) == 1 and ANY not in shapes and not self.updates
 

@@ -62,7 +62,7 @@ def make_interrupted_ending(stop: Stopped | MachineFailure) -> Ending:
         return Ending("paused", reason, code, not_reached, is_mid_step=True)
     if code == ExitCode.OVER_BUDGET:
         return Ending("aborted", reason, code, "the budget did not reach so far", is_mid_step=True)
-    return Ending("aborted", reason, code)
+    return Ending("aborted", reason, code)  # A signal, as ^C: the step it cut is aborted, so it counts as undone.
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Bounds:
         `walked_s`: seconds of this walk so far. A step that is expected to exceed the limit does not begin."""
         if self.watch is not None and self.watch.notice:
             raise Stopped(self.watch.notice, ExitCode.PAUSED)
-        report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)
+        report_s = min(REPORT_S, REPORT_SHARE * self.limit_s)  # Kept back to write the report.
         remaining_s = self.limit_s - report_s - self.spent_s - walked_s
         budget = f"its budget of {self.limit_text}"
         if isinstance(event, StepBegan | Ticked) and remaining_s <= 0:

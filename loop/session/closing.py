@@ -43,7 +43,8 @@ TABLE_WIDTH = 110
 def make_record(
     setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
-    """The final record of a session, from its journal. `seconds`: its wall time over all walks."""
+    """The final record of a session, from its journal. `seconds`: its wall time over all walks (begin, resumes).
+    `ending`: how the last walk ended; without a status of its own, the steps decide passed or failed."""
     lines = folder.lines()
     finished = journal.finished_steps(lines)
     attempts = tuple(line.event for line in lines if isinstance(line.event, Finished))  # All are billed.
@@ -62,7 +63,7 @@ def make_record(
     status, reason = skipped_if_nothing_judged(head, finished, status, reason)
     letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)
-    earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]
+    earlier_rows = [row for row in rows if not row.recorded and row.id < head.id]  # Not imported ones.
     ai, why_no_ai = proposing.read_session_use(folder)
     used = SessionUse(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
     # Repeating a session on the files of an earlier one saves nothing, nor does one that did not pass.

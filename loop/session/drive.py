@@ -121,7 +121,7 @@ def drive(walk: Walk, show: Show, store: Callable[[WalkEvent], WalkEvent], bound
                 record = _record_interrupted_step(walk, last_event, ending)
                 show.print_event(store(StepEnded(record)))
             return ending
-    if walk.failure is not None:
+    if walk.failure is not None:  # A failure of the machine paused the last step.
         bounds.free_reserve()
         return make_interrupted_ending(walk.failure)
     if walk.is_paused:

@@ -413,7 +413,7 @@ def markdown_summary(
 
 
 def _fitting_text(section: Section, free_bytes: int) -> tuple[str, bool]:
-    """(the section as Markdown that fits into `free_bytes`, whether it is whole); empty if no cut fits."""
+    """(the section as Markdown, the longest cut that fits into `free_bytes`, whether whole). Empty: none fits."""
     for size in SECTION_SIZES:
         text = f"\n{without_mentions(sections_as_markdown([section], size))}\n"
         if len(text.encode()) <= free_bytes:

@@ -89,6 +89,7 @@ def propose_next(
             head = with_prediction(_make_head_for(idea, setting, device), setting)
         except LoopError:  # Its variant was removed, or runs on another device.
             continue
+        # Plans that time a variant cannot use one that is only emulated here.
         if idea.plan not in TIMING_PLANS or idea.variant not in head.emulated:
             break
     else:
@@ -118,7 +119,7 @@ def propose_next(
 
 def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
-    head = _make_head_for(Idea("baseline", "", ()), setting, device)
+    head = _make_head_for(Idea("baseline", "", ()), setting, device)  # Only to find sessions of this toolchain.
     reverted = past_changes.reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []

@@ -42,7 +42,7 @@ def make_session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[
             "usd": minutes / 60 * usd_per_hour,
             "overrun": 0.0 if head.campaign.is_unattended else minutes / budget_minutes,
             "speedup": geometric_mean(ratios) if ratios else None,
-            "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),
+            "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),  # The last of each.
             "regressed": bool(against_known_good & {"slower", "incorrect"}),
             "unverified": not any(output.variants for output in verified),
             "unemulated": not any(output.variants for output in emulated),
@@ -116,7 +116,7 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
 def skipped_if_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
-    """Status and reason; `skipped` instead of `passed` if a verdict was asked for and none was given."""
+    """Status and reason; `skipped` for `passed` if steps or objective ask for a verdict and none was given."""
     if status != "passed" or is_anything_judged(finished):
         return status, reason
     planned_patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]

@@ -81,7 +81,8 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
 
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Store each row of a history as a session. A mistake in any file prevents all writing."""
+    """Store each row of the histories `name` as a session; rows stored before are written again. A mistake in any
+    file prevents all writing. Returns the exit code."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
     new_ids, known_ids = list[str](), list[str]()
     for session in (session for history in histories for session in recorded_sessions(history)):

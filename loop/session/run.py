@@ -61,7 +61,7 @@ def worktree_path(head: SessionHead, folder: SessionFolder) -> Path:
 
 
 def run_session(request: opening.SessionRequest, screen: Screen) -> int:
-    """Run a new session. Returns the exit code."""
+    """Run a new session, or only show its plan (`--dry-run`). Returns the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = opening.resolve_request(request, setting)
     head, seed_note = opening.make_head(request, setting, resolved), ""
@@ -70,9 +70,8 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
     head = with_prediction(head, setting)
     request.limits.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    if read_sender() is None and opening.has_change_step(
-        head
-    ):  # With `--on`, the sending machine has checked this.
+    # With `--on`, the sending machine has checked this.
+    if read_sender() is None and opening.has_change_step(head):
         require_named_target(request.target, Path.cwd(), "change")
     opening.refuse_campaign(head, setting.target, setting.project.target)
     if request.dry_run:
@@ -179,7 +178,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
             "folder": str(folder.path),
         }
         session.screen.data(to_json(begin_event, None))
-    folder.write_reserve()
+    folder.write_reserve()  # A spare file, deleted when the disk is full.
     bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
     task = Task(
         plan=head.plan.plan,

@@ -33,7 +33,7 @@ def show_findings(finished: Sequence[Finished], repeat_options: RepeatOptions, s
 
 
 def _explanation_lines(output: DebugOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Yield why each wrong variant is wrong."""
+    """Yield why each wrong variant is wrong. `screen` and `repeat_options` are unused."""
     for explanation in output.explanations:
         if explanation.lines:
             yield f"Why {explanation.variant} is wrong:"
@@ -41,7 +41,7 @@ def _explanation_lines(output: DebugOutput, repeat_options: RepeatOptions, scree
 
 
 def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print how many checks each variant passed; yield its failures, and the command that repeats them."""
+    """Print how many checks each variant passed; yield its failures, and the command that repeats its checks."""
     rows = []
     for checks in output.variants:
         # Errors on larger values are larger: leave them out, unless there are no others.
@@ -70,7 +70,8 @@ def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Sc
 
 
 def _sanitizer_lines(output: SanitizeOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print each sanitizer's status for each variant; yield the findings, and what was not run."""
+    """Print each sanitizer's status for each variant; yield the findings, and what was not run.
+    `repeat_options` is unused here: all functions in `PRINTERS` take the same parameters."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
     if names := dict.fromkeys(run.variant for run in output.runs):
@@ -82,7 +83,7 @@ def _sanitizer_lines(output: SanitizeOutput, repeat_options: RepeatOptions, scre
 
 
 def _timing_lines(output: MeasureOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print the latency and ratio of each variant on each workload; yield how each side was called."""
+    """Print latency and ratio per variant and workload; yield how each was called. `repeat_options`: unused."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
     for timing in output.measurements:
@@ -99,7 +100,8 @@ def _timing_lines(output: MeasureOutput, repeat_options: RepeatOptions, screen: 
 
 
 def _mutation_lines(output: GateOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed)."""
+    """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed). `honest`: none
+    injected. `alike`: accepted, but no input tells it from a right variant. `repeat_options`: unused."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
@@ -115,7 +117,7 @@ def _mutation_lines(output: GateOutput, repeat_options: RepeatOptions, screen: S
 
 
 def _resource_lines(output: ResourcesOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print registers, spills, shared memory and occupancy of each kernel; yield a summary."""
+    """Print registers, spills, shared memory, occupancy per kernel; yield a summary. `repeat_options`: unused."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)

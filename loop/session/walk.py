@@ -142,13 +142,13 @@ class PatternState:
     """Whether the remaining steps of this pattern are left out."""
 
     def add(self, pattern: Pattern, step: Step, record: Finished) -> None:
-        """Add the record of a step, and apply the step's `on_fail`."""
+        """Add a step's record. If it failed, `on_fail` says what ends: `stop`: the walk, `continue`: nothing."""
         self.outputs[step.id] = record.output
         self.seconds += record.seconds
         if record.status == "paused":
             self.status, self.stopped, self.leaves_pattern = "paused", record.message, True
         elif record.status == "failed":
-            self.status, self.leaves_pattern = "failed", step.on_fail != "continue"
+            self.status, self.leaves_pattern = "failed", step.on_fail != "continue"  # Else: the pattern.
             if step.on_fail == "stop":
                 self.stopped = f"{pattern.name}/{step.id}: {record.message}"
 
@@ -243,6 +243,7 @@ class Walk:
     def _fallback_patterns(self) -> list[str]:
         """The plan's `otherwise` pattern if the objective is missed and it has not run; else empty."""
         name = self.resolved.plan.otherwise
+        # `otherwise` may name a plan, too: that is only proposed as the next session.
         is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
         has_run = any(record.pattern == name for record in self.finished)
         if name is None or self.objective is None or not is_pattern or has_run:
@@ -257,7 +258,7 @@ class Walk:
         step = pattern.steps[index - 1]
         key = (run, pattern.name, step.id)
         earlier_record = self.reusable.get(key)
-        if earlier_record is not None and identity_of(earlier_record) is None:
+        if earlier_record is not None and identity_of(earlier_record) is None:  # A build has one: it runs again.
             yield StepEnded(earlier_record, replayed=True)
             return earlier_record
         skip_reason = reason_to_skip(step, self._values(state))
@@ -329,12 +330,12 @@ class Walk:
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
     ) -> Generator[Ticked, None, Result[Output]]:
-        """Run the action. Past its time limit, close its generator, which ends every process it started."""
+        """Run the action. Past its limit, raise LoopError; closing its generator ends every process it started."""
         bench, action = self.context.bench, ACTIONS[step.action]
         earlier_first_calls_s = bench.first_calls_s
 
         def limit_s() -> float:
-            """The step's time limit in seconds, plus the time of slow first calls, made and expected."""
+            """The step's time limit in seconds, plus that of its first calls so far and of slow ones to come."""
             first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_call_s)
             return step.kill_after_s + (1 + FIRST_CALLS) * first_s + bench.first_calls_s - earlier_first_calls_s
 
@@ -370,7 +371,7 @@ class Walk:
             except ExpressionError as error:
                 message, has_passed = f"gate {error.message}", False
         status: Status = "passed" if has_passed else "failed"
-        if result.paused:
+        if result.paused:  # It waits for the user.
             status = "paused"
         hint = None if status == "passed" else output.hint or step.mend
         return StepOutcome(status, message, hint, output, samples=result.samples)

@@ -42,7 +42,7 @@ def read_setting(target: Path | None) -> Setting:
 
 
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
-    """Like `read_setting`, for a command that runs the project's code: asks the user for trust first."""
+    """Read a project's definitions, for a command that runs its code. Asks for trust first; raises Untrusted."""
     setting = read_setting(target)
     ask_for_trust(setting.project, screen)
     return setting

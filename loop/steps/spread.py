@@ -69,7 +69,7 @@ def run_jobs(
 
 
 def _prepare_job(context: Context, action: str, part: Part) -> JobFolder:
-    """Prepare the folder of one job: its files, and the `loop run step` command."""
+    """Prepare the folder of one job: files (of `part.folder`, else the target's) and a `loop run step` command."""
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
     root = part.folder or bench.folder

@@ -44,8 +44,8 @@ def dependency_hash(context: Context, action: str, *build_ids: str) -> str:
 def reuse_result(
     context: Context, kind: type[OutputType], dependencies_hash: str, lifetime: Lasting
 ) -> OutputType | None:
-    """The result of the last session that ran this step with this `dependency_hash`; None if it failed, is too
-    old, or there is none. Raises LoopError if that session's files are damaged."""
+    """The result (of class `kind`) of the last session whose step had this `dependencies_hash` (empty: none);
+    None if it failed, is older than `lifetime`, or there is none. Raises LoopError for that session's damage."""
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
     rows = [row for row in context.past.sessions if dependencies_hash and dependencies_hash in row.lasting]
     if not rows:

@@ -146,6 +146,7 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
     """Fingerprints of one failed step: one per wrong variant, else one for the step."""
     verified = read_output(record, VerifyOutput)
     failures = []
+    # `control`: the baseline library under the same checks.
     for checks in (verified.control, *verified.variants) if verified else ():
         failure = checks.first_failure if checks is not None else None
         if checks is None or failure is None:

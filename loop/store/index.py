@@ -146,6 +146,6 @@ def _make_entry(folder: Path, stamp: str) -> dict[str, Any]:
         entry |= {name: getattr(row, name) for name in names} | {"row": row.model_dump_json()}
         if row.started:
             entry["started"] = row.started.astimezone(datetime.UTC).isoformat(timespec="microseconds")
-        if row.recorded and not row.charges:
+        if row.recorded and not row.charges:  # The report of an imported session states no cost.
             entry["usd"] = None
     return entry

@@ -108,9 +108,8 @@ def _checked_lines(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, st
             raise WorkFailed(f"{problem}: its checksum does not match", hint=hint)
         yield line, checksum
     _, checksum, is_intact = sums.split_checksum(partial_row[:-1], checksum)
-    if (
-        is_intact and checksum.encode() in partial_row
-    ):  # Complete line, wrong line-end byte: a kill would leave less.
+    # Complete line, wrong line-end byte: a kill would leave less.
+    if is_intact and checksum.encode() in partial_row:
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 

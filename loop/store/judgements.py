@@ -38,7 +38,7 @@ def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tu
     builds = [build for step in build_steps for build in step.output.get("builds", ())]
     last_build_id = {build["variant"]: build["build_id"] for build in builds}
     copied_builds = {build["build_id"] for build in builds if not build.get("compiled", True)}
-    session_threads = 0 if head.device == "cuda" else head.threads
+    session_threads = 0 if head.device == "cuda" else head.threads  # 0: threads do not matter on a GPU.
 
     def empty_judgement(
         variant: str, build: str, threads: int = session_threads, seed: int = head.seed, emulated: bool = False
@@ -109,6 +109,7 @@ def unresolved_failures(
     present_sources = set[tuple[str, Sources]]()
     for row in rows:
         for judgement in () if row.recorded else row.judged:
+            # `harness`: hash of the files that are not compiled; the build id stands for the others.
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
             if row.ground == ground:
                 present_sources.add((variant, sources))
@@ -126,6 +127,7 @@ def unresolved_failures(
         if variant not in declared:
             continue
         passes_of_check = list(passes.get(key, ()))
+        # A check's name begins with its workload, except `sanitizers`.
         if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
             passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
         failed_in_row = row_number[failure.row.id]

@@ -74,7 +74,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         session = {"session": folder.id, "commit": revision.clean_commit, "branch": revision.branch}
         for output in outputs_of(steps, VerifyOutput):
             for checks in output.variants:
-                build_id, key = checks.build_id, (checks.variant, checks.build_id, "")
+                build_id, key = checks.build_id, (checks.variant, checks.build_id, "")  # As in `wrong_builds`.
                 if checks.is_right and build_id and key not in wrong_build_keys:
                     known_good_builds[checks.variant] = KnownGood(build_id=build_id, **session)
     return known_good_builds

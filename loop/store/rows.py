@@ -64,7 +64,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
         for verdict in ("right", "wrong") if step.action in CHECK_ACTIONS else ():
             is_right |= dict.fromkeys(step.output.get(verdict, ()), verdict == "right")
     for output in outputs_of(steps, Output):
-        if output.rests_on and not output.taken_from:
+        if output.rests_on and not output.taken_from:  # Made here, and reusable by later sessions.
             reusable_results[output.rests_on] = output.ok and reusable_results.get(output.rests_on, True)
     return SessionRow(
         **{name: getattr(head, name) for name in HEAD_FIELDS},

@@ -23,7 +23,8 @@ class TickFile:
         self._remaining_bytes = MAX_BYTES - (path.stat().st_size if path.exists() else 0)
 
     def add(self, tick: StepTick) -> None:
-        """Append a tick. Drop it if its note repeats the last one or comes within `MIN_INTERVAL_S` of it."""
+        """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
+        last, if its note repeats the last one or it comes within `MIN_INTERVAL_S` of it."""
         last = self._last_tick
         if last is not None and last.is_same_attempt(tick) and not tick.heartbeat:
             is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
