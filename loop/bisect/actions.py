@@ -35,7 +35,7 @@ def find_regressions(context: Context) -> tuple[Regression, ...]:
             failed = [check for check in checks.checks if not check.passed]
             by_name = {check.workload.name: check.workload for check in failed}
             failing = sorted(by_name.values(), key=size)[:MOST_FAILING_WORKLOADS]
-            if any(check.cause in ("later calls", "remembers") for check in failed):  # Of other workloads, too.
+            if any(check.cause in ("later calls", "remembers") for check in failed):  # Needs calls of others, too.
                 failing = _workloads_of_session(context, emulated=emulated)
             if failed:
                 regressions.append(Regression(checks.variant, "correctness", tuple(failing), emulated))
@@ -70,6 +70,7 @@ def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitL
         return [], f"{why}; `loop bisect --probe exit -- COMMAND` takes any"
     good_sessions = [row for row in past.sessions if is_good_session(row, regression)]
     wrong = wrong_builds(past.sessions)
+    # Not good after all: another session found the same build wrong.
     good_sessions = [row for row in good_sessions if not row.has_judged_build(variant, wrong)]
     commits = [row.commit or row.base for row in reversed(good_sessions)]
     known_good = past.known_good.get(variant)

@@ -171,7 +171,7 @@ class Builder:
     """Git object of a manifest to the part of it that affects the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
-        """The build of a candidate. Raises Untestable if it does not build."""
+        """The build of a candidate; each tree is tried once. Raises Untestable if it does not build."""
         if candidate.tree not in self.build_by_tree:
             try:
                 self.build_by_tree[candidate.tree] = yield from self._compile(candidate)

@@ -135,7 +135,7 @@ def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) 
 def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitStack) -> Bisection:
     """A search for what made a kernel slower or wrong, by today's gate and workloads. `stack` closes it. Raises
     LoopError if the request is unclear or cannot be searched."""
-    if read_sender() is None:  # A hosted machine gets its target by name.
+    if read_sender() is None:  # A job that another machine sent always names its target.
         require_named_target(request.target, Path.cwd(), "search")
     metrics = get_args(Metric)
     if request.metric not in metrics:

@@ -81,14 +81,14 @@ class Bisection:
         line, prober, builder = self.line, self.prober, self.prober.builder
         with ExitStack() as stack:
             if builder is not None:
-                if self.merge is None:
+                if self.merge is None:  # Else the search that found the merge holds the device.
                     yield from hold_device(builder.bench, stack)
                 for candidate in (line.good, line.commits[-1]):
                     with contextlib.suppress(Untestable):  # The first probe of it reports why.
                         yield from builder.build(candidate)
                 if self.problem.last_position == 0:
                     return self._build_answer(self._explain_equal_ends(builder))
-            if self.merge is None:
+            if self.merge is None:  # Else the gate was asked before, on the whole line.
                 try:
                     end, gate_probes = yield from prober.ask_gate(line)
                     if end is not None:
@@ -107,7 +107,7 @@ class Bisection:
 
     @property
     def problem(self) -> SearchProblem:
-        """The input of `search`; not cached, since each build may read files no other reads."""
+        """The input of `search.next_move`. Not cached: each new build may read further files, which count then."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
 
@@ -155,7 +155,7 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
-        """Replace each merge among the culprits by culprits on its branches, if there are any."""
+        """Replace each merge among the culprits by culprits on its branches, each searched by itself."""
         for merge in answer.culprits:
             results: list[BisectAnswer] = []
             # A failure may need both branches together, so the merge itself ends the branch.
@@ -213,7 +213,7 @@ class Bisection:
         return answer.model_copy(update=fields)
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
-        """Turn the result of `search` (indices and positions) into an answer (commits)."""
+        """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
         commits, problem, prober = self.line.commits, self.problem, self.prober
         self.step_by_culprit = {commits[c.first].commit: c.step for c in end.confirmed}
         culprits, run, ratio = tuple(commits[index] for index in end.culprits), tuple[Candidate, ...](), None

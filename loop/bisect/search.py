@@ -84,11 +84,12 @@ class Observations:
         return len(self.values_at.get(position, ()))
 
     def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position whose level lies surely between those of both ends: there are two steps."""
+        """A position whose level lies surely between those of both ends: there are two steps. None if there is
+        none; here always, since only `Pairs` looks for one."""
         return None
 
     def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between parent and suspect exceeds the noise between builds."""
+        """Whether the step between parent and suspect exceeds the noise between builds; only `Pairs` has noise."""
         return True
 
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
@@ -97,7 +98,7 @@ class Observations:
         return 0, 0
 
     def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
-        """Whether the suspect needs no confirmation; or the request that has to show this first."""
+        """Whether the suspect needs no confirmation (only in `Runs`); or the request that has to show it first."""
         return False
 
 
@@ -308,7 +309,7 @@ class Pairs(Observations):
         return upper.mean - lower.mean, math.sqrt(upper.variance + lower.variance)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """Observe both ends until they differ, or evidently do not; None if they differ."""
+        """The next request for an end; None once the ends differ; a result if they evidently do not."""
         ends = [end for end in (low, high) if end]  # The good end itself is the reference.
         for end in ends:
             if (missing := ENDS_FIRST - self.count_at(end)) > 0:
@@ -350,7 +351,7 @@ class Pairs(Observations):
         return max(middle, key=self.count_at, default=None)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
-        """The claim that the culprit is slower than its parent by a share of the whole step."""
+        """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
         step = self.fit_levels(low, high, strict=True).step
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
@@ -427,7 +428,7 @@ class Runs(Observations):
         return all(all(runs) or not any(runs) for runs in series)
 
     def compare_ends(self, low: int, high: int) -> ProbeRequest | SearchEnd | None:
-        """Run both ends until the bad one evidently fails more often; then None."""
+        """The next run of an end; None once the bad one evidently fails more often; a result if it does not."""
         for end in (high, low):
             if (missing := FIRST_RUNS - self.count_at(end)) > 0:
                 return self.request(end, missing, "end: does it fail today, and does the good end pass?")
@@ -506,7 +507,7 @@ class Runs(Observations):
         return Claim(number=number, rates=(bad_rate, good_rate))
 
     def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
-        """State of a confirmation so far, and its e-value; it fails after too many runs."""
+        """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
         culprit = self.confirming.get((key, key.culprit), [])
         parent = self.confirming.get((key, key.parent), [])
         evidence = runs_evidence(culprit, parent, self.claims[key].rates)
@@ -602,7 +603,7 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     """The next request between two positions, or the result for this range."""
     problem = evidence.problem
     move = evidence.compare_ends(low, high)
-    if move is not None:
+    if move is not None:  # None: the ends differ.
         return move
     if (middle := evidence.find_middle_level(low, high)) is not None:
         return _search_parts(evidence, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))

@@ -122,7 +122,7 @@ class Prober:
     def ask_gate(self, line: CommitLine) -> GateResult:
         """Whether to search at all. Reduces `workloads` to those that show the regression. Raises Untestable if an
         end cannot be built, or is wrong."""
-        yield from ()
+        yield from ()  # No gate for a command: always search.
         return None, ()
 
 
@@ -295,7 +295,7 @@ def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ..
 
 
 def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: str = "") -> Probe:
-    """The blocks of one or more workloads as a probe, to be saved."""
+    """The gate's blocks as a probe of the bad end. `workload`: its name; empty: `values` are for all of them."""
     return Probe(
         commit=line.commits[-1].commit,
         against=line.good.commit,
@@ -385,11 +385,12 @@ class CommandProbe(Prober):
 
     @property
     def warning(self) -> str:  # type: ignore[override]
-        """Submodules that the worktree lacks."""
+        """A sentence on the submodules that the worktree lacks; empty if it lacks none."""
         return self.worktree.describe_empty_submodules()
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """Exit codes as 1 for good and 0 for bad. Ignores `against`."""
+        """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for exit code `SKIP` or a hang. A hang
+        by default takes far longer than the first run on the good end, which counts as an observation of it."""
         if self.good_end_s is None:
             self.good_end_run = yield from self._run_on_good_end()
             self.good_end_s = self.good_end_run.seconds

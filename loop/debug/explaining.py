@@ -122,7 +122,8 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
 
 
 def _find_call_cause(prober: FailureProber) -> Generator[Tick, None, str]:
-    """A sentence if threads or earlier calls cause the failure; empty if not, or without time."""
+    """A sentence if threads or earlier calls cause the failure, or if it does not come again; empty if neither, or
+    without time. On a processor the first calls run on one thread, where threads cannot matter."""
     check = prober.failing.clearest if prober.failing.clearest.cause == "two outputs" else prober.start
     threads = check.threads or cores()
     has_threads = threads > 1 and prober.bench.device == "cpu" and not prober.side.emulated
@@ -239,7 +240,8 @@ def _start_search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> 
 
 
 def _make_case(target: Target, check: Check) -> dict[str, Scalar]:
-    """The features of a check that a rule may use, such as sizes, type and layout."""
+    """The features of a check that a rule may use, such as sizes, type and layout. `scale`: standard deviation of
+    normal values, 1 for other kinds; `none` for an attribute without a value."""
     workload, scale = check.workload, parse_scale(check.workload.values)
     attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})

@@ -68,7 +68,8 @@ def failure_kind(check: Check) -> str:
 
 
 def most_frequent_failure(checks: VariantChecks, signature: Signature) -> Failing | None:
-    """The most frequent kind of failure, with checks to start from; None if all checks passed."""
+    """The most frequent kind of failure, with the check to shrink from and the one that best shows where it is
+    wrong; None if all checks passed."""
     failed = [check for check in checks.checks if not check.passed]
     if not failed:
         return None
@@ -110,7 +111,7 @@ def build_sides_by_name(context: Context, names: Sequence[str]) -> Generator[Tic
     variants = {**on_device, **bench.emulated_variants(emulated)}
     builds, _ = yield from compile_all(context, variants)
     build_by_name = {build.variant: build for build in builds}
-    usable = [name for name in names if name in build_by_name or name not in variants]
+    usable = [name for name in names if name in build_by_name or name not in variants]  # Or needs no build.
     return {name: bench.make_side(name, build_by_name.get(name), emulated=name in emulated) for name in usable}
 
 
@@ -215,7 +216,8 @@ class FailureProber:
         self.outcomes[(*workload_key(check.workload), check.inputs)] = outcome
 
     def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call is right, and whether all later calls are. Raises BudgetSpent, also if hung."""
+        """Whether the first call is right, and whether all later calls are; neither if they give no output. Raises
+        BudgetSpent, also if a call hangs."""
         self._check_budget()
         bench, rights = self.bench, list[bool]()
         try:
@@ -325,7 +327,8 @@ def shrink(entry: Entry, signature: Signature) -> Search:
 
 
 def _lower(entry: Entry, names: Iterable[str]) -> Generator[Entry, bool, Entry]:
-    """Lower dimensions to one common size, as far as the workload still fails."""
+    """Lower dimensions to one common size, as far as the workload still fails: yields what to try, is sent whether
+    it fails. Returns the smallest that failed, or `entry`."""
     low, high = 0, max(int(entry[name]) for name in names)
     size = 1
     while high - low > 1:

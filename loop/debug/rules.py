@@ -183,6 +183,7 @@ class RuleSearch:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
         case: a rule explains all if it holds in all failing and in no passing case."""
         limits = list(self._threshold_rules())
+        # Broad rules hold in every failing case, and perhaps in passing ones; strict ones in no passing case.
         broad = [*self._hold_in_failing, *(rule for rule, holds_in_failing in limits if holds_in_failing)]
         strict = [*self._fail_in_passing, *(rule for rule, holds_in_failing in limits if not holds_in_failing)]
         broad_masks, strict_masks = _with_masks(broad, self.passing), _with_masks(strict, self.failing)
@@ -268,7 +269,7 @@ def _with_opposite(text: str, opposite: str, cost: float, holds: Callable[..., b
 
 
 def _opposite(rule: Rule, cost: float) -> Rule:
-    """The rule that holds for exactly the cases for which `rule` does not. `cost`: its complexity in bits."""
+    """The rule that holds where `rule` does not; it changes at the same limits. `cost`: its complexity in bits."""
     return replace(
         rule, text=rule.opposite, opposite=rule.text, cost=cost, holds=lambda case: not rule.holds(case)
     )

@@ -183,7 +183,7 @@ class Slot:
         raise NotImplementedError
 
     def try_recovery(self) -> bool:
-        """Check again whether the cause of `trouble` is gone; True: the slot takes jobs again."""
+        """Check again whether the cause of `trouble` is gone; True: the slot takes jobs again. Here: never."""
         return False
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Executor:
             self._changed.notify_all()
 
     def state(self, job: JobFolder) -> State:
-        """State of a submitted job. Raises LoopError if it waits and every slot has trouble."""
+        """State of a submitted job; one that waits is `running`. Raises LoopError if every slot has trouble."""
         with self._changed:
             is_busy = job in self._queue or job.id in self._running
             troubles = [slot.trouble for slot in self.slots if slot.trouble]
@@ -290,7 +290,7 @@ class Executor:
                     may_start = not any(running.task.alone for running in on_host)
                     if job.task.alone and on_host:
                         may_start = False
-                    if slot.gpu in (None, gpu) and may_start:
+                    if slot.gpu in (None, gpu) and may_start:  # None: a slot for both kinds of jobs.
                         self._queue.remove(job)
                         self._running[job.id] = job, slot
                         return job

@@ -130,7 +130,7 @@ class JobFolder:
 
     @property
     def state(self) -> State:
-        """State of the job, from its files. A job sent to another machine counts as running."""
+        """State of the job, from its files. One sent to another machine is `running`; `lost`: its process died."""
         code = self.exit_code
         if code in ANSWER_EXIT_CODES:
             return "done"
@@ -209,7 +209,7 @@ class JobFolder:
         return self.write_end(code)
 
     def reset(self) -> None:
-        """Reset the job to the state before its first start; only `tries` is kept."""
+        """Reset the job to the state before its first start: task and input files stay, and the count of tries."""
         for name in (RC, PID, CANCEL, HEARTBEAT, OUT, STDERR, WHERE, MANIFEST):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RESULTS, ignore_errors=True)
@@ -275,7 +275,7 @@ def create_job(
 
 
 def compute_job_id(words: Sequence[str], files: Mapping[str, str], within: str = "") -> str:
-    """Hash of arguments and files as a job's id. `within`: session that may reuse the result."""
+    """Hash of arguments and files as a job's id. `within`: the only session that may reuse its result."""
     return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), within])[:24]
 
 

@@ -112,7 +112,7 @@ class RaySlot(Slot):
             unpack(ray.get(task), job.path)
             job.verify_results()
         except ray.exceptions.TaskCancelledError:
-            (job.path / PID).unlink(missing_ok=True)
+            (job.path / PID).unlink(missing_ok=True)  # So that its state is `cancelled`, not `lost`.
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):  # Cancelled while it ran.
                 (job.path / PID).unlink(missing_ok=True)

@@ -138,6 +138,7 @@ class Connection:
     def run_script(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
         """Run a script with `sh` on the machine. Returns its output, at most 1 MiB. Raises Unreachable; UsageError
         for what a person has to fix; WorkFailed if the script fails."""
+        # Without BEGIN the script never began; without END the answer was cut off.
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
         code, out, errors = self._run_program([*self._ssh, self.listed.ssh_address, "exec sh -s"], limit_s, stdin)
         _, begun, answer = out.partition(BEGIN)
@@ -150,8 +151,8 @@ class Connection:
         return answer.removesuffix(END)[:ANSWER_CAP]
 
     def send(self, root: Path, names: Iterable[str], place: str, *, beside: str = "") -> None:
-        """Copy files below `root` to an existing folder below the home there. Raises as `run`. `beside`: a folder
-        relative to that one; its identical files are hard-linked and not sent."""
+        """Copy files `names` of `root` to `place`, a folder that exists below the home there. Raises as `_rsync`.
+        `beside`: a folder relative to `place`; its identical files are hard-linked and not sent."""
         # `./`: rsync skips names that begin with # or ; as comments.
         listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", *([f"--link-dest={beside}"] if beside else [])]
@@ -160,7 +161,7 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], without: Sequence[str] = ()
     ) -> None:
-        """Copy files in `only`, except `without`, from `place` there to `into`. Raises as `run_script`. Skips
+        """Copy files in `only`, except `without`, from `place` there to `into`. Raises as `_rsync`. Skips
         links, devices, and files over `most_bytes`, because the machine is not trusted."""
         options = ["--no-links", "--no-devices", "--no-specials"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
@@ -237,7 +238,7 @@ def _start_child(command: Sequence[str], **pipes: Any) -> subprocess.Popen[bytes
 def retry_unreachable(
     call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None
 ) -> T:
-    """Repeat `call` for `seconds` while the machine does not answer. `report` gets the reasons."""
+    """Repeat `call` for `seconds` while it raises Unreachable, then let that pass. `report` gets the reasons."""
     end, waits_s = time.monotonic() + seconds, list(BACK_OFF_S)
     while True:
         try:

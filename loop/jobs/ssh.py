@@ -89,7 +89,7 @@ class SshSlot(Slot):
         """Ids of jobs on the machine that nothing here waits for, to be removed."""
 
     def run_in_slot(self, job: JobFolder) -> None:
-        """Send a job, poll until it ends, and fetch its results."""
+        """Send a job, poll until it ends, and fetch its results. Its machine's errors set `trouble`."""
         there, variables, is_cancelled = self.there, job_environment(self.listed, job), False
         if self.gpu_index is not None:
             variables[VISIBLE] = str(self.gpu_index)

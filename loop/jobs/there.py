@@ -264,7 +264,7 @@ class RemoteJobs:
         if digest != hash_package(list_package_files()):
             which = "another" if digest else "no"
             raise UsageError(f"{self.name} has {which} loop", f"loop hosts setup {self.name}")
-        if running[0]:
+        if running[0]:  # Id of the job that uses the tree.
             raise Busy(self.name, running[0][:80])
         return home, int(free_kb) if free_kb.isdigit() else 0
 
@@ -278,7 +278,7 @@ class RemoteJobs:
         self._run(SWAP, TREE=tree)
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
-        """Make exactly these earlier sessions available to the jobs of a project."""
+        """Make exactly these earlier sessions available to a project's jobs. `names`: their files in `root`."""
         self._run(PAST, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
@@ -345,6 +345,7 @@ class RemoteJobs:
             without=[f"{job_files.RESULTS}/{name}" for name in earlier],
         )
         prices = self.connection.listed.host.prices
+        # Terms: whether the machine runs on demand or as a spot machine.
         _, terms = read_terms(read_text(folder.path / TERMS))
         price = prices.usd_and_terms(terms)[0] if prices else None
         device = folder.device or Where(host=self.name)

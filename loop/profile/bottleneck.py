@@ -71,8 +71,8 @@ def first_match(
 
 
 def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None) -> float:
-    """Share of the total time saved if a call becomes `gain` times as fast; default: until AHEAD. `ratio`: speed
-    against the baseline. `weight`: the call's share of the time, in any unit."""
+    """Share of the total time saved if a call becomes `gain` times as fast; None: until it is `AHEAD`
+    times the baseline. `ratio`: its speed against the baseline. `weight`: its share of the time, in any unit."""
     return weight * (1 - 1 / (gain or max(1.0, AHEAD / ratio)))
 
 

@@ -141,7 +141,7 @@ def compiled_variants(
 def _build(
     context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """Build these variants. Returns successful builds, and adds failures to `findings`."""
+    """Build these variants. Returns successful builds, and adds failures to `findings`. `what`: their purpose."""
     built, failures = yield from compile_all(context, variants, will_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -166,7 +166,8 @@ def read_compilers(
 def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
-    """The compiler's report on one library; None without one, with the reason in `findings`."""
+    """The compiler's report on one library; None without one, with the reason in `findings`. `same`: its builds,
+    which have one build id; `variant`: that of the first."""
     names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
     kernels, was_cut = yield from resources.read_report(same[0])
@@ -233,7 +234,7 @@ def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
-    """The plan's workloads in the type that is measured on a GPU."""
+    """The plan's workloads that the variant supports, in the type that is measured on a GPU."""
     target = context.bench.target
     workloads = expand_sets(target, context.task.plan.workloads, target.dtypes.get("cuda", variant.dtypes[0]))
     return [workload for workload in workloads if is_supported(variant, workload)]
@@ -257,6 +258,7 @@ def ask_for_launches(
                 launches = []
                 for record in reply.launches:
                     known = {name: record[name] for name in KernelLaunch.model_fields if name in record}
+                    # A record with a remark is no launch.
                     launches += [] if "remark" in record else [KernelLaunch.model_validate(known)]
             except (Refusal, WorkerLost, ValidationError) as error:
                 why = str(error)

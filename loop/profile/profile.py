@@ -174,7 +174,7 @@ def read_counters(
 
 
 def explain_failure(log: str, failed: str) -> str:
-    """Why ncu gave no result, by its own message if it has one, and the remedy."""
+    """Why ncu gave no result, and the remedy. `log`: what ncu wrote; `failed`: why the call failed, or empty."""
     if NO_PERMISSION in log or NO_PERMISSION in failed:
         return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
     errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
@@ -271,7 +271,7 @@ def device_profile(runs: Sequence[KernelRun], by: Literal["ncu", "torch's profil
         kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
         us=sum_if_all_known([launch.us for launch in runs]),
-        cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,
+        cut=by == "ncu" and len(runs) >= MOST_LAUNCHES,  # Where ncu was told to stop.
     )
 
 

@@ -23,7 +23,7 @@ INDENTED = re.compile(r"^\s")
 
 def _variants_with_promises(context: Context, what: str, field: str) -> tuple[dict[str, CAbiVariant], list[str]]:
     """Variants with promises in `field` of the manifest, and messages for skipped ones. A variant uses its own
-    recipe, or the emulator's if its compiler is missing."""
+    recipe, or the emulator's if its compiler is missing. `what`: the promises in words, for messages."""
     target, missing = context.bench.target, list[str]()
     variants: dict[str, CAbiVariant] = {}
     for name, variant in context.bench.compiled_variants(variant_names(context)).items():

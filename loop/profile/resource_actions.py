@@ -95,6 +95,7 @@ def _judge(
         )
     on = device.name if device else architecture
     refused = [_refusal_text(shape, on) for shape in shapes if shape.resident == 0]
+    # Fillings with a kernel come from reported launches, which `shapes` has; the others from the manifest.
     refused += [cannot_launch(each) for each in filled if each.resident == 0 and not each.kernel]
     impossible = tuple(dict.fromkeys(refused))
     tolerable = [*(() if tell else spilled), *broken]
@@ -210,7 +211,7 @@ def _fillings(
                 declared_occupancy(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
             ]
             yield from (filling for filling in every if filling is not None)
-        elif variant.emulation is None:
+        elif variant.emulation is None:  # Else the dry run in the emulator noted why it told none.
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
 
 
@@ -255,7 +256,7 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
 def kernel_rows(output: ResourcesOutput) -> list[tuple[str, str, str, str, str]]:
     """Rows (name, registers, spilled bytes, shared memory, resident blocks) of kernels. Kernels with problems come
     first, then those of timed calls. A kernel in several libraries has one row; launches without a compiler's
-    report come last."""
+    report come last. Without problems or timed calls a kernel has no row."""
     rest = list(output.placements)
     groups: dict[tuple[str, KernelResources | None], list[Placement]] = {}
     for library in output.libraries:
