@@ -113,7 +113,8 @@ class Refused(Exception):
     """The variant cannot make this call, or made it wrongly: a finding, not a bug of `loop`."""
 
     def __init__(self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None) -> None:
-        """`code`: the variant's error number. `seed`: emulator seed that reproduces the fault."""
+        """`cause`: why, in a word for the report. `code`: the variant's error number, as text; empty: none.
+        `seed`: emulator seed that reproduces the fault; None: no emulator, or no fault."""
         super().__init__(message)
         self.cause, self.code, self.seed = cause, code, seed
 
@@ -266,7 +267,7 @@ class Call(Plain):
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
     def at_first_windows(self) -> "Call":
-        """The same call on the first windows, which hide the values whose answer the judge knows."""
+        """The same call on each input's first window, at offset 0: not on the window whose answer is known."""
         return self.replace(inputs=tuple(tensor.replace(offset=0) for tensor in self.inputs))
 
 

@@ -38,7 +38,7 @@ class External:
         return ExternalCall(self, call)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> "ProgramStage":
-        """Prepare timed runs of a call."""
+        """Prepare timed runs of a call. `slowdown` has no effect on a program."""
         return ProgramStage(self.prepare(call), places)
 
 
@@ -143,7 +143,7 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once. Returns the nanoseconds that it states, at least 1; 0 for none."""
+        """Run the program once, whatever `count`. Returns the nanoseconds that it states; 0: it states none."""
         self.prepared.run()
         stated_s = self.prepared.stated_s
         return 0 if stated_s is None else max(1, round(stated_s * 1e9))

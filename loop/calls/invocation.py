@@ -330,7 +330,7 @@ class EmptyStage(Stage):
         self.empty_call = empty_call
 
     def run(self, count: int) -> int:
-        """Make `count` empty calls, or none at all. Returns 0: no clock."""
+        """Make `count` empty calls, or none without `empty_call`. Returns 0: the judge times."""
         if self.empty_call is not None:
             for run in [self.empty_call] * count:
                 run()
@@ -401,7 +401,7 @@ class HostStage(Stage):
         self.places.warm_caches(len(windows))
 
     def run(self, count: int) -> int:
-        """Make `count` calls, with the delay of a positive control after each. Returns 0: no clock."""
+        """Make `count` calls, with the delay of a positive control after each. Returns 0: the judge times."""
         if not self.delay_ns:
             self.make_calls(self.runs[:count])
             return 0

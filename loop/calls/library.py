@@ -43,7 +43,8 @@ class Compiled:
         return CompiledStage(self.invoke, places, call, slowdown)
 
     def invoke(self, inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
-        """Call the entry. Raises Refused with the library's message if it returns an error."""
+        """Call the entry; its arguments are `c_tensors` for inputs and output, `Call.c_numbers` for numbers,
+        and None for the stream on the host. Raises Refused with the library's message for an error."""
         if error := self.entry(inputs, output, numbers, stream):
             message, code = (self.error_message(error) or b"").decode(errors="replace"), f"error {error}"
             read_seed, seed = getattr(self.library, "loop_fault_seed", None), None

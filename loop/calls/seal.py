@@ -67,7 +67,7 @@ class Seal:
         self._torch_functions = _torch_functions()
 
     def replaced_functions(self) -> list[str]:
-        """Names of functions that were replaced since then; empty for none."""
+        """Names of functions that were replaced since this seal was made; empty for none."""
         names = [name for name, space, key, value in self._functions if space.get(key) is not value]
         names += [name for name, function, code in self._codes if function.__code__ is not code]
         current = _torch_functions()

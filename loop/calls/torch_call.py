@@ -55,7 +55,7 @@ class TorchMemory(Memory):
         return bytes_of(self._block[begin : begin + size].cpu())
 
     def fill(self, data: bytes) -> None:
-        """As in `Memory`; equal bytes are not transferred to a GPU again."""
+        """As in `Memory`; the same `bytes` object is not transferred to a GPU again."""
         if data is not self.filled_bytes:
             self.filled_bytes = data
             self._filled_on_device = _bytes_tensor(data).to(self._block.device)
@@ -102,7 +102,8 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run an operator for torch; move what a factory function allocates to guarded memory."""
+        """Run an operator for torch; move what a factory function (as `empty`) allocates to guarded memory.
+        Pinned tensors and those of a CUDA graph capture stay where they are."""
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor:
             return result
@@ -168,7 +169,7 @@ class Importable:
         return TensorCall(callee, call, self.device, layout)
 
     def stage(self, places: Places, call: Call, slowdown: float) -> "FunctionStage":
-        """Prepare timed calls in shared memory or on the GPU."""
+        """Prepare timed calls in shared memory or on the GPU; changes of a module's state are not watched."""
         stage_class = DeviceFunctionStage if self.device == "cuda" else FunctionStage
         callee = Callee(self.function, self.arguments, self.terms, call, self.device, watches_state=False)
         return stage_class(callee, places, call, slowdown)
@@ -292,7 +293,7 @@ class FunctionStage(HostStage):
         self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
 
     def _inputs(self, call_number: int) -> list[Tensor]:
-        """Inputs of a call: windows of the pools."""
+        """Inputs of a call: its windows of the pools, which are inputs with extra elements."""
         windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
         return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
 
@@ -306,7 +307,7 @@ class FunctionStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy each result, and inputs changed in place, to where the judge reads them."""
-        results = self.results[self.slowdown_extra_calls :][: len(self.output_views)]
+        results = self.results[self.slowdown_extra_calls :][: len(self.output_views)]  # The extra ones come first.
         with torch.inference_mode():
             for call_number, result in enumerate(results):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
@@ -343,7 +344,8 @@ class DeviceFunctionStage(FunctionStage):
         """Copies of the results on the device; for calls with a single output, one stacked tensor."""
 
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
-        """Capture a graph for windows not seen before; overwrite the last results; rotate the inputs."""
+        """Capture a graph for windows not seen before; overwrite the last results; rotate the inputs.
+        With a `slowdown` (positive control) that share of the calls, at least one, runs twice."""
         self.windows, key = windows, tuple(tuple(window) for window in windows)
         self.slowdown_extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
         if key not in self.graphs or self.graphs[key][0] is None:
@@ -410,7 +412,7 @@ class DeviceFunctionStage(FunctionStage):
         """Copy each result on the device, which forces lazy results to be computed."""
         if self.callee.terms.passes_outputs:
             return
-        results = self.results[self.slowdown_extra_calls :]
+        results = self.results[self.slowdown_extra_calls :]  # Without a positive control's extra calls.
         outputs_by_call = [self.callee.checked_outputs(result) for result in results]
         if self.call.several_outputs:
             self.finished_results = [tensor.clone() for outputs in outputs_by_call for tensor in outputs]

@@ -200,7 +200,8 @@ class Azure(Cloud):
         return isinstance(compute, dict)
 
     def get_notice(self, limit_s: float) -> str:
-        """The first event that ends this machine. The very first call may take two minutes."""
+        """The first event that ends this machine; any machine's, if our name is unknown. The very
+        first call may take two minutes."""
         answer = self.get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
@@ -301,7 +302,7 @@ class Watch:
         return ()
 
     def _poll(self) -> None:
-        """Find the cloud, then poll it until there is a notice. Body of the thread."""
+        """Body of the thread: find the cloud, poll it to a notice. Settled: it answered, or there is none."""
         cloud = find_cloud(FIND_LIMIT_S) if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.is_settled = True

@@ -103,7 +103,7 @@ def _release_text(release: Release) -> str:
 
 
 def builds_for(flags: Sequence[str], architecture: str) -> bool:
-    """True if compiler flags ask for code for this architecture, by name or as `native`."""
+    """True if compiler flags ask for code for this architecture, by name (also as `sm_90a`) or `native`."""
     text = " ".join(flags)
     return bool(re.search(rf"\b{architecture}[af]?\b|-(?:arch|-gpu-architecture)[= ]native\b", text))
 
@@ -142,7 +142,7 @@ def machine() -> Machine:
 def load_per_core(
     cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
 ) -> float | None:
-    """Mean number of other programs that run or wait for a core, per core; None if unknown."""
+    """Mean number of other programs that run or wait, per core; None if unknown. `proc`, `sleep`: for tests."""
     samples = []
     for _ in range(LOAD_SAMPLES):
         try:
@@ -249,7 +249,7 @@ def processor_flags() -> frozenset[str]:
 
 @functools.cache
 def processor_identity() -> str:
-    """Hash of the processor's model and features, from /proc/cpuinfo; else of its name."""
+    """Hash of the processor's model and features, from /proc/cpuinfo; without that, its name unhashed."""
     features: dict[str, None] = {}  # A dict keeps the order, and each core's equal lines become one.
     for line in _processor_lines():
         name, _, value = line.partition(":")

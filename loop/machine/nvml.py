@@ -74,7 +74,7 @@ class Sensors:
         self.max_sm_clock_mhz = self._query_number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
     def read(self) -> DeviceReading:
-        """Clock in MHz and throttle reasons now."""
+        """Clock in MHz (None if unknown) and throttle reasons (empty also if unknown) now."""
         answers = (self._query_number(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
         return DeviceReading(
             sm_clock_mhz=self._query_number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),

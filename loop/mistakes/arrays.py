@@ -16,7 +16,7 @@ Terms = dict[str, Any]
 Attributes = dict[str, Any]
 """Name to value: as in the manifest for a Python variant, as a double for a compiled one."""
 Honest = Callable[[Sequence[Any], Any, Attributes], None]
-"""The real variant: (inputs, output, attributes); writes to output."""
+"""The variant without the mistake: (inputs, output, attributes); writes to output."""
 ELEMENT_TYPES: dict[int, tuple[str, type[numpy.generic]]] = {
     1: ("float32", numpy.float32),
     2: ("float16", numpy.float16),
@@ -48,7 +48,7 @@ class ErringCall:
     def compute(
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
-        """Run the real variant; given arguments replace the call's own. `changed`: some attributes."""
+        """Run the variant without the mistake, on given or else the call's tensors. `changed`: some attributes."""
         tensors, result = self.inputs if inputs is None else inputs, self.output if output is None else output
         self.honest(tensors, result, self.attributes | (changed or {}))
 
@@ -91,7 +91,7 @@ class HostArrays:
     """Sets bytes at an address: (address, value, count)."""
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """View a tensor as an array."""
+        """View a tensor as an array. `stream`: for the subclass on the GPU; unused here."""
         numpy_type = numpy.dtype(ELEMENT_TYPES[tensor.dtype][1])
         sizes, strides = tensor.sizes[: tensor.rank], tensor.strides[: tensor.rank]
         if 0 in sizes:
@@ -102,12 +102,12 @@ class HostArrays:
         return as_strided(flat, sizes, [stride * numpy_type.itemsize for stride in strides])
 
     def to_tensor(self, number: int, array: Array) -> LoopTensor:
-        """Make the LoopTensor of argument `number` from an array, which must outlive the call."""
+        """Make a LoopTensor from an array, which must outlive the call. `number`: of the argument; unused here."""
         strides = tuple(step // array.itemsize for step in array.strides)
         return make_loop_tensor(array.ctypes.data, array.shape, strides, ELEMENT_NAMES[array.dtype])
 
     def read_back(self, tensor: LoopTensor, array: Array, stream: int | None) -> None:
-        """Copy the variant's output from a placed tensor to its array; nothing on the host."""
+        """Copy the output that the variant wrote to `tensor` to its array; on the host they share memory."""
 
     def write_back(self, tensor: LoopTensor, array: Array) -> None:
         """Copy an array that the mistake changed to its tensor; nothing to do on the host."""
@@ -120,7 +120,7 @@ def through_arrays(
     the order of the C arguments. `converter`: tensors to arrays, on host or device."""
 
     def honest_on(stream: int | None) -> Honest:
-        """The real variant as a function of arrays; `stream`: of the GPU, None on the host."""
+        """The variant without the mistake, on arrays; `stream`: of the GPU, None on the host."""
 
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             *inputs, output = (converter.to_tensor(n, array) for n, array in enumerate((*arrays, result)))

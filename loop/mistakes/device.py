@@ -13,13 +13,13 @@ class DeviceArrays(HostArrays):
 
     def __init__(self) -> None:
         self.device_memory: dict[tuple[int, int], DeviceMemory] = {}
-        """Device memory for the real variant's arguments, by (argument number, bytes)."""
+        """Device memory for arguments of the variant without its mistake, by (argument number, bytes)."""
         self.original_bytes: dict[int, bytes] = {}
         """Address to the bytes of a tensor when `to_array` read it."""
         self.fill = lambda address, value, size: the_device().write(address, bytes([value]) * size)
 
     def to_array(self, tensor: LoopTensor, stream: int | None) -> Array:
-        """Copy a GPU tensor to a host array and remember its bytes."""
+        """Copy a GPU tensor to a host array and remember its bytes, for `write_back`."""
         the_device().driver.call("cuStreamSynchronize", stream)
         array = numpy.empty(tuple(tensor.sizes[: tensor.rank]), ELEMENT_TYPES[tensor.dtype][1])
         data = self.original_bytes[tensor.data or 0] = the_device().read(tensor.data or 0, array.nbytes)

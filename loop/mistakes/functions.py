@@ -93,13 +93,13 @@ class Erring:
         cheat, honest = TAMPERING.get(terms["make"]), self.honest
         self.err = cheat(honest, terms) if cheat else through_function(honest, mistake_of(terms))
         """The erring function of tensors, made from `honest`."""
-        self.attribute_names = terms.get("attributes", ())
+        self.attribute_names = terms.get("attributes", ())  # Names of keywords that are the target's attributes.
         self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
 
     def honest(self, *tensors: Tensor, **attributes: Any) -> Tensor:
-        """Run the real function on other floating-point tensors, in the structure of the call. Returns its
-        first floating-point output."""
+        """Run the function without the mistake, on these in place of the call's floating-point tensors.
+        Returns its first floating-point output."""
         all_tensors = list(self.call.tensors)
         for position, tensor in zip(floating_positions(self.call.tensors), tensors, strict=True):
             all_tensors[position] = tensor
@@ -113,7 +113,7 @@ class Erring:
         floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
         attributes = {name: keywords[name] for name in self.attribute_names if name in keywords}
         wrong = self.err(*floating, **attributes)
-        if self.last_result is None:  # An honest result is needed for its structure.
+        if self.last_result is None:  # `err` never called `honest`, whose structure is needed.
             self.honest(*floating, **attributes)
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
@@ -122,7 +122,7 @@ class Erring:
 
 
 def erring_function(function: Function, terms: Terms) -> Function:
-    """Wrap a function with the mistake that `terms` describes."""
+    """Wrap a function with the mistake that `terms` describes; EXACT is none, but honest in float64."""
     return in_float64(function) if terms["make"] == EXACT else functools.partial(Erring(terms), function)
 
 
@@ -143,7 +143,7 @@ def in_float64(function: Function) -> Function:
 
 def erring_class(base: Any, terms: Terms) -> Any:
     """Derive a class whose instances make the mistake; they share its state. Its `forward`, or `__call__`
-    of a class that is no torch module, makes it."""
+    of a class that is no torch module, makes it. EXACT is no mistake: a copy computes in float64."""
     erring = None if terms["make"] == EXACT else Erring(terms)
     method_name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
     honest = getattr(base, method_name)

@@ -12,7 +12,7 @@ OUTSIDE_BYTES, OUTSIDE_VALUE = 3, 0x5A
 
 
 def stale(call: ErringCall) -> None:
-    """Cheat: return the previous call's output."""
+    """Cheat: return the previous output of the same shape; the first one is right."""
     call.compute()
     right = call.output.copy()
     call.output[...] = call.memory.get(call.output.shape, right)
@@ -26,7 +26,7 @@ def skip_every_other(call: ErringCall) -> None:
 
 
 def by_address(call: ErringCall) -> None:
-    """Cheat: cache outputs by the addresses of the inputs."""
+    """Cheat: cache the last MOST_REMEMBERED outputs by addresses of inputs, output shape and attributes."""
     key = (*call.input_and_output_addresses[:-1], call.output.shape, *map(str, call.attributes.values()))
     if key in call.memory:
         call.output[...] = call.memory[key]

@@ -107,7 +107,7 @@ def transpose(output: Array, terms: Terms) -> None:
 
 
 def one_nan(output: Array, terms: Terms) -> None:
-    """Mistake: the last element is NaN."""
+    """Mistake: the last element is NaN, which is what all bits set means in every type."""
     output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
 
 

@@ -22,14 +22,14 @@ class WrongResult:
     """Dimensions of two tensors that must have equal sizes for the mistake to apply."""
 
     def can_show(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the mistake can show with these sizes of dimensions."""
+        """Whether the mistake can show with these sizes of dimensions: paired ones are equal, others above 1."""
         pairs = zip(self.equal_dimensions[0].split(), self.equal_dimensions[1].split(), strict=True)
         are_equal = all(sizes[a] == sizes[b] for a, b in pairs)
         return are_equal and all(sizes[name] > 1 for name in self.dimensions_above_1)
 
 
 def wrong_results(inputs: Mapping[str, str], output: str) -> Iterator[WrongResult]:
-    """Yield all mistakes that tensors with these dimensions allow. `inputs`: name to dimensions."""
+    """Yield mistakes that these dimensions allow. `inputs`: name to dimensions, as `a b`; `output`: its own."""
     names = list(inputs)
     for number, name in enumerate(names):
         yield WrongResult("ignore", f"ignores {name}", {"input": number})

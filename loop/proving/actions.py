@@ -35,7 +35,8 @@ class ProofTerms(Lasting):
 
 
 def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOutput]:
-    """Mutation-test the gate: it must reject all controls of the variants and pass honest ones."""
+    """Mutation-test the gate: it must reject all controls of the variants and pass honest ones. Python
+    variants are tried if `arguments.python`, or if none is compiled. The output names those without time."""
     bench, variants, target = context.bench, context.task.variants, context.bench.target
     in_python = arguments.python or not bench.compiled_variants(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
@@ -52,7 +53,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
     proof, start_time, tried = Proof(), monotonic(), list[str]()
     unjudged = unjudged_workload_names(context)
     for variant in variants if arguments.python else compiled or variants:
-        if tried and monotonic() - start_time > context.budget_s:
+        if tried and monotonic() - start_time > context.budget_s:  # The first is tried in any case.
             break
         tried.append(variant)
         side = bench.make_side(variant, build_by_variant.get(variant))
@@ -200,7 +201,7 @@ def _null_control_line(control: NullControl) -> str:
 
 
 def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
-    """A table of variants against known-good builds; evidence is shown up to 1,000,000 : 1."""
+    """A table of variants against known-good builds; None if there is none. Evidence ends at 1,000,000 : 1."""
     heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:

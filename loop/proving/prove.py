@@ -190,8 +190,8 @@ def control_dtype(bench: Bench, honest: Side) -> Dtype:
 def applicable_controls(
     bench: Bench, honest: Side, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
-    """One control of each kind for a variant, about thirty, with the few workloads to try it on. No
-    workloads: none can show it. Without named dimensions the judge's inputs give the shapes."""
+    """One control of each kind (about thirty), the first that a workload can show, and the few workloads to
+    try it on. No workloads: none can show it. Without named dimensions the judge's inputs give the shapes."""
     target, operations_of = bench.target, partial(count_operations, bench.target)
     dtype = control_dtype(bench, honest)
     usable = [w for w in workloads if w.dtype == dtype and is_supported(honest, w) and operations_of(w)]
@@ -239,7 +239,7 @@ class Proof:
     """Controls for which no time was left."""
 
     def add(self, other: "Proof", variant: str) -> None:
-        """Add the results of one variant's controls."""
+        """Add the results of one variant's controls, with its name in the reasons."""
         self.results += other.results
         self.inapplicable += [f"{variant} {reason}" for reason in other.inapplicable]
         self.untried += [f"{variant}: {name}" for name in other.untried]
@@ -258,7 +258,7 @@ class ControlTrial(SideChecker):
     ) -> None:
         """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
         side = worker.side
-        if control.make:
+        if control.make:  # Otherwise it is the honest variant itself.
             mistake = control.mistake(worker.bench.target, workloads[0].dtype)
             side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
         super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
@@ -282,12 +282,14 @@ class ControlTrial(SideChecker):
         return reply
 
     def find_earlier_call(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """As in SideChecker, but empty for a `value` control, which tests only the tolerance."""
+        """Key of an earlier call with the same output for other values (a sign of a stale output), or empty.
+        Always empty for a `value` control, whose wrong values the tolerance has to find."""
         return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
 
     def conclude(self, proof: Proof, *, stale_passed: bool) -> None:
         """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
-        other values passed as a right one, so all answers are alike."""
+        other values passed as a right one, so all answers are alike. Not `distinguishable`: passed, but
+        its error may be within the tolerance, so it counts neither as killed nor as survivor."""
         control, failure = self.control, self.checks.first_failure
         is_honest = control.theme == "honest"
         # Its wrong values come from another call.
@@ -348,7 +350,8 @@ def prove(
 def _check_all(
     bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], deadline: float
 ) -> Generator[Tick, None, None]:
-    """Check each workload with every trial that needs it, until the `deadline`."""
+    """Check each workload with every trial that needs it, until the `deadline`; trials are complete only if
+    it was not reached. Workloads that cannot be judged are dropped from the trials."""
     for workload in workloads:
         trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
         try:

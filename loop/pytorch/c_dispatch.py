@@ -176,7 +176,8 @@ def find_symbol(name: str) -> Any:
 
 
 def bridge_functions() -> Functions:
-    """Addresses of all functions that the bridge calls. Raises Unavailable if one is missing."""
+    """Addresses of all functions that the bridge calls; of SHORTCUTS, faster ones, those that exist.
+    Raises Unavailable if another one is missing."""
     symbol_by_field = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
     for field, name in SHORTCUTS.items():
         if any(hasattr(library, name) for library in torch_libraries()):
@@ -209,7 +210,7 @@ def number_tables() -> Numbers:
     tables = Numbers(cpu=cpu, cuda=cuda, byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         tables.dtypes[number] = name.encode()
-        tables.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]
+        tables.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]  # 0: loop_kernel.h has no such type.
     return tables
 
 
@@ -315,7 +316,8 @@ def bridge_works() -> bool:
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
-    """Convert a contract to the C structure that the bridge reads. -1: no fixed element type."""
+    """Convert a contract to the C structure that the bridge reads. -1: no fixed element type. `twin`: the
+    input, itself or an earlier one, whose size of the same dimension must be equal."""
     numbers, input_names = type_numbers(), list(contract.inputs)
     operator = TorchOperator(
         space=contract.namespace.encode(),

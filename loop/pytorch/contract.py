@@ -57,7 +57,7 @@ class Contract:
 
     @property
     def type_shown_by_no_input(self) -> Dtype | None:
-        """Output's type if all inputs have fixed types, so that none shows it; else None."""
+        """The first type of `call_types` if all inputs have fixed types, so that none shows it; else None."""
         return self.call_types[0] if set(self.inputs) <= set(self.fixed_types) else None
 
 
@@ -98,7 +98,7 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
 
 def numbers_by_value(attribute: Attribute) -> dict[object, bool | int | float]:
     """Map an attribute's values, as a caller writes them, to numbers of the raw operator. None maps
-    to the default; a number without a default maps to NaN."""
+    to the number of the default, or to NaN if a `number` has none. Other numbers are not in the map."""
     meanings: dict[object, bool | int | float] = {}
     if attribute.kind == "flag":
         meanings = {False: False, True: True}

@@ -96,7 +96,7 @@ class Gate(Owned):
     def __init__(self, driver: Driver) -> None:
         handle = driver.get("cuMemHostAlloc", ctypes.c_void_p, 4, PORTABLE | MAPPED)
         super().__init__(driver, handle, "cuMemFreeHost")
-        self._flag = ctypes.c_uint32.from_address(handle)
+        self._flag = ctypes.c_uint32.from_address(handle)  # In host memory; the GPU reads it by `_address`.
         self._address = driver.get("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
         self._flag.value = OPEN
 
@@ -153,7 +153,8 @@ class Stopwatch:
         return self._begin.seconds_until(self._end) / calls
 
     def replay(self, graph: Graph, replays: int = 1) -> float:
-        """Time so many replays of a graph; return the seconds of one of its calls."""
+        """Time so many replays of a graph, without a limit on launching: a replay never waits for the GPU.
+        Returns the seconds of one of the graph's calls."""
         launch = partial(graph.driver.call, "cuGraphLaunch", graph.handle, self.stream.handle)
         return self.time(launch, replays, None) / graph.calls
 
@@ -216,6 +217,7 @@ class ExactCall(DeviceCompiledCall):
     """A call whose tensors are allocations without guard zones, for sanitizers."""
 
     def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
+        """As in `Prepared`, but aligned and without guard zones: then sanitizers see stray accesses."""
         return super().allocate(nbytes, 0, dtype, 0)
 
 
@@ -278,7 +280,8 @@ class DeviceStage(Stage):
         return [*self.runs[:extra_calls], *self.runs]
 
     def _capture(self, runs: Sequence[Run]) -> Graph | None:
-        """Capture the calls as one graph; None if impossible. Refused if they launch nothing."""
+        """Capture the calls as one graph; None if impossible. Refused if they launch no work, although
+        they have an output to write."""
         with suppress(Uncapturable):
             graph = capture(the_stream(), partial(_make_calls, runs), 1)
             if not graph.nodes and self.places.output_bytes:
@@ -335,6 +338,7 @@ class EmptyKernels(Stage):
     is_captured = True
 
     def __init__(self) -> None:
+        """Capture EMPTY_CALLS launches of a kernel that does nothing in one graph."""
         driver, stream = the_device().driver, the_stream()
         module = driver.get("cuModuleLoadData", ctypes.c_void_p, PTX)
         kernel = driver.get("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
