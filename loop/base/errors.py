@@ -92,7 +92,7 @@ class LoopError(Exception):
         return ERROR_CODE_BY_EXIT_CODE.get(self.exit_code, "failed")
 
     def as_json(self, command: str) -> dict[str, object]:
-        """The JSON of a failed command. `command`: the command's words; without a hint, `next` is its help."""
+        """The JSON of a failed command. `command`: its words. `next`: a hint, of the class if need be, or help."""
         error = {
             "code": self.code,
             "message": self.message,

@@ -146,7 +146,7 @@ class Project:
         return self.target / MANIFEST
 
     def definitions_folder(self, kind: str) -> Path | None:
-        """The project's folder of one `kind`: `patterns`, `plans` or `templates`; None if it has none."""
+        """The project's folder of one `kind`: `patterns`, `plans` or `templates`; None without, or if bundled."""
         folder = self.target / kind
         return folder if not self.bundled and folder.is_dir() else None
 
@@ -172,7 +172,8 @@ def find_project(target: Path | None, current_folder: Path) -> Project:
 
 
 def require_named_target(target: Path | None, current_folder: Path, verb: str) -> None:
-    """Raise UsageError if a command would fall back on the bundled target. `verb`: what it would do to it."""
+    """Raise UsageError if a command would fall back on the bundled target outside loop's checkout. `verb`: what
+    it would do to it."""
     if find_project(target, current_folder).bundled and target is None and not _is_in_checkout(current_folder):
         own_target = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
         raise UsageError(

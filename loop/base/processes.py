@@ -107,7 +107,7 @@ class Completed:
 
 
 def describe_exit(code: int) -> str:
-    """An exit status in words: `exit 1`, or the signal's name."""
+    """An exit status in words: `exit 1`; a negative one is a signal: `crashed with SIGSEGV`."""
     if code >= 0:
         return f"exit {code}"
     try:
@@ -187,7 +187,7 @@ class Child:
             time.sleep(min(seconds, 0.01))
             return
         for key, _ in self._selector.select(seconds):
-            if key.data is None:
+            if key.data is None:  # From `watch`: it only ends the wait.
                 continue
             if data := os.read(key.fd, 1 << 16):
                 key.data.add(data)
@@ -215,7 +215,7 @@ class Child:
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
-        deadline = time.monotonic() + 0.2
+        deadline = time.monotonic() + 0.2  # To read what is left in its pipes; `data` of a watched fd is None.
         open_streams = self._selector.get_map()
         while time.monotonic() < deadline and any(key.data is not None for key in open_streams.values()):
             self.pump(0.02)
@@ -402,7 +402,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def limit_memory() -> None:
-    """Limit this process to LOOP_MEMORY further bytes, so that it fails before the machine runs out."""
+    """Limit this process to LOOP_MEMORY further bytes (if set), so that it fails before the machine runs out."""
     if extra_bytes := os.environ.get(MEMORY_VARIABLE):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         soft = int(extra_bytes) + psutil.Process().memory_info().data

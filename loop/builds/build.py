@@ -239,7 +239,7 @@ def _require_python(file: str, content: bytes) -> None:
 
 
 def find_python_copy(name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached copy with this build id; None if it is missing or changed."""
+    """The cached copy with this build id, for variant `name`; None if it is missing or changed."""
     copy_folder = cache / build_id / COPIES
     files = [path for path in copy_folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     if any(path.is_symlink() for path in files):  # Its content may change outside the cache.
@@ -308,7 +308,7 @@ Buildable = CAbiVariant | PythonVariant
 
 
 def buildable_variants(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """The named variants that are built from files of the target, for the GPU at hand."""
+    """The named variants that are built from files of the target, compiled ones for the GPU at hand."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -334,7 +334,7 @@ class ScannedSources:
 
 
 def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, ScannedSources]:
-    """Ask the compiler which files it would read. Raises BuildFailed if one is missing."""
+    """Ask the compiler which files it would read (Python: see imports). Raises BuildFailed if one is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
         return ScannedSources(hash_files((folder / file for file in files), folder), (), 0, files, files)
@@ -498,7 +498,7 @@ def build(
     is_damaged = known is not None and (cache / known.build_id).exists()
     note = "the cached build was damaged: not what was recorded; built again" if is_damaged else None
     sources = yield from scan_sources(variant, folder, include)
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_TRIES):  # Again if a file changed meanwhile.
         try:
             compiling = _compile_once(variant, folder, sources, cache, include, limit_s)
             known, library_folder, record = yield from compiling

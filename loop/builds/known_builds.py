@@ -208,7 +208,7 @@ def list_options(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
 
 
 def read_dependency_lists(folder: Path) -> list[str]:
-    """Files that the lists of `list_options` name."""
+    """Files that assembler and linker listed in `folder`, by the flags of `list_options`."""
     paths = [path for path in (folder / ASSEMBLER_LIST, folder / LINKER_LIST) if path.is_file()]
     return [name for path in paths for name in parse_make_rules(path.read_text(errors="surrogateescape"))]
 
@@ -293,7 +293,7 @@ def read_intact_record(folder: Path) -> Record | None:
         return None
     try:
         record: Record = json.loads(sums.without_checksum(folder, (folder / RECORD).read_bytes()))
-        actual = [record[name] for name in FIELDS][:3]
+        actual = [record[name] for name in FIELDS][:3]  # Format, build id, the library's hash.
         expected = [FORMAT, folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes())]
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         return None

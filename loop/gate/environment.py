@@ -120,7 +120,7 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
             require_fit(variant)
             yield from build.scan_sources(variant, folder, bench.include)
         except BuildFailed as failed:
-            message = f"{name} needs a build: {failed.message}"
+            message = f"{name} needs a build: {failed.message}"  # Only the lack of a compiler is a failure here.
             return Result(ExtensionOutput(ok=not failed.no_compiler, message=message, hint=failed.hint))
         built = build.find_build(name, variant, folder, cache=bench.cache, include=bench.include)
         if built is None:

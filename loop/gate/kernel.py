@@ -335,7 +335,8 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
 
 
 def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
-    """The workloads to verify; `seeds`: sets of values for each timed workload."""
+    """The workloads to verify; `seeds`: sets of values for each timed workload. Optional are those of sets
+    that the plan does not name."""
     planned_sets, required = context.task.plan.workloads, list[Workload]()
     timed_by_seed = [expand_workloads(context, planned_sets, context.task.seed + n) for n in range(seeds)]
     for seeds_of_workload in zip(*timed_by_seed, strict=True):
@@ -350,7 +351,8 @@ def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
 def _verify_share(
     context: Context, variant_sides: Sequence[Side], choice: WorkloadChoice, arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
-    """Verify these variants, and the baseline as a control, on the share's workloads."""
+    """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
+    workloads follow with fewer threads, unless their number is given."""
     bench, hashes_before = context.bench, _task_file_hashes(context)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
     fitting = fit_workloads(bench, choice.all_workloads, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)

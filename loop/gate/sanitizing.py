@@ -87,7 +87,7 @@ class Examination:
     """Exit status of the tool; None if it was killed."""
 
     def parse_log(self, text: str) -> None:
-        """Add a log's reports, remarks and count. Details of a report are indented."""
+        """Add a log's reports, remarks (without a place in code) and count. Details of a report are indented."""
         paragraphs: list[list[str]] = []
         for line in text.splitlines():
             words = line.strip().removeprefix(PREFIX)
@@ -151,7 +151,8 @@ def _parse_report(head: str, details: Sequence[str]) -> SanitizerReport:
 def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
-    """Run one call per workload under a tool. Inputs must exist already (`Bench.prepare_answer`)."""
+    """Run one call per workload under a tool; a failure is noted in the result, not raised. Inputs must exist
+    already (`Bench.prepare_answer`)."""
     examination, start_time, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
@@ -221,6 +222,7 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     workload_by_name: dict[str, Workload] = {}
     for build in (build for build in built if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
+        # A wrong build only with `arguments.wrong`.
         if not arguments.wrong and (build.variant, build.build_id) in wrong_builds:
             not_exercised.append(f"sanitizers on {build.variant}: it was not found right")
         elif not small_workloads:

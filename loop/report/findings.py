@@ -155,7 +155,7 @@ def speed_sections(
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
-    """Speed verdicts against the baseline, without variants that are incorrect on any workload."""
+    """Speed verdicts against the baseline, without variants that are incorrect or invalid on any workload."""
     all_verdicts = list(verdicts)
     speeds = [verdict for verdict in all_verdicts if isinstance(verdict, SpeedVerdict)]
     incorrect = {verdict.variant for verdict in all_verdicts if not isinstance(verdict, SpeedVerdict)}

@@ -145,9 +145,9 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
-    """Add attributes to a table's cells for the style sheet and the sort script. Each cell gets its
-    column's title, because a narrow page shows rows as lists. A cell's first word is coloured if it is an
-    outcome, such as `faster`."""
+    """Add attributes to a table's cells for the style sheet and the sort script. `start`: index of the table's
+    first token. Each cell gets its column's title, because a narrow page shows rows as lists. A cell's first
+    word is coloured if it is an outcome, such as `faster`."""
     heads: list[str] = []
     column = rows = 0
     for position in range(start, len(tokens)):

@@ -208,7 +208,7 @@ def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]
 
 
 def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Path (from the top) to the hash that git would give the checkout's file; empty: no such file."""
+    """Path (from the top) to git's hash of the checkout's file; empty: no file, or a line break in its name."""
     existing = [name for name in names if (folder / name).is_file() and "\n" not in name]
     hashes = git(folder, "hash-object", "--stdin-paths", stdin="".join(f"{name}\n" for name in existing)).split()
     return {**dict.fromkeys(names, ""), **dict(zip(existing, hashes, strict=True))}

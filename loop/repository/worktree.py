@@ -231,7 +231,7 @@ def make_at_commit(target: Path, root: Path, commit: str) -> Worktree:
 
 
 def copy_worktree(tree: Worktree, root: Path) -> Worktree:
-    """Copy a worktree's files into a new repository at `root`, fully separate from the user's."""
+    """Copy a worktree's files, as the only commit, into a new repository at `root`, separate from the user's."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)

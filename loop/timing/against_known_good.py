@@ -148,7 +148,7 @@ class Contest:
         return samples.log_ratios(segments, *self._reference_and_candidate(rival))
 
     def decide_now(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
-        """The decision so far; `inconclusive` if the evidence does not suffice."""
+        """The decision so far on candidate and rival; `inconclusive` if the evidence does not suffice."""
         segments, side_names = timings.segments_of(workload.name), self._reference_and_candidate(rival)
         margin = verdicts.margin_for_offset(samples.process_variance(segments, *side_names))
         log_ratios, number = samples.log_ratios(segments, *side_names), self.candidate_number
@@ -161,7 +161,7 @@ class Contest:
 
     def null_control(self, timings: Timings) -> NullControl:
         """The result of timing the variant against itself."""
-        rival = self.controls[0]
+        rival = self.controls[0]  # The second is the slowed copy.
         verdict_words = [self.decide_now(timings, w, rival).verdict for w in rival.workloads]
         log_ratios = [self.log_ratios(timings, workload, rival) for workload in rival.workloads]
         differences = self.differing_workloads(timings, rival)
@@ -177,7 +177,7 @@ class Contest:
 
     def positive_control(self, timings: Timings) -> PositiveControl:
         """Whether timing detected the deliberate slowdown, on the one workload that tries it."""
-        rival = self.controls[1]
+        rival = self.controls[1]  # The first is the null control.
         workload = rival.workloads[0]
         decision = self.decide_now(timings, workload, rival)
         return PositiveControl(
@@ -218,6 +218,7 @@ def compare(context: Context, arguments: CompareTerms) -> RunningAction[CompareO
     state = yield from ready_variants(context)
     if state.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {state.why_not}", hint=state.hint))
+    # Python variants only as a campaign's candidate (its number is not 0): importing torch takes long.
     builds = {name: build for name, build in state.builds.items() if build.compiled or arguments.candidate}
     return (yield from compare_ready(context, replace(state, builds=builds), arguments))
 
@@ -305,8 +306,8 @@ def _time_contests(
     """Time the contests until every pair is decided or time is over; timings, and warnings. The first
     variant, and each with a known-good build, gets the blocks that a verdict needs, even beyond the limit.
     Otherwise slow process starts on a GPU would hide every regression. A candidate that is undecided but
-    promising is timed further. Its blocks and evidence continue. Under the sequential rule, the stopping
-    time does not make a false `faster` more likely."""
+    promising is timed further, for `more_s` seconds. Its blocks and evidence continue. Under the sequential
+    rule, the stopping time does not make a false `faster` more likely."""
     least_rounds = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most_rounds = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
     terms = Terms(most_rounds, limit_s + arguments.more_s, context.task.seed, least_rounds=least_rounds)

@@ -38,7 +38,8 @@ class ReadyVariants:
 
 
 def ready_variants(context: Context) -> Generator[Tick, None, ReadyVariants]:
-    """The variants that passed verification in this session, with the builds that were checked."""
+    """The variants that passed verification in this session, with the builds that were checked; else why
+    nothing can be timed (`why_not`)."""
     verification = context.latest_output("kernel.verify", VerifyOutput)
     if verification is None or not verification.right:
         return ReadyVariants(why_not="no variant is right" if verification else "nothing was verified")

@@ -238,7 +238,8 @@ def log_ratios(segments: Iterable[Segment], reference: str, candidate: str) -> l
 
 
 def _counted_rounds(segments: Iterable[Segment], reference: str, candidate: str) -> list[tuple[int | None, float]]:
-    """For each round that counts: its set of processes (None if fresh), and its log ratio."""
+    """For each round that counts: its set of processes (None if fresh), and its log ratio. A round
+    does not count if the GPU slowed one side, or if it was disturbed, unless fewer than two others remain."""
     rounds = rounds_with_both(segments, reference, candidate)
     rounds = [sides for sides in rounds if find_gpu_slowdown(*sides) is None]
     undisturbed = [sides for sides in rounds if not is_unevenly_disturbed(*sides)]

@@ -204,7 +204,7 @@ class ProcessSet:
 
     def _probe_memory(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         """Test once a set of processes whether a side caches results for values it has seen. A CPU is
-        tested in the first rounds only. A GPU's every set is: else its first round is 5 % slower."""
+        tested in the first rounds only. On a GPU every set is, else its first round is 5 % slower."""
         key = (name, workload.name)
         is_late = self.round_number >= PROBED_ROUNDS and self.bench.device == "cpu"
         if is_late or key in self.probed_calls:
@@ -259,7 +259,7 @@ class ProcessSet:
     def _time_segment(
         self, name: str, workload: Workload, timings: Timings, is_judged: bool
     ) -> Generator[Tick, None, Segment]:
-        """Time one segment of a side; what else was observed goes into `timings` and `evidence`."""
+        """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
         before, call = self.latest_reading, self.calls[name]
         with self._running_alone(name, workload):
             samples = yield from call.take_segment(self.terms.segment_s, is_judged=is_judged)
@@ -383,7 +383,8 @@ class Schedule:
         """Rounds timed even if time is over; seconds of the last round, or of two that shared processes."""
 
     def _is_round_required(self) -> bool:
-        """Whether another round is timed even if time is over."""
+        """Whether another round is timed even if time is over: fewer than required were timed, or, where rounds
+        share processes, fewer than an interval needs."""
         lacks_rounds = self.rounds_per_set > 1 and self.timings.rounds < MIN_VALUES
         is_within_grace = self._elapsed_s < GRACE_FACTOR * self.terms.limit_s
         return (lacks_rounds and is_within_grace) or self.timings.rounds < self.least_rounds

@@ -101,7 +101,8 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsO
 
 
 def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
-    """The evaluator's verdict. Raises UsageError if the checkout does not exist."""
+    """The evaluator's verdict; `not available` if `loop` knows none for the task's format. Raises UsageError
+    if the checkout does not exist."""
     evaluator = EVALUATORS.get(task.format)
     if evaluator is None:
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
@@ -114,7 +115,8 @@ def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Gen
 
 
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:
-    """Our verdict, from the session's finished steps, together with the evaluator's."""
+    """Our verdict on answer `name`, from the session's steps, and the evaluator's (`verdict`). The ratio is the
+    lowest of all workloads."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [m.ratio for output in outputs for m in output.measurements if m.variant == name]
     our_verdict = gate_verdict_on(name, finished)

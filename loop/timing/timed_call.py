@@ -121,7 +121,7 @@ class InputWindows:
 
     def windows(self, calls: int) -> Windows:
         """Randomly drawn offsets for this many calls."""
-        if self._fixed_draw is not None:
+        if self._fixed_draw is not None:  # `rotations` brings its values to this place.
             return [self._window_of_draw(0)] * calls
         if self.call.structure:
             draws = self.rng.choices(range(self.call.input_sets), k=calls)
@@ -231,7 +231,7 @@ class TimedCall:
     def finish_staging(self, limit_s: float, note: str, *, is_alone: bool) -> Generator[Tick, None, None]:
         """Wait until the worker has done what `begin_staging` asked; `note`: for the screen. `is_alone`:
         nothing else was staged meanwhile. Then a slow first call counts as the call's own time, and the
-        warm-up is left out."""
+        warm-up is left out; not where the worker copies results (`copies_results`)."""
         self.peak_bytes = yield from self.worker.receive(limit_s, note)
         took_s = time.monotonic() - self._staging_start
         if is_alone and took_s > 2 * SLOW_CALL_S and not self.copies_results:
@@ -262,8 +262,8 @@ class TimedCall:
     def _take_samples(
         self, samples: SegmentSamples, waits: DelayReader, seconds: float, call_s: float, *, is_judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take samples until undisturbed ones fill this many seconds. A segment that takes far longer than
-        planned ends early; the judged sample then comes soon."""
+        """Take samples until undisturbed ones fill this many seconds. `call_s`: seconds of a call, expected. A
+        segment that takes far longer than planned ends early; the judged sample then comes soon."""
         calls, least_samples = samples.calls, 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
         planned = int(seconds / (calls * self._replays * call_s))
         planned = max(least_samples, min(planned, MAX_SAMPLES))
@@ -332,9 +332,9 @@ class TimedCall:
         """Add a sample's seconds and waits a call; on a GPU by the device's clock, if that is shorter."""
         if self.is_on_gpu:
             device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
-            if not is_disturbed(sample_s, waited_s):
+            if not is_disturbed(sample_s, waited_s):  # Our clock without the launch, to check the device's later.
                 samples.clock_pairs.append((max(sample_s - LAUNCH_S * self._passes(), device_s), device_s))
-            sample_s = min(device_s, sample_s) or sample_s
+            sample_s = min(device_s, sample_s) or sample_s  # The device's clock may give 0: no time.
         samples.seconds.append(sample_s / calls)
         if waited_s is not None:
             samples.waited_s.append(waited_s / calls)
@@ -342,9 +342,10 @@ class TimedCall:
     def _return_results(
         self, samples: SegmentSamples, calls: int, judged_call: int | None, *, to_host: bool
     ) -> Generator[Tick, None, float]:
-        """Have the worker finish (order SETTLE) and copy results to shared memory (GIVE); the seconds that
-        this took. `judged_call`: the call to verify, or None. Its output is read while the worker is stopped;
-        changed inputs and late writes are noted then. `to_host`: copy a GPU's results to the host, too."""
+        """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
+        the variant does not write them there; the seconds that this took. `judged_call`: the call to verify,
+        or None. Its output is read while the worker is stopped; changed inputs and late writes are noted
+        then. `to_host`: copy a GPU's results to the host, too."""
         return_s = 0.0
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
@@ -455,7 +456,7 @@ class TimedCall:
         return MemoryProbe(*map(min, zip(*probes, strict=True))) if probes else None
 
     def _probe_draw(self, waits: DelayReader, calls: int) -> Generator[Tick, None, MemoryProbe]:
-        """Time one draw of values when they are new, and when they are repeated."""
+        """Time one draw of values when they are new, and when they are repeated (the first two samples)."""
         windows, rotations = self._windows(calls), self.input_windows.rotations(None)
         times_s, is_undisturbed = list[float](), True
         for number in range(PROBE_CALLS):

@@ -179,9 +179,9 @@ def by_interval(measurement: Measurement) -> SpeedVerdict:
     of rounds is fixed beforehand or limited by time; results so far never change it."""
     rounds, (low, high) = measurement.rounds, measurement.interval
     word: Word = "inconclusive"
-    if measurement.held_back:
+    if measurement.held_back:  # A sentence: the GPU slowed one side.
         reason = measurement.held_back
-    elif measurement.ranged and rounds < MIN_VALUES:
+    elif measurement.ranged and rounds < MIN_VALUES:  # `ranged`: `interval` is only the rounds' range.
         range_ = f"they gave {times(low)} to {times(high)}"
         reason = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
     elif measurement.ranged or is_vague(measurement.interval):

@@ -87,7 +87,8 @@ def without_checksum(path: Path, data: bytes, hint: str = "") -> bytes:
 
 
 def split_checksum(data: bytes, previous_checksum: str = "") -> tuple[bytes, str, bool]:
-    """Split a JSON object into (object without checksum, checksum, whether the checksum is right)."""
+    """Split a JSON object into (object without checksum, checksum, whether it is right); without one: an empty
+    checksum, and False. `previous_checksum`: of the object before, where objects form a chain."""
     match = _CHECKSUM_AT_END.search(data)
     if match is None:
         return data, "", False

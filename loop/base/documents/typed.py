@@ -82,6 +82,7 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     data are real keys or indices.
     """
     place: list[str | int] = []
+    # Of a missing field, the last part is its name.
     for part in mistake["loc"][:-1] if mistake["type"] == "missing" else mistake["loc"]:
         is_key = isinstance(data, dict) and part in data
         if is_key or (isinstance(data, list) and isinstance(part, int) and part < len(data)):

@@ -24,7 +24,8 @@ MAX_FACTOR_BEYOND = 4.0
 
 
 def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
-    """The figure of speed verdicts against `baseline`; None if no variant has a speed."""
+    """The figure of speed verdicts against `baseline`; None if no variant has a speed. It shows the workloads
+    with the lowest ratios, `MOST_WORKLOADS` at most; its description covers all."""
     judged = speed_verdicts(verdicts)
     if not judged:
         return None

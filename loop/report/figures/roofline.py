@@ -89,7 +89,7 @@ def draw_roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     # Hidden variants are in the report's table.
     hidden_text = f"; and {say.count(hidden_count, 'more variant')}" if hidden_count else ""
     parts = [svg.text(12, 22, "Roofline", "big ink"), *_draw_axes(x, y, roof)]
-    for variant_number, point in enumerate(points):  # First, so that no mark of the library hides a variant.
+    for variant_number, point in enumerate(points):  # First, so that no mark of the baseline hides a variant.
         if point.baseline_flops_per_s:
             column, baseline_y = x(point.intensity), y(point.baseline_flops_per_s)
             parts.append(svg.line(column, y(point.flops_per_s), column, baseline_y, "soft", dash="3 3"))

@@ -127,7 +127,7 @@ def text(
 def line(
     x1: float, y1: float, x2: float, y2: float, kind: str = "line", *, width: float = 1, dash: str = ""
 ) -> str:
-    """A straight line. `kind`: its colour in `_COLOURS`."""
+    """A straight line. `kind`: its colour, in `_COLOURS` or of `hue`."""
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     ends = f'x1="{coord(x1)}" y1="{coord(y1)}" x2="{coord(x2)}" y2="{coord(y2)}"'
     return f'<line class="s-{kind}" {ends} stroke-width="{coord(width)}"{dashed}/>'
@@ -140,7 +140,7 @@ def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
 
 
 def path(points: Iterable[tuple[float, float]], kind: str) -> str:
-    """A line through points. `kind`: its colour."""
+    """A line through points. `kind`: its colour, in `_COLOURS` or of `hue`."""
     points_text = " L".join(f"{coord(x)} {coord(y)}" for x, y in points)
     return f'<path class="hollow s-{kind}" d="M{points_text}" stroke-width="1.5"/>'
 
