@@ -133,7 +133,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
     """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception."""
-    while frame is not None and WORKERS not in sys.modules:
+    while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)
         frame = frame.f_back

@@ -178,7 +178,8 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, without idle steps, with the user's options as arguments of its steps."""
+    """The shipped pattern of a command, without steps that have nothing to do. The user's options become
+    arguments of its steps."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:
@@ -209,7 +210,8 @@ def run_pattern_alone(
     screen: Screen,
     checks: tuple[str, ...] = (),
 ) -> tuple[Sequence[Finished], int]:
-    """Run one pattern without a session: its steps and exit code. `checks`: sets verified but not timed."""
+    """Run one pattern without a session. Returns its steps, without those skipped for `NOTHING_TO_EXPLAIN`,
+    and the exit code. `checks`: sets verified but not timed."""
     folder = setting.project.target
     plan = Plan(
         format=1,

@@ -90,14 +90,14 @@ def _state(tree: KeptWorktree) -> tuple[State, str]:
     try:
         record = session.record()
         if record is None or record.status in RESUMABLE:
-            return "waits", session.head().resume_command
+            return "waits", session.head().resume_command  # Printed as what to do.
     except LoopError as error:
         return "unknown", error.message
     return "left over", f"{session.id} has ended"
 
 
 def cached_items() -> Iterator[Removable]:
-    """The folders of the cache, with their sizes. All can be made again."""
+    """Yield the cache's folders, each with the function that removes it. All can be made again."""
     for name, content in CACHE_FOLDERS.items():
         path = cache_folder() / name
         if path.is_dir():

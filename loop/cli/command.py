@@ -190,7 +190,7 @@ class Command:
                 for _ in range(2):  # Unwrap `list[int] | None` to `int`.
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
                 option.metavar = METAVARS.get(kind)
-        if self.words in HELPS:
+        if self.words in HELPS:  # A group, too: its word alone runs this command.
             parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
             group.info.no_args_is_help = False
             decorate = group.callback(invoke_without_command=True)

@@ -19,7 +19,7 @@ MOST_SESSIONS = len(LETTERS)
 
 
 def compare_sessions(names: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """Print a comparison of 2 to `MOST` sessions, in the order of `names`, as a table or as JSON."""
+    """Print a comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`, as a table or as JSON."""
     here = find_project(target, Path.cwd())
     if not 2 <= len(names) <= MOST_SESSIONS:
         hint = "loop sessions compare last~1 last"

@@ -82,7 +82,7 @@ class OneHost(Model):
 
     @classmethod
     def from_listed(cls, listed: ListedHost, lacks: tuple[str, ...] = ()) -> "OneHost":
-        """A machine of hosts.yaml, with its jobs."""
+        """A machine of hosts.yaml, with its jobs. `lacks`: what `set_up` missed on it, a line each."""
         return cls(
             name=listed.name,
             ssh=listed.host.ssh,
@@ -132,7 +132,7 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     here = find_project(target, Path.cwd())
     hosts = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), host)
     if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
-        raise untrusted_error(here)
+        raise untrusted_error(here)  # The project's own hosts.yaml names the machine.
     ready = []
     for listed in hosts:
         name = listed.name

@@ -107,5 +107,7 @@ def _may_be_valid(kind: str, name: str, names: list[str], here: Project) -> bool
         return not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":
         return False
-    has_imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # These are not in `names`.
+    has_imported = any(
+        True for _ in here.sessions.glob("*/recorded.json")
+    )  # Not in `names`, which begins with `last`.
     return has_imported or any(session.startswith(name) or name.startswith("last") for session in names[1:])

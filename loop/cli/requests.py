@@ -86,7 +86,8 @@ def watched_cloud() -> str:
 
 
 def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
-    """The foreign evaluator to ask; None if none is named. Raises UsageError for loop's own targets."""
+    """The foreign evaluator to ask, from --evaluator or LOOP_EVALUATOR_PYTHON; None if neither names one.
+    Raises UsageError for loop's own targets, which have no other evaluator."""
     python = os.environ.get("LOOP_EVALUATOR_PYTHON")
     is_task = target is not None and find_origin(target) is not None
     if evaluator is None and not (python and is_task):

@@ -226,7 +226,8 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names, all for none, and the honest ones. Raises UsageError for others."""
+    """The controls with these short names, all for none, and the honest ones. Raises UsageError for
+    unknown names; a known one that does not fit this task is ignored."""
     makes = [control.make for control in chosen]
     known_makes = {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}
     for name in names:
@@ -245,7 +246,7 @@ def chosen_controls(
     yield from (HONEST_COPY, EXACT) if device == "cpu" else (EXACT,)
     makes: set[str] = set()
     for control, is_telling in controls_by_shape(inputs, output):
-        if is_telling and control.make not in makes:
+        if is_telling and control.make not in makes:  # Telling: its mistake can show on these shapes.
             makes.add(control.make)
             yield control
 
@@ -354,7 +355,7 @@ class Audit:
         for number, (name, path) in enumerate(files.items(), 1):
             screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
             verdict = run_to_end(ask_evaluator(task, path, terms))
-            if number == 1 and verdict.status != "right":
+            if number == 1 and verdict.status != "right":  # The first answer is an honest one.
                 return {}, f"it does not pass an honest answer: {verdict.status} {verdict.why}"
             verdicts[name] = verdict
         return verdicts, ""

@@ -85,7 +85,8 @@ class AgentFiles(Printed):
 
 def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) -> int:
     """Write SKILL.md and the section of AGENTS.md, after asking. Raises UsageError for files it cannot use.
-    `folder`: None is the current one. Returns the exit code: 2 if the user does not agree."""
+    `as_json`: do not ask; without `yes`, write nothing. `folder`: None is the current one. Returns the exit
+    code: 2 if something would change and the user does not agree."""
     here = (folder or Path()).absolute()
     if not here.is_dir():
         raise UsageError(f"{here}: no such folder", hint="name the folder of your project")

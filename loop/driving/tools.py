@@ -55,7 +55,7 @@ class WaitingChange:
     """Files that existed before the change."""
 
     def file(self, name: str) -> Path:
-        """Path of an editable file. Raises UsageError for one outside `top`, also through a link."""
+        """Path of an editable file. Raises UsageError for one outside `target_folder`, also by a link."""
         path = self.target_folder / name
         if path.resolve() != path or not path.is_relative_to(self.target_folder):
             hint = f"these may change: {', '.join(self.brief.files)}"
@@ -63,7 +63,7 @@ class WaitingChange:
         return path
 
     def next_call(self, target: Path | None) -> str:
-        """The tool call that has the change judged, in words. `target`: as the agent gave it."""
+        """The tool call that has the change judged, in words. `target`: as the agent gave it, if it did."""
         return f"run_session with resume={self.folder.id}" + (f" and target={target}" if target else "")
 
 
@@ -162,7 +162,7 @@ class JobState(Printed):
 
 def read_state(job: JobFolder) -> JobState:
     """The state of a job, from the files in its folder."""
-    is_running, code = job.state in UNENDED_STATES, job.exit_code
+    is_running, code = job.state in UNENDED_STATES, job.exit_code  # No code: it was killed.
     events = list[dict[str, Any]]()  # What the command printed as JSON; a session prints events.
     text = read_text(job.path / folders.OUT)
     for part in text.splitlines() if "--events" in job.task.words else [text]:
@@ -197,7 +197,8 @@ def read_state(job: JobFolder) -> JobState:
 
 
 def _next_after(code: int | None, session: str, result: Mapping[str, Any]) -> str:
-    """What an agent can do after a job has ended. `code`: None if it was killed; `session`: its id, or empty."""
+    """What an agent can do after a job has ended; empty if its result names nothing.
+    `code`: None if it was killed; `session`: its session's id, or empty."""
     if code is None:
         return f"run_session with resume={session}" if session else "call the same tool again"
     if error := result.get("error"):
@@ -222,7 +223,7 @@ def begin_job(words: Sequence[str], tool: str) -> JobFolder:
 def find_job(name: str) -> JobFolder:
     """A job that an agent started, by its id or `last`. Raises UsageError for an unknown id."""
     jobs = {job.id: job for job in folders.list_jobs() if job.id.startswith(JOB_ID_PREFIX)}
-    job_id = max(jobs, default=name) if name == "last" else name
+    job_id = max(jobs, default=name) if name == "last" else name  # Ids begin with the time.
     if job_id not in jobs:
         newest = f"the newest: {', '.join(sorted(jobs)[-3:])}" if jobs else "a tool that starts work returns one"
         raise UsageError(f"no job {name!r}", hint=newest)
@@ -230,7 +231,7 @@ def find_job(name: str) -> JobFolder:
 
 
 def wait_for_job(job: JobFolder, seconds: float) -> JobState:
-    """Wait until a job ends, at most `seconds` and `LONGEST_WAIT_S`. Returns its state."""
+    """Wait until a job ends, at most the shorter of `seconds` and `LONGEST_WAIT_S`. Returns its state."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
     while job.state in UNENDED_STATES and time.monotonic() < end:
         time.sleep(0.05)
@@ -300,7 +301,7 @@ class Tool:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The command's parameters that a tool may set, by name."""
+        """The command's parameters that an agent may set, by name; those in `HIDDEN` it may not."""
         return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in HIDDEN}
 
     @cached_property
@@ -337,7 +338,7 @@ class Tool:
             raise UsageError(f"{self.name}: {name}: {first['msg'].lower()}"[:400], hint) from error
 
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Run the command in this process, and return what `--json` prints. Only for commands that read."""
+        """Run the command in this process, and return what `--json` prints. Only for tools that start no job."""
         out = io.StringIO()
         defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
         self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), is_quiet=True))
@@ -351,6 +352,6 @@ class Tool:
 
 
 def tools() -> dict[str, Tool]:
-    """All tools by name."""
+    """All tools by name: the commands that are marked for agents (`mcp`), and those that only agents have."""
     all_tools = (Tool(command) for command in (*ALL, *TOOL_COMMANDS) if command.mcp)
     return {tool.name: tool for tool in all_tools}

@@ -110,7 +110,7 @@ class Contents:
 
 
 def status_of(row: SessionRow) -> str:
-    """The status of a session in one word."""
+    """The status of a session in one word; `recorded`: imported from elsewhere, `open`: without an end yet."""
     return "recorded" if row.recorded else row.status or "open"
 
 
@@ -167,7 +167,7 @@ JudgedSession = tuple[SessionRow, str, float | None]
 
 
 def sessions_that_judged(variant: str, rows: Sequence[SessionRow]) -> list[JudgedSession]:
-    """The sessions that judged a variant, in the order of `rows`. A wrong variant has no ratio."""
+    """The sessions that judged or timed a variant, in the order of `rows`. A wrong variant has no ratio."""
     judged: list[JudgedSession] = []
     for row in rows:
         verdict, ratio = row.verdict_on(variant), row.ratios.get(variant) or None
@@ -231,7 +231,7 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
         report, figure = contents.reports.get(row.id), ""
         if report and (file := report.parent / "figures/ratios.svg").is_file():
             title = "Ratio by workload, as the report has it"
-            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).inline
+            figure = StoredFigure("ratios", title, "", 1, 1, "", file.read_bytes()).inline  # Sized by its file.
         neighbours = {"older": ids[number], "newer": ids[number + 2]}
         yield page_path("sessions", row.id), "session", {"row": row, **neighbours, "figure": Markup(figure)}
 

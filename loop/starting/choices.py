@@ -85,7 +85,8 @@ class Choices:
         attribute_names: Sequence[str] | None = None,
     ) -> None:
         """`likes`, `values`: path of a parameter to its `--like` options or its `--set` value;
-        `attribute_names`: numbers that the kernel or program takes; None: any. A path is `x` or `config.eps`."""
+        `attribute_names`: numbers that the kernel or program takes, so that they may become attributes; None (a
+        Python function): any may. A path is `x` or `config.eps`."""
         self.likes, self.values, self.attribute_names = likes, values, attribute_names
         self.by_path: dict[str, list[Choice]] = {}
         """Path of a parameter to its choices, the likeliest first."""
@@ -104,7 +105,8 @@ class Choices:
         """Names of all sizes."""
 
     def add_arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
-        """Add a function's parameters. Returns the arguments to call it with. `bound`: skip the parameter `self`.
+        """Add a function's parameters. Returns the arguments of a call, as (keyword or empty, text).
+        `bound`: skip the parameter `self`.
         `owner`: the class whose methods read the parameters, if `function` is only its constructor."""
         call: Call = []
         is_default_skipped = False
@@ -144,7 +146,7 @@ class Choices:
         if not has_given_part and default is not Parameter.empty:
             is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
             is_allowed = self.attribute_names is None or name in self.attribute_names
-            if is_number and is_allowed and not AXIS.fullmatch(name):
+            if is_number and is_allowed and not AXIS.fullmatch(name):  # An axis, `dim`, stays.
                 return self._add_choices(path, [self._attribute(path, default)])
             text = default.__name__ if isinstance(default, type) else repr(default)
             is_tensor = default is None and kind in ("", "tensor")
@@ -233,7 +235,8 @@ class Choices:
 
     def _integer_choices(self, path: str, name: str, kind: str) -> list[Choice]:
         """Choices of a whole number or a tuple: usual values for its name, and sizes of the inputs.
-        Sizes with the parameter's name come first, then those of the last dimensions."""
+        Sizes with the parameter's name come first, then those of the last dimensions. `kind`: `ints` for a
+        tuple, `int`, or empty if not annotated."""
         constants = _first_match(INTS, name) or ()
         lone_specs = {path: specs[0] for path, specs in self.likes.items() if len(specs) == 1}
         dims_by_tensor = {path.replace(".", "_"): spec.dims for path, spec in lone_specs.items()}
@@ -350,8 +353,8 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
 
 
 def reads_of(owner: Any) -> Reads:
-    """What the code of a function or class reads from its variables, as `eps` in `config.eps`; empty if there
-    is no source."""
+    """What the code of a function or class reads from its variables, as `eps` in `config.eps`: variable to
+    part to whether it is read as a key, `config["eps"]`. Empty if there is no source."""
     reads: dict[str, dict[str, bool]] = {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))

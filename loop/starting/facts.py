@@ -48,6 +48,7 @@ class IncompleteRequest(Exception):
     """The user has to add something: a message, a hint, and `--like` options to add (`like`)."""
 
     def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
+        """`hint`: what to do; `like`: `--like` options that the user has to add."""
         super().__init__(message)
         self.hint, self.like = hint, like
 
@@ -80,10 +81,11 @@ class Trial:
     """A hypothesis on how to call the user's function, as functions that can be called."""
 
     def __init__(self, hypothesis: Hypothesis) -> None:
+        """Execute the source that the target would get: the reference's function, and `make` of its inputs."""
         self.hypothesis = hypothesis
         names = executed_names(hypothesis.wrapper(""), "reference")
         self.function = names[hypothesis.subject.function]
-        module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)
+        module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
         vars(module).update(names)
         self.make_inputs = executed_names(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes = hypothesis.attributes
@@ -133,7 +135,7 @@ class Trial:
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
         """Check that calls repeat; the trial with `has_outputs` set. Raises IncompleteRequest if they differ."""
         outcome, name = self.run(sizes), self.hypothesis.subject.full_name
-        torch.manual_seed(SEED + 1)
+        torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
             hint = "name a function that gives tensors"
             raise IncompleteRequest(f"{name} gives no tensor, and changes no input", hint)
@@ -149,7 +151,7 @@ class Trial:
         return Trial(replace(self.hypothesis, has_outputs=bool(outcome.outputs)))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
-        """Largest error of float32 against float64 results, relative to 1 + |float64 result|."""
+        """Largest error of float32 against float64 results, relative to 1 + |float64|; 0 if not finite."""
         exact_results, largest = self.run(sizes, drawn=drawn, as_float64=True).results, 0.0
         for name, result in self.run(sizes, drawn=drawn).results.items():
             exact = exact_results.get(name)
@@ -277,7 +279,8 @@ def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
 
 
 def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Workloads with another value of each attribute, if possible one that keeps output shapes."""
+    """Workloads with another value of each attribute, if possible one that keeps output shapes. Its results are
+    kept in `trial`. If none changes the outputs, that becomes a note."""
     usual = trial.run(sizes)
     usual_shapes = [tensor.shape for tensor in usual.outputs.values()]
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:

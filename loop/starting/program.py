@@ -130,7 +130,8 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
 
 
 def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> IncompleteRequest:
-    """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes."""
+    """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes;
+    it is returned if it already says what is missing."""
     if isinstance(error, IncompleteRequest):
         return error
     text = describe_error(error)
@@ -171,6 +172,7 @@ def try_function(terms: TrialTerms) -> TargetFacts:
     sizes = Sizes(shapes, terms.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     trial = trial.confirm_repeats(base_sizes)
+    # Without `attributes` there is no kernel or program: the first variant is a copy of the reference.
     facts = gather_facts(trial, base_sizes, sizes, choices, vary_fixed=terms.attributes is None)
     modules = terms.module_names
     files = {modules["reference"]: trial.hypothesis.wrapper("What is right")}

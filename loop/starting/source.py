@@ -101,7 +101,7 @@ class EntryWriter:
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
-        outputs = [output for output in facts.outputs if output.name not in facts.updates]
+        outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
         input_places = {tensor.name: f"&loop_in[{n}]" for n, tensor in enumerate(facts.inputs)}
         output_places = {tensor.name: f"&loop_out[{n}]" for n, tensor in enumerate(outputs)}
         places = self._places(input_places, output_places)
@@ -233,7 +233,7 @@ class FirstVariant:
 
     def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str], list[str]]:
         """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
-        Raises UsageError if a parameter's meaning is unclear."""
+        Without an `entry_writer` none is needed. Raises UsageError if a parameter's meaning is unclear."""
         if self.entry_writer is None:
             return self.yaml_line, {}, []
         text, notes = self.entry_writer.write(facts)
@@ -264,7 +264,7 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, by file name, or the uncalled one.
+    """Choose a function with pointers: by name, the only one, by file name, or the one that the file never calls.
     `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
     candidates: dict[str, CFunction] = {}
@@ -325,7 +325,7 @@ def _with_headers(path: Path) -> dict[str, Path]:
 
 
 def identifier(name: str) -> str:
-    """A lower-case identifier made of a name."""
+    """A lower-case identifier made of a name: `of_` before a digit, `computed` if nothing is left."""
     safe_name = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
     return safe_name if safe_name[0].isalpha() else f"of_{safe_name}"
 

@@ -191,7 +191,7 @@ class Hypothesis:
         code = f"{call}\n{make_instance}\n{imports}"
         used = [name for name in ("functools", "torch") if re.search(rf"\b{name}\.", code)]
         import_text = "".join(f"import {name}\n" for name in used) + "\n" * bool(used) + imports
-        body = f"return {call}" if self.has_outputs else call
+        body = f"return {call}" if self.has_outputs else call  # Else it only changes its inputs.
         return (
             f'"""{title}: {subject.full_name}."""\n\n{import_text}\n{make_instance}\n\n'
             f"def {subject.function}({', '.join(parameters)}):\n    {body}\n"
