@@ -178,8 +178,7 @@ def choose_device_and_variants(request: BenchRequest, target: Target) -> ChosenV
 
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: ChosenVariants) -> Pattern:
-    """The shipped pattern of a command, without steps that have nothing to do. The user's options become
-    arguments of its steps."""
+    """The shipped pattern of a command, less steps with nothing to do, with the user's options as arguments."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.subcommand}.yaml", Pattern).value
     verify_arguments: dict[str, Any] = {"others_s": 0}  # Skip the sets that the command does not name.
     if request.first_failure_only:

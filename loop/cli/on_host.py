@@ -380,7 +380,7 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
 
 
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
-    """A job, if any, whose results must be fetched first: of checkout `tree`; to resume, with sessions of `root`."""
+    """A job, if any, whose results must be fetched first: of checkout `tree`; to resume, of the same `root`."""
     for folder, sent in sent_jobs.list_sent_jobs(host.name):
         if (sent.root and sent.tree == tree) or (resumed is not None and sent.sessions == str(root)):
             return folder

@@ -136,8 +136,7 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
 
 
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
-    """The contents of a project's catalogue. Reports behind links, and of sessions whose id is no safe file
-    name, are ignored."""
+    """The contents of a project's catalogue. Reports behind links, or of ids unsafe as file names, are ignored."""
     root = setting.project.sessions
     rows, damaged = index.read_index(root)
     statistics = prediction.gather_statistics(setting.project, setting.patterns)
