@@ -51,7 +51,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
         try:  # A project's own pattern replaces a bundled one of its name.
             row_by_name = {row["name"]: row for row in (pattern_row(load_unchecked(path)) for path in paths)}
             rows = sorted(row_by_name.values(), key=lambda row: int(row["number"]))
-        except (ValueError, KeyError, TypeError, AttributeError):  # A file is wrong: read it again, to say where.
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):  # Say where it is.
             from loop.library import definitions
 
             patterns = definitions.patterns(here).values()
