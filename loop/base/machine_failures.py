@@ -69,8 +69,8 @@ class Folders:
     def find_containing(self, path: Path) -> Path | None:
         """The folder of `loop_folders` that contains `path`, or None. In TMPDIR only `loop-` names count."""
         for folder in self.loop_folders:
-            if path.is_relative_to(folder):
-                first = path.relative_to(folder).parts[:1]
+            if path.resolve().is_relative_to(folder.resolve()):
+                first = path.resolve().relative_to(folder.resolve()).parts[:1]
                 if folder != temporary_folder() or not first or first[0].startswith(("loop-", ".loop-")):
                     return folder
         return None

@@ -99,10 +99,18 @@ def config_folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
 
 
+def make_folder_variables_absolute() -> None:
+    """Make the folders in LOOP_CACHE, LOOP_STATE and LOOP_SESSIONS absolute: children run in other folders."""
+    for variable in ("LOOP_CACHE", "LOOP_STATE", "LOOP_SESSIONS"):
+        if os.environ.get(variable):
+            os.environ[variable] = str(Path(os.environ[variable]).absolute())
+
+
 def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
     """The folder that environment variable `variable` names; else `loop` below `xdg_variable`, else below home.
 
     If other users could write there: the one below home or a temporary private one instead, with a remark.
+    Resolved (no `..`, no links), because paths below it are compared as text.
     """
     default = Path.home() / home_subfolder / "loop"
     chosen = Path(os.environ[xdg_variable]).absolute() / "loop" if os.environ.get(xdg_variable) else default
@@ -111,13 +119,13 @@ def _user_folder(variable: str, xdg_variable: str, home_subfolder: str) -> Path:
     make_private(chosen)
     danger = explain_foreign_access(chosen)
     if not danger:
-        return chosen
+        return chosen.resolve()
     make_private(default)
     is_default_safe = default != chosen and not explain_foreign_access(default)
     safe_folder = default if is_default_safe else private_folder(variable.lower())
     advice = f"mend that, or name another folder with {variable}"
     remark_once(f"{chosen} is not used: {danger}. {safe_folder} is used instead; {advice}")
-    return safe_folder
+    return safe_folder.resolve()
 
 
 def shared_locks() -> Path | None:
@@ -194,6 +202,5 @@ def target_options(folder: Path) -> list[str]:
 
 
 def _sessions_folder(folder: Path) -> Path:
-    """The sessions folder: LOOP_SESSIONS, else `sessions` in `folder`."""
-    chosen = os.environ.get("LOOP_SESSIONS")
-    return Path(chosen).absolute() if chosen else folder / "sessions"
+    """The sessions folder, resolved: LOOP_SESSIONS, else `sessions` in `folder`."""
+    return Path(os.environ.get("LOOP_SESSIONS") or folder / "sessions").resolve()

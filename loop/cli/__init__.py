@@ -18,6 +18,7 @@ import typer
 
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
+from loop.base.places import make_folder_variables_absolute
 from loop.base.screen import open_streams
 from loop.cli import commands
 from loop.cli.command import ALL, app, screen_for
@@ -50,6 +51,7 @@ def main() -> None:
 def _run_command_line() -> None:
     """Run the command that sys.argv names. With `--json`, an unknown word in it becomes a UsageError."""
     open_streams()
+    make_folder_variables_absolute()
     is_help = "--help" in sys.argv or "-h" in sys.argv
     same_first_word = [command for command in ALL if command.words.split()[0] in sys.argv[1:2]]
     if not is_help and any("device" in command.parameter_names for command in same_first_word):

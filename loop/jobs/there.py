@@ -150,7 +150,8 @@ busy() {{
 }}
 """
 READY = """
-printf '%s\\n' "$HOME" "$(head -c 64 venv/loop-digest 2>/dev/null)" "$(df -Pk . | awk 'NR == 2 {print $4}')"
+printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
+df -Pk . | awk 'NR == 2 {print $4}'
 busy @TREE@
 """
 BEGIN = """

@@ -124,7 +124,7 @@ def hosts_hash(project: Project) -> str:
 def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
     # `loop` submits only allowed targets as jobs. Of a job's folder only the sources (JOB/src) are such a target.
-    jobs = (state_folder() / JOBS).resolve()
+    jobs = state_folder() / JOBS
     is_in_job = project.target.is_relative_to(jobs)
     is_job_source = is_in_job and project.target.relative_to(jobs).parts[1:2] == ("src",)
     if project.bundled or is_job_source:
@@ -133,7 +133,7 @@ def is_trusted(project: Project) -> bool:
     if sender and current_hash in sender.trusted:  # Allowed on the sending machine.
         return True
     current_hosts_hash = hosts_hash(project)
-    if project.target.is_relative_to((state_folder() / WORKTREES).resolve()):
+    if project.target.is_relative_to(state_folder() / WORKTREES):
         # `loop` makes worktrees only of allowed or bundled targets, so any allowed hash will do.
         folder = shipped(BUNDLED_TARGET)
         bundled = definition_hash(Project(folder, folder, bundled=True))

@@ -174,8 +174,9 @@ class AcceptedEdit:
 
 def _is_inside(tree: Worktree, path: Path) -> bool:
     """Whether a path stays inside the tree: no parent folder is a symbolic link."""
-    real_root, parent = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
-    return parent.is_relative_to(tree.root) and parent.resolve() == real_root / parent.relative_to(tree.root)
+    below = os.path.relpath(path.parent, tree.root)
+    real_root = tree.root.parent.resolve() / tree.root.name
+    return Path(below).parts[:1] != ("..",) and path.parent.resolve() == real_root / below
 
 
 def _read_plain_file(path: Path) -> bytes | None:

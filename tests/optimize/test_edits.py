@@ -43,6 +43,22 @@ def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Wo
     assert "manifest\n" == (copy.target / "target.yaml").read_text()
 
 
+@pytest.mark.parametrize("written", ["other/../{}", "link/{}", "link/../{}"])
+def test_an_edit_is_taken_however_its_folder_is_written(
+    trees: tuple[Worktree, Worktree], tmp_path: Path, written: str
+) -> None:
+    """With a state folder like x/../y, each candidate was said to conflict with a kept change."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path if written == "link/{}" else tmp_path / "inner")
+    roots = [tmp_path / written.format(tree.root.name) for tree in trees]
+    tree, copy = (Worktree(root, root, None) for root in roots)
+    (copy.target / "scale.c").write_text("new\n")
+    taken = AcceptedEdit.of(BRIEF, tree, copy)
+    assert {"scale.c": b"new\n"} == taken.files
+    assert b"+new" in taken.as_patch(tree, tmp_path / "1.patch").read_bytes()
+
+
 def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
     """A link may lead to a secret; a folder that is gone holds no edit."""
     tree, copy = trees
