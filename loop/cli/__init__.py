@@ -21,9 +21,10 @@ from loop.base.interrupts import SIGNALS
 from loop.base.places import make_folder_variables_absolute
 from loop.base.screen import open_streams
 from loop.cli import commands
-from loop.cli.command import ALL, app, screen_for
+from loop.cli.command import ALL, build_app, screen_for
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
+app = build_app()
 WORKERS = "loop.workers.program"
 """The module that starts processes. Before its import, an interrupt has no process to end."""
 

@@ -11,15 +11,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from loop.cli.names import refuse_unknown
 
 ON_HOST = "cli.on_host:run_on_host"
 """Runs a command on another machine, for `--on`. Imported by name, because it imports this module."""
@@ -40,62 +38,20 @@ Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
 
 
-class _Quick:
-    """Converts only the options that were given: typer would import pydantic, which doubles the start time.
-    Its help shows no Python types and never truncates a sentence."""
-
-    help: str | None
+class PlainCommand(TyperCommand):
+    """A command whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters; each converts its value only if one was given. typer calls this several times."""
-        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        """The parameters; typer's help would print the type behind the name of an argument."""
+        parameters: list[Any] = super().get_params(ctx)
         for parameter in parameters:
-            if not isinstance(parameter.process_value, partial):  # Not wrapped by an earlier call.
-                parameter.process_value = partial(_convert_given, parameter.process_value, parameter)
-                if parameter.param_type_name == "argument":
-                    parameter.display_type_rich = lambda ctx: ""
-                    parameter.metavar = parameter.metavar or parameter.name.upper()
+            if parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: ""
         return parameters
 
-    def get_short_help_str(self, limit: int = 0) -> str:
-        """The first line of the command's help, for lists of commands."""
-        return (self.help or "").partition("\n")[0]
 
-
-def _convert_given(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
-    """An option's value, converted by typer's own `convert`; None stays, so that pydantic is not imported."""
-    return value if value is None and not parameter.required else convert(context, value)
-
-
-class QuickCommand(_Quick, TyperCommand):
-    """A command with the quick conversion of `_Quick`."""
-
-
-class QuickGroup(_Quick, TyperGroup):
-    """A group of commands with the quick conversion of `_Quick`."""
-
-
-class RootGroup(QuickGroup):
-    """`loop` itself. It builds a command only when it is looked up, because each start needs just one.
-    Its help fits 80 columns and 24 lines."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The first word of each command, in the order of definition."""
-        return list(dict.fromkeys(command.first_word for command in ALL))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The typer command or group named by a first word; None if there is none."""
-        if cmd_name not in self.commands:
-            members = [command for command in ALL if command.first_word == cmd_name]
-            if not members:  # Build all: typer suggests the nearest name.
-                for name in self.list_commands(ctx):
-                    self.get_command(ctx, name)
-                return None
-            group = new_group(HELPS.get(cmd_name, ""))
-            for command in members:
-                command.add_to(group)
-            self.commands[cmd_name] = typer.main.get_command(group)
-        return self.commands.get(cmd_name)
+class RootGroup(TyperGroup):
+    """`loop` itself. Its help fits 80 columns and 24 lines."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write help: the main commands with a line each, then the names of all others, then the options."""
@@ -132,11 +88,6 @@ class Command:
     """Whether `--json` is added to the parameters."""
 
     @property
-    def first_word(self) -> str:
-        """The group of the command, `kernels`; of a command of one word, that word."""
-        return self.words.partition(" ")[0]
-
-    @property
     def help(self) -> str:
         """The function's docstring: a summary line, then details."""
         return inspect.cleandoc(self.function.__doc__ or "")
@@ -168,7 +119,7 @@ class Command:
             module = self.work.partition(":")[0]
             return import_object(self.result if ":" in self.result else f"{module}:{self.result}")
         returned = inspect.signature(import_object(self.work)).return_annotation
-        return next(iter(get_args(returned)), returned)  # Of (result, exit code), the result.
+        return get_args(returned)[0] if get_origin(returned) is tuple else returned
 
     def add_to(self, group: typer.Typer) -> None:
         """Add the command to a typer group under its last word, or as the group's own callback."""
@@ -185,7 +136,9 @@ class Command:
         parameters = list(self.parameters)
         for parameter in parameters:
             option = parameter.annotation.__metadata__[0]
-            if isinstance(option, typer.models.OptionInfo) and option.metavar is None:
+            if isinstance(option, typer.models.ArgumentInfo):
+                option.metavar = option.metavar or parameter.name.upper()
+            elif option.metavar is None:
                 kind = parameter.annotation.__origin__
                 for _ in range(2):  # Unwrap `list[int] | None` to `int`.
                     kind = next((part for part in get_args(kind) if part is not type(None)), kind)
@@ -196,7 +149,8 @@ class Command:
             decorate = group.callback(invoke_without_command=True)
         else:
             settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})
-            decorate = group.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
+            name = self.words.rpartition(" ")[2]
+            decorate = group.command(name, cls=PlainCommand, short_help=self.summary, context_settings=settings)
         call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         decorate(call)
 
@@ -226,7 +180,6 @@ class Command:
         screen = screen or screen_for(bool(as_json or values.get("events")))
         if values.get("on") or values.get("keep_until"):
             return int(import_object(ON_HOST)(self, values, screen))
-        refuse_unknown(self.parameters, values)
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
         values = {**values, "screen": screen, "as_json": as_json, **self.fixed_values}
@@ -357,20 +310,27 @@ HELPS = {
 """First word of a group of commands to the group's help."""
 
 
-def new_group(text: str, **settings: Any) -> typer.Typer:
-    """A typer group of commands. `text`: its help; empty for a single command."""
-    group = typer.Typer(
+def new_group(text: str | None = None, **settings: Any) -> typer.Typer:
+    """A typer group of commands. `text`: its help."""
+    return typer.Typer(
         help=text,
         no_args_is_help=True,
         context_settings=HELP,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        **{"cls": QuickGroup, "add_completion": False, **settings},
+        **settings,
     )
-    if text:  # Without a callback, typer makes a group of one command that command.
-        group.callback()(lambda: None)
-    return group
 
 
-app = new_group("", cls=RootGroup, add_completion=True)
-app.callback()(_describe_loop)
+def build_app() -> typer.Typer:
+    """`loop` with all commands in `ALL`. Commands with the same first word are in one group."""
+    root = new_group(cls=RootGroup)
+    root.callback()(_describe_loop)
+    groups: dict[str, typer.Typer] = {}
+    for command in ALL:
+        name = command.words.partition(" ")[0]
+        if name in HELPS and name not in groups:
+            groups[name] = new_group(HELPS[name])
+            root.add_typer(groups[name], name=name)
+        command.add_to(groups.get(name, root))
+    return root

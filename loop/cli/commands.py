@@ -91,11 +91,7 @@ def task_options(
 
 
 @command(
-    "trust",
-    "cli.requests:trust_project",
-    "loop trust ../my-kernel",
-    "loop trust level1/23_Softmax.py answer.py",
-    result="TrustGranted",
+    "trust", "cli.requests:trust_project", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"
 )
 def trust(
     target: Annotated[
@@ -115,7 +111,6 @@ def trust(
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     "loop init mine --command ./run --reference ops:scale --like x=N,M",
-    result="model.exported:MadeTarget",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
@@ -542,11 +537,10 @@ def report(
 
 @command(
     "patterns list",
-    "cli.pattern_rows:list_patterns",
+    "cli.patterns:list_patterns",
     "loop patterns list --json",
     'loop patterns list "link error"',
     mcp="reads",
-    result="PatternList",
 )
 def patterns_list(
     words: Annotated[Words, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")] = None,
@@ -583,28 +577,22 @@ def plan_list(target: Target = None) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
 
-@command("plan next", "cli.status:show_next", "loop plan next --json", mcp="reads", result="NextSession")
+@command("plan next", "cli.status:next_session", "loop plan next --json", mcp="reads")
 def plan_next(target: Target = None) -> None:
     """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
 
 
-@command("sessions list", "cli.sessions:list_sessions", mcp="reads", result="SessionList")
+@command("sessions list", "cli.sessions:list_sessions", mcp="reads")
 def sessions_list(target: Target = None) -> None:
     """List all sessions, oldest first."""
 
 
-@command(
-    "sessions show",
-    "cli.sessions:show_session",
-    "loop sessions show last",
-    mcp="reads",
-    result="session.recorded:AnySession",
-)
+@command("sessions show", "cli.sessions:show_session", "loop sessions show last", mcp="reads")
 def sessions_show(name: SessionName, target: Target = None) -> None:
     """Show one session: its facts and its steps."""
 
 
-@command("sessions import", "session.recorded:import_sessions", "loop sessions import history", result="Imported")
+@command("sessions import", "session.recorded:import_sessions", "loop sessions import history")
 def sessions_import(
     name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
     target: Target = None,
@@ -615,13 +603,7 @@ def sessions_import(
     """
 
 
-@command(
-    "sessions compare",
-    "cli.comparing:compare_sessions",
-    "loop sessions compare last~1 last",
-    mcp="reads",
-    result="learning.comparison:SessionComparison",
-)
+@command("sessions compare", "cli.sessions:compare_sessions", "loop sessions compare last~1 last", mcp="reads")
 def sessions_compare(
     names: Annotated[
         list[str],

@@ -1,7 +1,8 @@
-"""`loop patterns show|check|schema`, `loop plan list`: prints and checks definitions; executes nothing."""
+"""`loop patterns list|show|check|schema`, `loop plan list`: prints and checks definitions; executes nothing."""
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from loop.base.places import PACKAGE, find_project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, gather_statistics, statistics_lines
+from loop.learning.searching import pattern_fields, search
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
@@ -26,6 +28,7 @@ from loop.model.target import Target
 from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting
+from loop.store import index
 
 SCHEMAS: dict[str, type[Model]] = {
     "pattern": Pattern,
@@ -39,6 +42,56 @@ SCHEMAS: dict[str, type[Model]] = {
 PRINTED = "commands"
 """Name of the schema of what each command prints with `--json`."""
 NAMES = (*SCHEMAS, PRINTED)
+SEARCHED_SESSIONS = 50
+"""How many sessions a search for words includes, because their error messages may match."""
+
+
+class PatternRow(Model):
+    """A row of the list of patterns."""
+
+    name: str
+    number: int
+    title: str
+    problem: str
+    use_when: tuple[str, ...]
+    priority: str
+    steps: int
+
+
+class PatternList(Printed):
+    """What `loop patterns list --json` prints. Results of a search are sorted, best first."""
+
+    patterns: tuple[PatternRow, ...]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table with a row each."""
+        if not self.patterns:
+            screen.say("no pattern mentions that; `loop patterns list` shows all")
+            return
+        cells = [(row.number, row.priority, row.name, row.steps, row.problem) for row in self.patterns]
+        screen.table(("#", "", "pattern", "steps", "answers"), cells)
+        screen.say("how one stands, and by which runs: loop patterns show NAME")
+
+
+def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> tuple[PatternList, int]:
+    """All patterns, or those that contain all words; if none does, those with most of them, best first.
+    The exit code is 1 if none matches."""
+    here = find_project(target, Path.cwd())
+    patterns = {name: read.value for name, read in definitions.patterns(here).items()}
+    names = list(patterns)
+    if words:
+        earlier = index.rows(here.sessions, last=SEARCHED_SESSIONS)
+        fields = [(name, pattern_fields(pattern, earlier)) for name, pattern in patterns.items()]
+        hits = search(" ".join(words), fields)
+        names = [hit.key for hit in hits]
+        if hits and hits[0].matched_words < hits[0].query_words:
+            share = f"{hits[0].matched_words} of {hits[0].query_words}"
+            screen.say(f"no pattern has all of these words; with {share}:")
+    rows = []
+    for pattern in (patterns[name] for name in names):
+        values = {name: getattr(pattern, name) for name in PatternRow.model_fields}
+        rows.append(PatternRow(**{**values, "steps": len(pattern.steps)}))
+    return PatternList(patterns=tuple(rows)), ExitCode.OK if rows else ExitCode.GATE_FAILED
 
 
 class ShownPattern(Printed, Pattern):

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import PrivateAttr, ValidationError
 
 from loop.agents.proposing import check_stated_usd
-from loop.base.documents import to_json
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli.command import make_request
@@ -125,15 +124,17 @@ class TrustGranted(Printed):
     trusted: Literal[True] = True
     runs: tuple[str, ...]
     """Every command and code file that they run."""
+    _note: str = PrivateAttr("")
 
     def show(self, screen: Screen) -> None:
-        """Print a line for each command and code file."""
+        """Print a line for each command and code file, and for how long they are allowed."""
         for line in self.runs:
             screen.data(line)
+        screen.say(self._note)
 
 
-def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> None:
-    """Print every command of a project or stored session, and trust it. `variants`: answers to a task."""
+def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
+    """Trust all commands of a project or stored session. `variants`: answers to a task."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())
@@ -142,7 +143,8 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
     else:
         setting = read_setting(target)
         if unknown := [name for name in variants if name not in setting.target.variants]:
-            raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
+            message = f"{unknown[0]}: no answer to a task of another format"
+            raise UsageError(message, hint=f"loop trust {target}")
         project = setting.project
         trusted_folder, trusted_commands = project.target, tuple(what_runs(project))
         note = "it ships with loop: always trusted"
@@ -150,8 +152,5 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, 
             note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
-    if as_json:
-        screen.data(to_json(granted))
-    else:
-        granted.show(screen)
-        screen.say(note)
+    granted._note = note
+    return granted

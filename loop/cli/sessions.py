@@ -1,19 +1,27 @@
-"""`loop sessions list|show`. The list reads only the index and imports no model, so it is quick."""
+"""`loop sessions list|show|compare`: lists sessions, shows one, compares some."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import is_locked
 from loop.base.places import find_project
 from loop.base.screen import Screen, seconds_text
-from loop.store import index
+from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
+from loop.model.base import Printed
+from loop.model.index import SessionResults
+from loop.model.verdict import Verdict
+from loop.session import recorded
+from loop.session.recorded import ShownRecorded, ShownSession
+from loop.store import index, sessions
 from loop.store.index import SessionListing
+from loop.store.rows import compute_row
+from loop.store.sessions import LOCK
 
-LOCK = "lock"
-"""Lock file of the process that writes a session."""
+MOST_SESSIONS = len(LETTERS)
 MOST_NAMED = 5
 """Most damaged folders that are named below the list; `--json` has all."""
 
@@ -32,40 +40,38 @@ class SessionLine(TypedDict):
     fastest: str | None
     recorded: NotRequired[bool]
     reason: NotRequired[str]
+    """What is wrong with the folder."""
 
 
-class SessionList(TypedDict):
+class SessionList(Printed):
     """What `loop sessions list --json` prints, oldest session first."""
 
-    schema_version: int
-    sessions: list[SessionLine]
+    sessions: tuple[SessionLine, ...]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table with a row per session, then the damaged folders."""
+        if not self.sessions:
+            screen.say("no sessions yet; `loop run session` makes one")
+            return
+        cells = []
+        for row in self.sessions:
+            duration = "-" if row["seconds"] is None else seconds_text(row["seconds"])
+            usd = f"{row['usd']:.4f}" if row["usd"] else "-"
+            leading_cells = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
+            cells.append((*leading_cells, duration, usd, row["fastest"] or "-"))
+        screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
+        damaged = [row for row in self.sessions if "reason" in row]
+        for row in damaged[:MOST_NAMED]:
+            screen.say(f"{row['id']}: {row['reason']}")
+        if len(damaged) > MOST_NAMED:
+            others = len(damaged) - MOST_NAMED
+            screen.say(f"{others} more folders have something wrong: loop sessions list --json")
 
 
-def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """Print all sessions, oldest first, then name damaged folders."""
+def list_sessions(target: Path | None) -> SessionList:
+    """All sessions of a project, oldest first."""
     root = find_project(target, Path.cwd()).sessions
-    listed = index.list_folders(root)
-    rows = [_row(session, root) for session in listed]
-    if as_json:
-        answer: SessionList = {"schema_version": 1, "sessions": rows}
-        screen.data(json.dumps(answer, indent=1, ensure_ascii=False))
-        return
-    if not rows:
-        screen.say(f"no sessions in {root}; `loop run session` makes one")
-        return
-    cells = []
-    for row in rows:
-        duration = "-" if row["seconds"] is None else seconds_text(row["seconds"])
-        usd = f"{row['usd']:.4f}" if row["usd"] else "-"
-        leading_cells = row["id"], row["status"], row["grade"] or "-", row["device"] or "-"
-        cells.append((*leading_cells, duration, usd, row["fastest"] or "-"))
-    screen.table(("session", "status", "", "device", "took", "usd", "fastest"), cells, wrap=0)
-    damaged = [session for session in listed if session.problem]
-    for session in damaged[:MOST_NAMED]:
-        screen.say(f"{session.folder}: {session.problem}")
-    if len(damaged) > MOST_NAMED:
-        others = len(damaged) - MOST_NAMED
-        screen.say(f"{others} more folders have something wrong: loop sessions list --json")
+    return SessionList(sessions=tuple(_row(listing, root) for listing in index.list_folders(root)))
 
 
 def _row(session: SessionListing, root: Path) -> SessionLine:
@@ -96,37 +102,73 @@ def _row(session: SessionListing, root: Path) -> SessionLine:
     return row
 
 
-def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Print the facts and steps of a session. Returns the exit code."""
-    from loop.base.documents import to_json
-    from loop.session import recorded
-    from loop.session.recorded import ShownSession
-    from loop.store import sessions
-
+def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded:
+    """The facts and steps of a session by its id, prefix or `last`."""
     root = find_project(target, Path.cwd()).sessions
     imported = recorded.find_recorded(root, name)
     if imported is not None:
-        return recorded.show_recorded(imported, screen, as_json=as_json)
+        return ShownRecorded(recorded=imported)
     folder = sessions.find_session(root, name)
-    head, record, finished = folder.head(), folder.record(), folder.finished()
-    if as_json:
-        screen.data(to_json(ShownSession(head=head, record=record, steps=finished)))
-        return 0
-    screen.prose(f"{head.id}: {head.plan.plan.title}")
-    screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
-    revision = head.revision
-    commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
-    edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
-    screen.prose(f"revision {commit}{edits}, loop {head.loop_version}, {head.machine.processor}\n\n")
-    rows = []
-    for step in finished:
-        rows.append((f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message))
-    screen.table(("step", "status", "took", "outcome"), rows)
-    if record is None:
-        screen.data(f"\nnot finished; go on with: {head.resume_command}")
-        return 0
-    screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
-    screen.data(f"report: {folder.report}")
-    if record.can_resume:
-        screen.data(f"go on with: {head.resume_command}")
-    return 0
+    return ShownSession(head=folder.head(), record=folder.record(), steps=folder.finished())
+
+
+def compare_sessions(names: Sequence[str], target: Path | None) -> SessionComparison:
+    """A comparison of 2 to `MOST_SESSIONS` sessions, in the order of `names`."""
+    root = find_project(target, Path.cwd()).sessions
+    if not 2 <= len(names) <= MOST_SESSIONS:
+        hint = "loop sessions compare last~1 last"
+        raise UsageError(f"{len(names)} sessions named: expected 2 to {MOST_SESSIONS}", hint=hint)
+    compared = [_find(root, name) for name in names]
+    ids = [session.id for session in compared]
+    if len(set(ids)) < len(ids):
+        message = f"a session is named twice: {', '.join(ids)}"
+        raise UsageError(message, hint="`loop sessions list` names the others")
+    return compare(compared)
+
+
+def _find(root: Path, name: str) -> ComparedSession:
+    """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
+    imported = recorded.find_recorded(root, name)
+    if imported is not None:
+        reason = "on which workloads is not known, so it is compared with none"
+        raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", f"loop sessions show {imported.id}")
+    folder = sessions.find_session(root, name)
+    row, problem = compute_row(folder.path)
+    if row is None:
+        raise WorkFailed(problem, hint=f"move {folder.path} aside")
+    head, record = folder.head(), folder.record()
+    verdicts: dict[str, dict[str, Verdict]] = {}
+    for verdict in record.verdicts if record else ():
+        if verdict.against == "baseline":  # A wrong variant has only this verdict.
+            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
+    machine, uses_gpu, commit = head.machine, head.device == "cuda", head.revision.commit
+    if commit is not None:
+        commit = commit[:12] + (" + changes" if head.revision.dirty else "")
+    facts = {
+        "machine": machine.name,
+        "system": machine.system,
+        "processor": machine.processor,
+        "cores": str(machine.cores),
+        "memory": f"{machine.memory_gb:.0f} GiB",
+        "threads": str(head.threads),
+        "GPU": (machine.gpus[0] if machine.gpus else None) if uses_gpu else "not used",
+        "driver": machine.driver if uses_gpu else "not used",
+        "torch": row.environment.torch,
+        "nvcc": machine.nvcc or "none",
+        "compiler": machine.compiler or "none",
+        "Python": machine.python,
+        "loop": head.loop_version,
+        "commit": commit,
+    }
+    return ComparedSession(
+        started=head.started,
+        status=row.status or "open",
+        baseline=head.baseline,
+        plan=row.plan,
+        sets=head.plan.plan.workloads,
+        facts=facts,
+        verdicts=verdicts,
+        seconds=row.seconds if record else None,
+        usd=row.usd if record else None,
+        **{name: getattr(row, name) for name in SessionResults.model_fields},
+    )

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from loop.base.documents import to_json
 from loop.base.errors import LoopError
 from loop.base.locks import is_locked
 from loop.base.places import Project, find_project
 from loop.base.screen import Screen
-from loop.learning.next_plan import ALL_RIGHT
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.change import hosts_of
@@ -34,8 +32,6 @@ MOST_WAITING = 10
 """Most waiting sessions that are listed, newest first."""
 MOST_DAMAGED = 3
 """Most damaged folders that are named; the others are counted."""
-MOST_IDEAS = 3
-"""Most further ideas that are named."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ class Status(Printed):
         if not sections:
             sections = [Section("Nothing runs, nothing waits", (f"as of {say.day(self.at)}",))]
         if self.milestone is not None:
-            sections.append(correctness_section(self.milestone))
+            sections.append(self.milestone.correctness)
         problems = list(self.left)
         if self.more_waiting:
             older = say.count(self.more_waiting, "older session")
@@ -174,17 +170,13 @@ class Status(Printed):
         cost = f"{say.count(self.sessions, 'session')}, {say.usd(self.usd)} in all; the last: {self.last}"
         decision = "" if self.gpu["decision"] == "unknown" else f"{self.gpu['decision']}: "
         sections.append(Section("Money", (cost, f"GPU: {decision}{self.gpu['why']}")))
-        sections.append(next_section(self.milestone) if self.milestone else Section("Next", (self.no_milestone,)))
+        sections.append(self.milestone.section if self.milestone else Section("Next", (self.no_milestone,)))
         print_sections(sections, screen)
 
 
-def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> None:
-    """Print the proposed next session, and further ideas."""
-    proposal = propose_next(read_setting(target), ["--target", str(target)] if target else [])
-    if as_json:
-        screen.data(to_json(proposal))
-    else:
-        print_sections([correctness_section(proposal), next_section(proposal)], screen)
+def next_session(target: Path | None) -> NextSession:
+    """The proposed next session of a project, with further ideas."""
+    return propose_next(read_setting(target), ["--target", str(target)] if target else [])
 
 
 def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
@@ -200,7 +192,7 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     setting, milestone, no_milestone = None, None, ""
     try:
         setting = read_setting(target)
-        milestone = propose_next(setting, ["--target", str(target)] if target else [])
+        milestone = next_session(target)
     except LoopError as error:
         no_milestone = error.message
     problems = []
@@ -257,23 +249,6 @@ def _advise_on_gpu(
     idle_text = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle_hours)} ({cost})"
     decision = "stop" if idle_hours > break_even_hours else "keep"
     return decision, f"if it is still held: {idle_text}. {decisions.idle_advice(break_even_hours)}"
-
-
-def correctness_section(proposal: NextSession) -> Section:
-    """A section on wrong variants, and on variants that no session judged."""
-    lines = [*proposal.wrong, *([proposal.unjudged] if proposal.unjudged else [])]
-    title = "Wrong" if proposal.wrong else "Not judged" if lines else "Nothing is wrong"
-    return Section(title, tuple(lines) or (ALL_RIGHT,))
-
-
-def next_section(proposal: NextSession) -> Section:
-    """The proposed next session, and further ideas."""
-    lines = [f"why: {reason}" for reason in proposal.why]
-    lines += [f"chain: {', '.join(proposal.chain)}", f"expected: {proposal.expected}"]
-    lines += [f"benefit: {proposal.benefit}", f"run it: {proposal.command}"]
-    ideas = proposal.others[:MOST_IDEAS]
-    lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
-    return Section(f"Next: {proposal.objective}", tuple(lines))
 
 
 def _time_of_budget(seconds: float, budget_s: float) -> str:

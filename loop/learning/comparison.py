@@ -11,13 +11,14 @@ from typing import Literal
 
 from pydantic import Field
 
+from loop.base.screen import Screen
 from loop.base.stats import geometric_mean
 from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import columns, drop_empty_columns
-from loop.report.sections import Section
+from loop.report.sections import Section, print_sections
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The page names each session by a letter."""
@@ -99,6 +100,10 @@ class SessionComparison(Printed):
     """Verdicts and ratios, by variant and workload."""
     refused: tuple[str, ...]
     """Figures that are not compared, with the reason."""
+
+    def show(self, screen: Screen) -> None:
+        """Print the page."""
+        print_sections(sections(self), screen)
 
 
 def compare(sessions: Sequence[ComparedSession]) -> SessionComparison:

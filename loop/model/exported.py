@@ -1,8 +1,8 @@
-"""JSON that `loop report --format json`, `loop run session --json` and `loop init --json` print."""
+"""JSON that `loop report --format json` and `loop run session --json` print."""
 
 from typing import Any, Literal
 
-from loop.model.base import Model, Printed
+from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
 from loop.model.money import Bill
@@ -18,16 +18,6 @@ class Diagnosis(Model):
     """Command that reproduces the smallest failure; empty if none was searched for."""
     cause: str = ""
     rule: str = ""
-
-
-class MadeTarget(Printed):
-    """A target that `loop init` created."""
-
-    target: str
-    files: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    """Facts that were guessed, left at their default or not found."""
-    next: tuple[str, ...]
 
 
 class ExportedSession(SessionFacts, Conclusion):

@@ -7,9 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
+from loop.base.screen import Screen
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.learning.learnings import explain_location, one_line
-from loop.learning.next_plan import Idea, TargetState, describe_benefit, propose_sessions, unjudged_sentence
+from loop.learning.next_plan import (
+    ALL_RIGHT,
+    Idea,
+    TargetState,
+    describe_benefit,
+    propose_sessions,
+    unjudged_sentence,
+)
 from loop.learning.prediction import predicted_cost_text, predicted_time_text, with_prediction
 from loop.library import targets
 from loop.library.rates import rates
@@ -21,6 +29,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
+from loop.report.sections import Section, print_sections
 from loop.repository import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
@@ -29,6 +38,8 @@ from loop.store.rows import session_row
 
 TIMING_PLANS = ("optimize", "tune")
 """Plans that time a variant: they cannot use one that is only emulated here."""
+MOST_IDEAS = 3
+"""Most further ideas that are printed."""
 
 
 class OtherIdea(Model):
@@ -66,6 +77,27 @@ class NextSession(Printed):
     """Variants and workload sets that no session judged with the present files; empty if all were."""
     others: tuple[OtherIdea, ...]
     """Other proposals, the most urgent first."""
+
+    @property
+    def correctness(self) -> Section:
+        """A section on wrong variants, and on variants that no session judged."""
+        lines = [*self.wrong, *([self.unjudged] if self.unjudged else [])]
+        title = "Wrong" if self.wrong else "Not judged" if lines else "Nothing is wrong"
+        return Section(title, tuple(lines) or (ALL_RIGHT,))
+
+    @property
+    def section(self) -> Section:
+        """The proposed next session, and further ideas."""
+        lines = [f"why: {reason}" for reason in self.why]
+        lines += [f"chain: {', '.join(self.chain)}", f"expected: {self.expected}"]
+        lines += [f"benefit: {self.benefit}", f"run it: {self.command}"]
+        ideas = self.others[:MOST_IDEAS]
+        lines += [f"also: {idea.objective} (plan {idea.plan}): {idea.why[0]}" for idea in ideas]
+        return Section(f"Next: {self.objective}", tuple(lines))
+
+    def show(self, screen: Screen) -> None:
+        """Print what is wrong, and the proposal."""
+        print_sections([self.correctness, self.section], screen)
 
 
 def propose_next(

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.base.documents import content_hash, sums, to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.documents import content_hash, sums
+from loop.base.errors import UsageError
 from loop.base.places import find_project, shipped
-from loop.base.screen import Screen, fold, terminal_columns
+from loop.base.screen import Screen, seconds_text
 from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
@@ -28,12 +28,38 @@ class Imported(Printed):
     already: tuple[str, ...]
     """Ids of sessions that had been imported before."""
 
+    def show(self, screen: Screen) -> None:
+        """Print the new ids, and how many sessions were known."""
+        for session_id in self.imported:
+            screen.data(session_id)
+        known_text = f", {len(self.already)} were there" if self.already else ""
+        screen.say(f"{len(self.imported)} sessions imported{known_text}")
+
 
 class ShownRecorded(Printed):
     """An imported session, as `loop sessions show --json` prints it."""
 
     recorded: RecordedSession
     """The session's rows, as they were recorded."""
+
+    def show(self, screen: Screen) -> None:
+        """Print its facts, steps and measurements."""
+        session = self.recorded
+        row, when = session.row, f", {session.when}" if session.when else ""
+        screen.prose(f"{session.id}: {row.outcome}")
+        screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
+        if session.gpu:
+            screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
+        shown_above = {"id", "outcome", "environment"}
+        for name, value in row.model_dump(exclude=shown_above, exclude_none=True).items():
+            if value not in ("", (), []):
+                text = ", ".join(value) if isinstance(value, tuple) else value
+                screen.prose(f"{name.replace('_', ' ')}: {text}")
+        for rows in (session.steps, session.measurements):
+            if rows:
+                heads = list(dict.fromkeys(key for fields in rows for key in fields))
+                screen.data("")
+                screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], wrap=0)
 
 
 class ShownSession(Printed):
@@ -47,9 +73,29 @@ class ShownSession(Printed):
     steps: tuple[Finished, ...]
     """The finished steps, in order."""
 
-
-AnySession = ShownSession | ShownRecorded
-"""The type of what `loop sessions show --json` prints."""
+    def show(self, screen: Screen) -> None:
+        """Print the session's facts, a row per step, and its outcome."""
+        head, record, revision = self.head, self.record, self.head.revision
+        screen.prose(f"{head.id}: {head.plan.plan.title}")
+        variants = ", ".join(head.variants)
+        screen.prose(f"target {head.target} ({variants}) on {head.device}, seed {head.seed}")
+        commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
+        edits = " with uncommitted changes" if revision.commit and revision.dirty else ""
+        loop_and_processor = f"loop {head.loop_version}, {head.machine.processor}"
+        screen.prose(f"revision {commit}{edits}, {loop_and_processor}\n\n")
+        rows = []
+        for step in self.steps:
+            name = f"{step.pattern}/{step.step}"
+            rows.append((name, step.status, seconds_text(step.seconds), step.message))
+        screen.table(("step", "status", "took", "outcome"), rows)
+        if record is None:
+            screen.data(f"\nnot finished; go on with: {head.resume_command}")
+            return
+        grade = f"grade {record.grade}: {record.grade_reason}"
+        screen.prose(f"\n{record.status}: {record.reason}\n{grade}")
+        screen.data(f"report: {head.report_command}")
+        if record.can_resume:
+            screen.data(f"go on with: {head.resume_command}")
 
 
 def read_histories(name: str = SHIPPED_NAME) -> list[History]:
@@ -80,9 +126,9 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
         )
 
 
-def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Store each row of the histories `name` as a session; rows stored before are written again. A mistake in any
-    file prevents all writing. Returns the exit code."""
+def import_sessions(name: str, target: Path | None) -> Imported:
+    """Store each row of the histories `name` as a session; rows stored before are written again.
+    A mistake in any file prevents all writing."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
     new_ids, known_ids = list[str](), list[str]()
     for session in (session for history in histories for session in recorded_sessions(history)):
@@ -93,16 +139,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
             sums.write_sealed(folder / RECORDED, session)
         except OSError as error:
             raise write_error(root, error) from error
-    if as_json:
-        screen.data(to_json(Imported(imported=tuple(new_ids), already=tuple(known_ids))))
-        return ExitCode.OK
-    for history in histories:
-        screen.say(fold(", ".join(filter(None, (history.source, history.when))), terminal_columns(screen.err)))
-    for name in new_ids:
-        screen.data(name)
-    known_text = f", {len(known_ids)} were there" if known_ids else ""
-    screen.say(f"{len(new_ids)} sessions imported{known_text}")
-    return ExitCode.OK
+    return Imported(imported=tuple(new_ids), already=tuple(known_ids))
 
 
 def find_recorded(root: Path, name: str) -> RecordedSession | None:
@@ -114,24 +151,3 @@ def find_recorded(root: Path, name: str) -> RecordedSession | None:
     if len(matches) > 1:
         raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {', '.join(matches)}")
     return read_recorded(root / matches[0]) if matches else None
-
-
-def show_recorded(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
-    """Print the rows of an imported session. Returns the exit code."""
-    if as_json:
-        screen.data(to_json(ShownRecorded(recorded=session)))
-        return ExitCode.OK
-    row, when = session.row, f", {session.when}" if session.when else ""
-    screen.prose(f"{session.id}: {row.outcome}")
-    screen.prose(f"recorded elsewhere as {row.id}, number {session.position}{when}: {session.source}")
-    if session.gpu:
-        screen.prose(f"on {', '.join(map(str, session.gpu.values()))}")
-    for name, value in row.model_dump(exclude={"id", "outcome", "environment"}, exclude_none=True).items():
-        if value not in ("", (), []):
-            screen.prose(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, tuple) else value}")
-    for rows in (session.steps, session.measurements):
-        if rows:
-            heads = list(dict.fromkeys(key for fields in rows for key in fields))
-            screen.data("")
-            screen.table(heads, [[fields.get(key, "-") for key in heads] for fields in rows], wrap=0)
-    return ExitCode.OK

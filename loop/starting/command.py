@@ -16,15 +16,15 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import did_you_mean, to_json, write_atomic
+from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
 from loop.formats.python_text import read_text
 from loop.formats.target import WORKLOAD_NAME
+from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
-from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
 from loop.starting.model import Likes, TargetFacts, TensorSpec, TrialResult, TrialTerms
@@ -57,7 +57,6 @@ class InitRequest:
     """Values of other parameters, as in `heads=4` or `config.eps=1e-5`."""
     reference: str | None = None
     """`module:function` of the reference, for a kernel or a program."""
-    json: bool = False
 
     def command_line(self, folder: Path, *more: str) -> str:
         """The same command line for another folder and with more options, to print."""
@@ -68,7 +67,25 @@ class InitRequest:
         return shlex.join(["loop", "init", str(folder), *words, *more])
 
 
-def init(request: InitRequest, screen: Screen) -> None:
+class MadeTarget(Printed):
+    """What `loop init --json` prints: the target that it made."""
+
+    target: str
+    files: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """Facts that were guessed, left at their default or not found."""
+    next: tuple[str, ...]
+
+    def show(self, screen: Screen) -> None:
+        """Print the files, what was guessed, and the next commands."""
+        screen.say(f"made {self.target}: {', '.join(self.files)}")
+        for note in self.notes:
+            screen.say(f"guessed: {note}")
+        for command in self.next:
+            screen.say(f"next: {command}")
+
+
+def init(request: InitRequest) -> MadeTarget:
     """Write a target, ready to verify and measure. Raises UsageError if options are missing."""
     folder = request.folder
     if (request.source is None) == (request.command is None):
@@ -115,12 +132,8 @@ def init(request: InitRequest, screen: Screen) -> None:
     quoted, files = shlex.quote(str(folder)), sorted(texts)
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
-    if request.json:
-        target = str(folder.absolute())
-        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)))
-        return
-    screen.say(f"made {folder}: {', '.join(files)}")
-    screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in next_commands)]))
+    target = str(folder.absolute())
+    return MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:

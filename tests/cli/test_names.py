@@ -1,15 +1,11 @@
 """What a shell completes: names of the target and of definitions, quickly, and nothing that hurts."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from loop.cli import app
-from tests.conftest import ROOT
 from tests.projects import make_project
 
 
@@ -53,23 +49,3 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_that_fit_are_offered(words: str, offered: set[str]) -> None:
     """Variants, plans, patterns, sessions, targets and commands; nothing of a manifest that cannot be read."""
     assert offered == set(complete(words))
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("run session nightlyy --target here/mine", "no plan 'nightlyy'"),
-        ("kernels verify our --target here/mine", "no variant 'our'"),
-        ("kernels verify --workloads quik --target here/mine", "no workload set 'quik'"),
-        ("status --target here/mime", "no such file or folder"),
-    ],
-)
-def test_a_mistyped_name_is_refused_before_anything_large_is_imported(words: str, said: str) -> None:
-    """That takes more than a second; what could be there is said."""
-    call = "import sys; from loop.cli import main\ntry: main()\nfinally: print('loop.steps' in sys.modules)"
-    called = [sys.executable, "-c", call, *words.split()]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(called, env=env, capture_output=True, text=True, check=False)
-    assert said in ended.stderr
-    assert (2, "False") == (ended.returncode, ended.stdout.split()[-1])

@@ -31,7 +31,7 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: str | None, fo
     target = make_project(tmp_path / "project")
     listed, shown = io.StringIO(), io.StringIO()
     standing.gather(target).show(Screen(listed, io.StringIO()))
-    browse.show_session(name, target, Screen(shown, io.StringIO()), as_json=False)
+    browse.show_session(name, target).show(Screen(shown, io.StringIO()))
     return name, listed.getvalue(), shown.getvalue()
 
 

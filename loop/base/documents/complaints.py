@@ -89,6 +89,6 @@ def nearest(word: str, choices: Sequence[str], min_similarity: float = 0.6) -> l
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
-    """The hint `did you mean 'x'?` with the nearest choice; None if no choice is similar."""
-    similar = nearest(word, choices)
+    """The hint `did you mean 'x'?` with the nearest other choice; None if none is similar."""
+    similar = nearest(word, [choice for choice in choices if choice != word])
     return f"did you mean {similar[0]!r}?" if similar else None

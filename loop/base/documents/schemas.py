@@ -87,12 +87,18 @@ def find_models(annotation: Any) -> list[type[BaseModel]]:
 
 
 @functools.cache
-def field_names(model: type[BaseModel]) -> list[str]:
-    """Field names (or aliases) of a model and of all models inside it, as files write them."""
-    names: dict[str, None] = {}
+def places_of_fields(model: type[BaseModel]) -> dict[str, list[str]]:
+    """Each field name (or alias) of a model and of all models inside it, as files write it, to the fields
+    whose values may have it: `when` of a pattern to `steps` and `next`. Empty for a field of `model` alone."""
+    places: dict[str, list[str]] = {}
+    parents: dict[type[BaseModel], list[str]] = {}
     for inner in collect_models(model):
-        names |= {info.alias or name: None for name, info in inner.model_fields.items()}
-    return list(names)
+        for name, info in inner.model_fields.items():
+            key = info.alias or name
+            places.setdefault(key, []).extend(parents.get(inner, ()))
+            for child in find_models(info.annotation):
+                parents.setdefault(child, []).append(key)
+    return places
 
 
 def _add_descriptions(model: type[BaseModel], properties: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
@@ -70,9 +71,16 @@ def _make_complaints(
     for _, place, is_key, items in sorted(located, key=lambda group: group[0]):
         expected, got, wrong_word, choices = _describe_mistakes(model, items)
         needs_hint = len(complaints) < DefinitionError.MAX_SHOWN and isinstance(wrong_word, str)
-        hint = did_you_mean(wrong_word, choices) if needs_hint else None
+        hint = _hint_at_name(wrong_word, choices) if needs_hint else None
         complaints.append(complain(document, place, expected, got, hint, key=is_key))
     return complaints
+
+
+def _hint_at_name(word: str, choices: Mapping[str, list[str]]) -> str | None:
+    """The nearest of the possible words, or the fields in which this word would be right."""
+    if places := choices.get(word):
+        return f"it belongs in {' or '.join(map(repr, dict.fromkeys(places)))}"
+    return did_you_mean(word, list(choices))
 
 
 def _place_of_mistake(data: Any, mistake: Any) -> Place:
@@ -93,22 +101,22 @@ def _place_of_mistake(data: Any, mistake: Any) -> Place:
     return tuple(place)
 
 
-def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any, list[str]]:
+def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any, Mapping[str, list[str]]]:
     """(expected, got, wrong word, possible words) for the pydantic errors (`items`) of one place. The last
-    two are for a spelling hint: None and an empty list where there can be none."""
-    from loop.base.documents.schemas import field_names
+    two are for a hint: None and empty where there can be none. A field name has the fields that have it."""
+    from loop.base.documents.schemas import places_of_fields
 
     first = items[0]
     kind, value = first["type"], first["input"]
     if kind in MISSING_ERRORS:
         name = repr(first["loc"][-1]) if kind == "missing" else first["ctx"]["discriminator"]
-        return f"a value for {name}", "nothing", None, []
+        return f"a value for {name}", "nothing", None, {}
     if kind == "extra_forbidden":
         name = str(first["loc"][-1])
-        return "a known name", quote(name), name, field_names(model)
+        return "a known name", quote(name), name, places_of_fields(model)
     if kind == "union_tag_invalid":
         value, expected = first["ctx"]["tag"], first["ctx"]["expected_tags"]
-        return f"one of {expected}", quote(value), value, re.findall(r"'([^']*)'", expected)
+        return f"one of {expected}", quote(value), value, {key: [] for key in re.findall(r"'([^']*)'", expected)}
     choices, matches = list[str](), list[re.Match[str]]()
     for item in items:
         if item["type"] in CHOICE_ERRORS:
@@ -117,6 +125,6 @@ def _describe_mistakes(model: type[T], items: list[Any]) -> tuple[str, str, Any,
             matches.append(match)
     if not matches:
         text = first["msg"].removeprefix("Value error, ")
-        return "what fits", f"{quote(value)}: {text}", value, choices
+        return "what fits", f"{quote(value)}: {text}", value, {key: [] for key in choices}
     expected = " or ".join(dict.fromkeys(match[1] for match in matches))
-    return expected, matches[0][2] or quote(value), value, choices
+    return expected, matches[0][2] or quote(value), value, {key: [] for key in choices}
