@@ -61,7 +61,7 @@ class RootGroup(TyperGroup):
         with formatter.section("More, each with --help"):
             formatter.write_text(", ".join(sorted({*self.list_commands(ctx)} - {*FIRST})))
         with formatter.section("Options"):
-            formatter.write_text(", ".join(option.opts[-1] for option in self.get_params(ctx)))
+            formatter.write_text(", ".join(max(option.opts, key=len) for option in self.get_params(ctx)))
 
 
 @dataclasses.dataclass(frozen=True)
