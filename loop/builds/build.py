@@ -6,6 +6,7 @@ while all these files are unchanged (`known_builds`).
 """
 
 import ast
+import functools
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import content_hash, hash_files
@@ -24,11 +25,11 @@ from loop.builds.known_builds import (
     ENGLISH_MESSAGES,
     LIBRARY,
     LOG,
-    FileChanged,
-    KnownBuild,
+    MISSING,
+    NOT_A_FILE,
+    BuildRecord,
+    FileStates,
     file_states,
-    names_and_contents,
-    new_folder,
 )
 from loop.library.trust import read_option_files
 from loop.machine.machine import compiler_version, processor_identity
@@ -118,8 +119,6 @@ MAX_COPIED_BYTES = 16 << 20
 """Largest file in bytes that is copied."""
 QUOTED_TEXT = re.compile(r'"([^"\n]{1,255})"')
 """Quoted text in a non-Python file, which may name another file: `#include "tile.cuh"`."""
-QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def find_used_files(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
@@ -214,13 +213,13 @@ def build_python(name: str, variant: PythonVariant, folder: Path, cache: Path) -
     build_id = _python_build_id(contents)
     if python_copy := find_python_copy(name, build_id, cache):
         return python_copy
-    with new_folder(cache) as temporary_folder:
+    with known_builds.new_folder(cache) as temporary_folder:
         for file, content in contents.items():
             path = temporary_folder / COPIES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         known_builds.move_folder(
-            temporary_folder, cache / build_id, cache, lambda: bool(find_python_copy("", build_id, cache))
+            temporary_folder, cache / build_id, cache, lambda: find_python_copy(name, build_id, cache)
         )
     return _python_build(name, build_id, cache, len(contents), cached=False)
 
@@ -278,9 +277,10 @@ def has_same_statements(first: Path, second: Path) -> bool:
             return path.read_bytes()
         tree = _parse_file(path)
         for node in ast.walk(tree):
-            body = node.body if isinstance(node, (ast.Module, *DEFINITIONS)) else []
-            if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-                body[:1] = []
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                first = node.body[0] if node.body else None
+                if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                    node.body.remove(first)
         return ast.dump(tree)
 
     before, after = (
@@ -326,10 +326,9 @@ class ScannedSources:
     identity: str
     """Hash of files, recipe and compiler version; a build id covers more."""
     framework_headers: tuple[str, ...]
-    units: int
-    files: tuple[str, ...] = ()
+    files: tuple[str, ...]
     """The files inside the variant's folder, relative to it."""
-    files_read: tuple[str, ...] = ()
+    files_read: tuple[str, ...]
     """All files, as the compiler names them."""
 
 
@@ -337,7 +336,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     """Ask the compiler which files it would read (Python: see imports). Raises BuildFailed if one is missing."""
     if isinstance(variant, PythonVariant):
         files = find_used_files([variant.module], folder)
-        return ScannedSources(hash_files((folder / file for file in files), folder), (), 0, files, files)
+        return ScannedSources(hash_files((folder / file for file in files), folder), (), files, files)
     compiler = variant.build.compiler
     version = compiler_version(compiler)
     if version is None and shutil.which(compiler) is not None:
@@ -367,7 +366,7 @@ def scan_sources(variant: Buildable, folder: Path, include: Path) -> Generator[T
     words = [text for pair in sorted(hashes) for text in pair]
     digest = content_hash("\0".join([*words, *_recipe_words(variant, folder), version]))[:32]
     headers = tuple(file for file in files_read if FRAMEWORK_HEADER.search(file))
-    return ScannedSources(digest, headers, len(variant.sources), tuple(sorted(own_files)), tuple(files_read))
+    return ScannedSources(digest, headers, tuple(sorted(own_files)), tuple(files_read))
 
 
 def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -390,58 +389,39 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
     return content_hash([*_recipe_words(variant, folder), str(include), *settings])[:32]
 
 
-def source_bytes(variant: Buildable, folder: Path) -> int:
-    """Approximate bytes that a compiler reads: sources and their quoted includes."""
-    pending = [folder / source for source in variant.sources] if isinstance(variant, CAbiVariant) else []
-    sizes: dict[Path, int] = {}
-    while pending:
-        path = pending.pop().resolve()
-        if path not in sizes and path.is_file():
-            text = path.read_text(errors="replace")
-            sizes[path] = len(text)
-            pending += [path.parent / name for name in QUOTED_INCLUDE.findall(text)]
-    return sum(sizes.values())
-
-
-def _find_known_build(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> KnownBuild | None:
-    """Record of the build of the current files, or None. Its library may be missing."""
-    return known_builds.find_known_build(recipe_key(variant, folder, include), folder, cache)
+def _find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
+    """Record of the intact build of the current files; None without one."""
+    return known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
 
 
 def find_build(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
     """The cached build of the current files; None if it is missing or damaged."""
-    known = _find_known_build(variant, folder, cache, include)
-    stored = known_builds.find_library(known, cache) if known else None
-    if known is None or stored is None:
-        return None
-    return _make_build(name, *stored, known.framework_headers, len(variant.sources), cached=True)
+    record = _find_record(variant, folder, cache, include)
+    return None if record is None else _make_build(name, record, cache, cached=True)
 
 
 def find_build_by_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """Cached build with this id, even if its sources changed; None if it, or a library that it loads, changed."""
     if (python_copy := find_python_copy(variant_name, build_id, cache)) is not None:
         return python_copy
-    for folder in (cache / build_id, *sorted(cache.glob(f"{build_id}-*"))):
-        if record := known_builds.read_intact_record(folder):
-            library_states = known_builds.parse_states(record["loads"])
-            is_loadable = known_builds.are_unchanged(library_states, Path("/"))
-            return _make_build(variant_name, folder, record, (), 1, cached=True) if is_loadable else None
+    for record in map(known_builds.read_record, cache.glob(f"*/{build_id}")):
+        if record is not None and known_builds.are_unchanged(record.libraries_loaded, Path("/")):
+            return _make_build(variant_name, record, cache, cached=True)
     return None
 
 
-def _make_build(
-    name: str, folder: Path, record: known_builds.Record, headers: tuple[str, ...], units: int, *, cached: bool
-) -> Build:
-    """The `Build` of a library in the cache. `units`: number of sources."""
+def _make_build(name: str, record: BuildRecord, cache: Path, *, cached: bool, note: str | None = None) -> Build:
+    """The `Build` of variant `name` from a library in the cache."""
     return Build(
         variant=name,
-        build_id=record["build_id"],
-        library=str(folder / LIBRARY),
-        seconds=record["seconds"],
+        build_id=record.build_id,
+        library=str(record.folder(cache) / LIBRARY),
+        seconds=record.seconds,
         cached=cached,
-        units=units,
-        framework_headers=headers,
-        compiler=record["compiler"],
+        units=record.units,
+        framework_headers=record.framework_headers,
+        compiler=record.compiler,
+        note=note,
     )
 
 
@@ -452,8 +432,8 @@ def list_files_read(variant: Buildable, folder: Path, *, cache: Path, include: P
     """
     if isinstance(variant, PythonVariant):
         return find_used_files([variant.module], folder)
-    known = _find_known_build(variant, folder, cache, include)
-    return None if known is None else tuple(known.files_read)
+    record = _find_record(variant, folder, cache, include)
+    return None if record is None else tuple(record.files_read)
 
 
 def hash_without_flags(
@@ -468,21 +448,34 @@ def hash_without_flags(
 ) -> Generator[Tick, None, str]:
     """Hash of all that a build read, except these `ignored` flags. Raises BuildFailed as `build` does."""
     yield from build(name, variant, folder, cache=cache, include=include, limit_s=limit_s)
-    known = _find_known_build(variant, folder, cache, include)
-    if known is None:
+    record = _find_record(variant, folder, cache, include)
+    if record is None:
         raise BuildFailed("its files change while it is compiled", "stop what writes them", "")
     flags = tuple(flag for flag in variant.build.flags if flag not in set(ignored))
     recipe = variant.build.model_copy(update={"flags": flags})
-    return _build_id(variant.model_copy(update={"build": recipe}), folder, include, known)
+    other_variant = variant.model_copy(update={"build": recipe})
+    return _build_id(other_variant, folder, include, record.files_read, record.libraries_loaded)
 
 
-def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBuild) -> str:
-    """Hash of contents, names, recipe and environment. The folder's own path does not count."""
-    parts = [*_recipe_words(variant, folder), *names_and_contents(known.files_read, include)]
-    parts += names_and_contents(known.libraries_loaded, include)
+def _build_id(
+    variant: CAbiVariant, folder: Path, include: Path, files_read: FileStates, loaded: FileStates
+) -> str:
+    """Hash of contents, names, recipe and environment. Where the variant's folder, the folder of loop's headers
+    (`include`) and the loaded libraries lie does not count."""
+    parts = _recipe_words(variant, folder)
+    contents = [(os.path.basename(path), content) for path, (content, _) in loaded.items()]
+    for name, (content, _) in files_read.items():
+        is_header = known_builds.is_below(name, str(include))
+        contents.append((name.replace(str(include), "loop", 1) if is_header else name, content))
+    for name, content in sorted(contents):
+        parts += [name, content] if content not in (MISSING, NOT_A_FILE) else []
     variables = sorted(compiler_environment().items())
     parts += [f"{name}={value}" for name, value in variables if name not in LOCATING_VARIABLES]
     return content_hash(parts)[:32]
+
+
+class FileChanged(Exception):
+    """A file changed during the build, so it is unknown which content the compiler read."""
 
 
 def build(
@@ -494,83 +487,81 @@ def build(
         return build_python(name, variant, folder, cache)
     if (cached := find_build(name, variant, folder, cache=cache, include=include)) is not None:
         return cached
-    known = _find_known_build(variant, folder, cache, include)
-    is_damaged = known is not None and (cache / known.build_id).exists()
-    note = "the cached build was damaged: not what was recorded; built again" if is_damaged else None
     sources = yield from scan_sources(variant, folder, include)
-    for _ in range(MAX_TRIES):  # Again if a file changed meanwhile.
+    for _ in range(MAX_TRIES):
         try:
-            compiling = _compile_once(variant, folder, sources, cache, include, limit_s)
-            known, library_folder, record = yield from compiling
+            with known_builds.new_folder(cache) as output:
+                record = yield from _compile_into(output, variant, folder, sources, include, limit_s)
+                destination = record.folder(cache)
+                is_repaired = known_builds.move_folder(
+                    output, destination, cache, functools.partial(known_builds.read_record, destination)
+                )
         except FileChanged as changed:
             changed_file = str(changed)
             continue
-        known_builds.store_known_build(recipe_key(variant, folder, include), known, cache)
-        headers, units = sources.framework_headers, len(variant.sources)
-        ready = _make_build(name, library_folder, record, headers, units, cached=False)
-        return ready.model_copy(update={"note": note or ready.note})
+        note = "the cached build was damaged: not what was recorded; built again" if is_repaired else None
+        return _make_build(name, record, cache, cached=False, note=note)
     message = f"{changed_file} changes while it is compiled"
     raise BuildFailed(message, "stop what writes it, then run this again", "")
 
 
-def _compile_once(
-    variant: CAbiVariant, folder: Path, sources: ScannedSources, cache: Path, include: Path, limit_s: float
-) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once; return the record of what was read, the library's folder, and its `build.json`.
+def _compile_into(
+    output: Path, variant: CAbiVariant, folder: Path, sources: ScannedSources, include: Path, limit_s: float
+) -> Generator[Tick, None, BuildRecord]:
+    """Compile a library into folder `output`, with its log and its record.
 
     The library gets a placeholder for the build id, which is not known yet. It depends on contents alone,
     so two clones link identical bytes. Raises FileChanged if a source changed meanwhile.
     """
-    placeholder, compiler = sources.identity, variant.build.compiler
-    content_before = {file: known_builds.file_state(str(folder / file))[0] for file in sources.files_read}
-    with known_builds.new_folder(cache) as output:
-        scratch = output / "scratch"
-        scratch.mkdir()
-        host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
-        command = [*_compiler_command(variant, include), "-shared", *host_option, "-fPIC"]
-        command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources, *linked_libraries(variant.build)]
-        command += ["-o", str(output / LIBRARY)]
-        env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
-        start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
-        while True:  # Again without the options that an old assembler or linker refuses.
-            full_command = [*command, *(word for flags in list_options.values() for word in flags)]
-            completed = yield from run(full_command, cwd=folder, limit_s=limit_s, env=env, note=note)
-            refused = [option for option in list_options if option in completed.errors]
-            if completed.succeeded or not refused:
-                break
-            for option in refused:
-                del list_options[option]
-        if not completed.succeeded:
-            raise compiler_failure(completed, "compile")
-        if not (output / LIBRARY).is_file():
-            message = f"{compiler} ended well and wrote no library"
-            raise BuildFailed(message, "see what it does with `-o`", completed.errors)
-        seconds = time.monotonic() - start_time
-        known = yield from _record_build(variant, folder, include, sources, output)
-        for file, content in content_before.items():
-            name = known_builds.name_in_states(file, folder, output) or ""
-            content_after, _ = known.files_read[name]
-            if content_after != content:
-                raise FileChanged(file)
-        (output / LOG).write_text(completed.errors)
-        shutil.rmtree(scratch)
-        version = compiler_version(compiler) or ""
-        known, record = known_builds.finish_build(output, known, placeholder, command, seconds, version)
-        return known, known_builds.store_library(output, known, cache), record
-
-
-def _record_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: ScannedSources, output: Path
-) -> Generator[Tick, None, KnownBuild]:
-    """Record of everything the library in `output` was built from, with its build id."""
+    placeholder, compiler, scratch = sources.identity, variant.build.compiler, output / "scratch"
+    states_before = file_states(sources.files_read, folder, output)
+    scratch.mkdir()
+    host_option = ["-Xcompiler"] if Path(compiler).name == "nvcc" else []
+    command = [*_compiler_command(variant, include), "-shared", *host_option, "-fPIC"]
+    command += [f'-DLOOP_BUILD_ID="{placeholder}"', *variant.sources, *linked_libraries(variant.build)]
+    command += ["-o", str(output / LIBRARY)]
+    env, note = {**ENGLISH_MESSAGES, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
+    start_time, list_options = time.monotonic(), known_builds.list_options(variant, scratch)
+    while True:  # Again without the options that an old assembler or linker refuses.
+        full_command = [*command, *(word for flags in list_options.values() for word in flags)]
+        completed = yield from run(full_command, cwd=folder, limit_s=limit_s, env=env, note=note)
+        refused = [option for option in list_options if option in completed.errors]
+        if completed.succeeded or not refused:
+            break
+        for option in refused:
+            del list_options[option]
+    if not completed.succeeded:
+        raise compiler_failure(completed, "compile")
+    if not (output / LIBRARY).is_file():
+        message = f"{compiler} ended well and wrote no library"
+        raise BuildFailed(message, "see what it does with `-o`", completed.errors)
+    seconds = time.monotonic() - start_time
     libraries = yield from known_builds.loaded_libraries(output / LIBRARY)
-    paths = [*sources.files_read, *known_builds.read_dependency_lists(output / "scratch")]
+    paths = [*sources.files_read, *known_builds.read_dependency_lists(scratch)]
     paths += known_builds.files_in_flags(variant, folder)
-    paths += known_builds.compiler_paths(variant.build.compiler)
+    paths += known_builds.compiler_paths(compiler)
     paths += known_builds.shadowing_paths(variant, sources.files_read, include, libraries)
-    files_read, loaded = file_states(paths, folder, output), file_states(libraries, Path.cwd(), output)
-    known = KnownBuild("", "", files_read, loaded, sources.framework_headers)
-    return replace(known, build_id=_build_id(variant, folder, include, known))
+    files_read = file_states(paths, folder, output)
+    loaded = {library: known_builds.file_state(library) for library in libraries}
+    for name, (content, _) in states_before.items():
+        if files_read[name][0] != content:
+            raise FileChanged(name)
+    (output / LOG).write_text(completed.errors)
+    shutil.rmtree(scratch)
+    record = BuildRecord(
+        recipe=recipe_key(variant, folder, include),
+        build_id=_build_id(variant, folder, include, files_read, loaded),
+        sha256="",
+        seconds=round(seconds, 3),
+        compiler=compiler_version(compiler) or "",
+        command=tuple(command),
+        units=len(variant.sources),
+        framework_headers=sources.framework_headers,
+        files_read=files_read,
+        libraries_loaded=loaded,
+    )
+    known_builds.write_record(output, record, placeholder)
+    return record
 
 
 def linked_libraries(recipe: BuildRecipe) -> list[str]:

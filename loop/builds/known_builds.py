@@ -1,20 +1,17 @@
 """The build cache, and the state of each file that a build read.
 
-`<build id>/` holds a library with its record. `questions/<recipe>/<build id>.json` holds the states of its
-files, by the hash of its recipe in its environment. A library is used while no file has changed.
+`<recipe>/<build id>/` holds a library, the compiler's log, and a record with the states of all files that the
+build read. `<recipe>` is a hash of recipe and environment. A library is used while no file has changed.
 """
 
 import functools
-import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError, WorkFailed, remark_once
@@ -22,10 +19,11 @@ from loop.base.locks import locked_temporary_folder
 from loop.base.places import explain_foreign_access
 from loop.base.processes import Tick, run
 from loop.library.trust import read_option_files
+from loop.model.base import Model
 from loop.model.target import CAbiVariant
 
 MISSING, NOT_A_FILE = "nothing", "other"
-"""Content in a fact for a missing path, and for a path that is no regular file."""
+"""Content in a state for a missing path, and for a path that is no regular file."""
 COMPILER_VARIABLES = (
     "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
@@ -39,16 +37,12 @@ LIMIT_S = 60.0
 ASSEMBLER_LIST, LINKER_LIST = "--MD", "--dependency-file"
 """Options that make an assembler and a linker list the files they read."""
 
-StatFields = list[int] | None
+StatFields = tuple[int, ...] | None
 """Result of stat(2): mode, size, two times of change, inode, device; None for a missing path."""
 FileState = tuple[str, StatFields]
 """State of one path: content (`nothing`, `other`, or a hash of the bytes) and result of stat(2)."""
-FileStates = Mapping[str, FileState]
-"""States by path, relative to the variant's folder where possible."""
-
-
-class FileChanged(Exception):
-    """A file changed during the build, so it is unknown which content the compiler read."""
+FileStates = dict[str, FileState]
+"""States by path, relative to the variant's folder where possible, in the order of checking."""
 
 
 def stat_fields(path: str) -> StatFields:
@@ -57,13 +51,13 @@ def stat_fields(path: str) -> StatFields:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+    return status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
 
 
 def file_state(path: str) -> FileState:
     """Content and stat fields of a path now."""
     fields = stat_fields(path)
-    return MISSING if fields is None else hash_content(path, tuple(fields)), fields
+    return MISSING if fields is None else hash_content(path, fields), fields
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -75,23 +69,23 @@ def hash_content(path: str, stat_values: tuple[int, ...]) -> str:
         return NOT_A_FILE
 
 
-def file_states(paths: Iterable[str], folder: Path, output: Path) -> dict[str, FileState]:
-    """States of the files that the tools listed for a build. Files below `output` do not count."""
-    names = dict.fromkeys(name for path in paths if (name := name_in_states(path, folder, output)))
-    return {name: file_state(os.path.join(folder, name)) for name in names}
+def file_states(paths: Iterable[str], folder: Path, output: Path) -> FileStates:
+    """States of the files that the tools listed for a build, without files below `output` and devices.
 
-
-def name_in_states(path: str, folder: Path, output: Path) -> str | None:
-    """The key of a path in FileStates: relative inside `folder`. None for files of `output` and devices."""
-    if not os.path.isabs(path):
-        return os.path.normpath(path)
-    is_output = any(is_below(path, str(parent)) for parent in (output, output.resolve()))
-    if is_output or path.startswith(("/dev/", "/proc/")):
-        return None
-    for parent in (folder, folder.resolve()):
-        if is_below(path, str(parent)):
-            return os.path.relpath(path, parent)
-    return path
+    Files of the variant's `folder` come first, because they change most; missing ones come last.
+    """
+    own_folders, states = (str(folder), str(folder.resolve())), FileStates()
+    for path in paths:
+        name = path if os.path.isabs(path) else os.path.normpath(path)
+        is_output = is_below(path, str(output)) or is_below(path, str(output.resolve()))
+        if is_output or path.startswith(("/dev/", "/proc/")):
+            continue
+        for own_folder in own_folders:
+            if is_below(name, own_folder):
+                name = os.path.relpath(name, own_folder)
+        if name not in states:
+            states[name] = file_state(os.path.join(folder, name))
+    return dict(sorted(states.items(), key=lambda item: (os.path.isabs(item[0]), item[1][1] is None)))
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -106,22 +100,6 @@ def are_unchanged(states: FileStates, base: Path) -> bool:
         if stat_fields(path) != fields_before and file_state(path)[0] != content:
             return False
     return True
-
-
-def parse_states(stored: Mapping[str, list[Any]]) -> dict[str, FileState]:
-    """States from JSON, in the order of checking: relative ones first, as these change most; missing ones last."""
-    names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
-    return {name: (stored[name][0], stored[name][1]) for name in names}
-
-
-def names_and_contents(states: FileStates, include: Path) -> list[str]:
-    """Names and contents of existing files, for a hash. The place of loop's headers (`include`) does not count."""
-    pairs = []
-    for name, (content, _) in states.items():
-        if content not in (MISSING, NOT_A_FILE):
-            is_header = is_below(name, str(include))
-            pairs.append((name.replace(str(include), "loop", 1) if is_header else name, content))
-    return [text for pair in sorted(pairs) for text in pair]
 
 
 def parse_make_rules(rule: str) -> list[str]:
@@ -213,105 +191,61 @@ def read_dependency_lists(folder: Path) -> list[str]:
     return [name for path in paths for name in parse_make_rules(path.read_text(errors="surrogateescape"))]
 
 
-LIBRARY, RECORD, LOG, RECIPES_FOLDER = "kernel.so", "build.json", "log.txt", "questions"
-FORMAT = 2
+LIBRARY, RECORD, LOG = "kernel.so", "build.json", "log.txt"
 MAX_BUILDS = 256
-"""Most builds kept for a recipe; the oldest are removed."""
-FIELDS = ("format", "build_id", "sha256", "seconds", "compiler", "command", "loads")
-"""Fields of `build.json`."""
-Record = dict[str, Any]
+"""Newest builds of a recipe among which `loop` looks for the current files."""
 
 
-@dataclass(frozen=True)
-class KnownBuild:
-    """Record of a library and everything it was built from."""
+class BuildRecord(Model):
+    """Contents of `build.json`: a library and everything it was built from."""
 
+    recipe: str
+    """Hash of recipe and environment, by `recipe_key`."""
     build_id: str
-    library: str
-    """SHA-256 of the library."""
+    sha256: str
+    """Hash of the library's bytes."""
+    seconds: float
+    compiler: str
+    """First line of its `--version`."""
+    command: tuple[str, ...]
+    units: int
+    framework_headers: tuple[str, ...]
     files_read: FileStates
     """Files that the tools read, and `shadowing_paths`; relative to the variant's folder."""
     libraries_loaded: FileStates
-    """Libraries that the loader would load; relative to the working folder."""
-    framework_headers: tuple[str, ...]
+    """Libraries that the loader would load, by absolute path."""
 
-    @classmethod
-    def read(cls, path: Path) -> "KnownBuild":
-        """Read a file of `store_known_build`. Raises OSError, LoopError or a parsing error."""
-        fields = json.loads(sums.without_checksum(path, sums.read_regular(path)))
-        files_read, loaded = parse_states(fields["facts"]), parse_states(fields["loads"])
-        return cls(path.stem, fields["library"], files_read, loaded, tuple(fields["framework_headers"]))
+    def folder(self, cache: Path) -> Path:
+        """The folder of the build in the cache."""
+        return cache / self.recipe / self.build_id
 
 
-def find_known_build(recipe: str, folder: Path, cache: Path) -> KnownBuild | None:
-    """Record of the build of the current files in `folder`; None without one. Its library may be missing.
+def read_record(folder: Path, base: Path | None = None) -> BuildRecord | None:
+    """Record of a finished build; None if it or its library is damaged, or if others can change them.
 
-    `recipe`: the hash that `recipe_key` computes.
+    `base`: the variant's folder; then also None if a file that the build read has changed.
     """
-    for path in _newest_first(cache / RECIPES_FOLDER / recipe):
-        if why := explain_foreign_access(path):
-            remark_once(f"{path} is not used: {why}")
-            continue
-        try:
-            known = KnownBuild.read(path)
-        except OSError:  # Removed, or unreadable.
-            continue
-        except (ValueError, KeyError, TypeError, IndexError, LoopError):
-            remark_once(f"{path} is damaged: the build is made again")
-            continue
-        if are_unchanged(known.files_read, folder) and are_unchanged(known.libraries_loaded, Path.cwd()):
-            return known
-    return None
-
-
-def _newest_first(recipe_folder: Path) -> list[Path]:
-    """Files of the stored builds of one recipe, newest first."""
-    try:
-        return sorted(recipe_folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    except OSError:
-        return []
-
-
-def store_known_build(recipe: str, known: KnownBuild, cache: Path) -> None:
-    """Store the record of a build by its `recipe_key`. Raises LoopError if the cache cannot be written."""
-    recipe_folder = cache / RECIPES_FOLDER / recipe
-    fields: dict[str, Any] = {"library": known.library, "framework_headers": known.framework_headers}
-    fields |= {"facts": known.files_read, "loads": known.libraries_loaded}
-    try:
-        recipe_folder.mkdir(parents=True, exist_ok=True)
-        sums.write_sealed(recipe_folder / f"{known.build_id}.json", fields)
-        for old in _newest_first(recipe_folder)[MAX_BUILDS:]:
-            old.unlink(missing_ok=True)
-    except OSError as error:
-        raise _cache_error(cache, error) from error
-
-
-def read_intact_record(folder: Path) -> Record | None:
-    """Record of a finished build; None if its library is damaged, or if others can change it."""
     if why := explain_foreign_access(folder / LIBRARY) or explain_foreign_access(folder / RECORD):
         remark_once(f"{folder} is not used: {why}")
         return None
     try:
-        record: Record = json.loads(sums.without_checksum(folder, (folder / RECORD).read_bytes()))
-        actual = [record[name] for name in FIELDS][:3]  # Format, build id, the library's hash.
-        expected = [FORMAT, folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes())]
-    except (OSError, ValueError, KeyError, TypeError, LoopError):
+        record = sums.read_sealed(BuildRecord, folder / RECORD)
+        if base is not None and not are_unchanged({**record.files_read, **record.libraries_loaded}, base):
+            return None
+        is_intact = record.sha256 == file_state(str(folder / LIBRARY))[0] and record.build_id == folder.name
+    except (OSError, LoopError):
         return None
-    return record if actual == expected else None
+    return record if is_intact else None
 
 
-def library_folders(known: KnownBuild, cache: Path) -> tuple[Path, Path]:
-    """The two folders in which a build's library may lie.
-
-    Compilers write the folder's name into a library, so two clones of a source need two libraries.
-    """
-    return cache / known.build_id, cache / f"{known.build_id}-{known.library[:16]}"
-
-
-def find_library(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
-    """Folder and record of a build's undamaged library; None if there is none."""
-    records = ((folder, read_intact_record(folder)) for folder in library_folders(known, cache))
-    return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
+def find_record(recipe: str, folder: Path, cache: Path) -> BuildRecord | None:
+    """Record of the intact build of the current files in `folder`; None without one."""
+    try:
+        builds = sorted((cache / recipe).iterdir(), key=lambda build: build.stat().st_mtime_ns, reverse=True)
+    except OSError:
+        return None
+    records = (read_record(build, folder) for build in builds[:MAX_BUILDS])
+    return next(filter(None, records), None)
 
 
 @contextmanager
@@ -325,56 +259,36 @@ def new_folder(cache: Path) -> Iterator[Path]:
             cache.mkdir(parents=True, exist_ok=True)
             folder = stack.enter_context(locked_temporary_folder(cache, ".making-"))
         except OSError as error:
-            raise _cache_error(cache, error) from error
+            message = f"{cache}: cannot write the build cache: {error.strerror}"
+            raise WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written") from error
         yield folder
 
 
-def _cache_error(cache: Path, error: OSError) -> LoopError:
-    """The error to raise if the build cache cannot be written."""
-    message = f"{cache}: cannot write the build cache: {error.strerror}"
-    return WorkFailed(message, hint="set LOOP_CACHE to a folder that can be written")
-
-
-def finish_build(
-    folder: Path, known: KnownBuild, placeholder: str, command: list[str], seconds: float, compiler: str
-) -> tuple[KnownBuild, Record]:
-    """Replace the placeholder in the library by the build id, and write the record."""
-    data = (folder / LIBRARY).read_bytes().replace(placeholder.encode(), known.build_id.encode())
+def write_record(folder: Path, record: BuildRecord, placeholder: str) -> None:
+    """Replace the placeholder in the library of `folder` by the build id; write the record with its hash."""
+    data = (folder / LIBRARY).read_bytes().replace(placeholder.encode(), record.build_id.encode())
     (folder / LIBRARY).write_bytes(data)
-    record: Record = {
-        "format": FORMAT,
-        "build_id": known.build_id,
-        "sha256": content_hash(data),
-        "seconds": round(seconds, 3),
-        "compiler": compiler,
-        "command": [word.replace(placeholder, known.build_id) for word in command],
-        "loads": {os.path.join(Path.cwd(), name): fact for name, fact in known.libraries_loaded.items()},
-    }
+    command = tuple(word.replace(placeholder, record.build_id) for word in record.command)
+    record = record.model_copy(update={"sha256": content_hash(data), "command": command})
     (folder / RECORD).write_text(sums.with_checksum(to_json(record)))
-    return replace(known, library=record["sha256"]), record
 
 
-def store_library(folder: Path, known: KnownBuild, cache: Path) -> Path:
-    """Move a finished build into the cache. Returns its final folder."""
-    if stored := find_library(known, cache):
-        return stored[0]
-    plain_folder, suffixed_folder = library_folders(known, cache)
-    destination = suffixed_folder if read_intact_record(plain_folder) else plain_folder
-    move_folder(folder, destination, cache, lambda: find_library(known, cache) is not None)
-    stored = find_library(known, cache)
-    return stored[0] if stored else destination
-
-
-def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], bool]) -> None:
-    """Rename a finished folder to `destination`, and remove a damaged one that is there.
+def move_folder(folder: Path, destination: Path, cache: Path, is_stored: Callable[[], object]) -> bool:
+    """Rename a finished folder to `destination`. Returns True if it replaces a damaged one.
 
     If another session stored the same build first (`is_stored`), its folder stays.
     """
+    if is_stored():
+        return False
     with locked_temporary_folder(cache, ".old-") as old_folder:
         try:
-            if destination.exists():
+            destination.parent.mkdir(exist_ok=True)
+            is_damaged = destination.exists()
+            if is_damaged:
                 destination.rename(old_folder / "old")
             folder.rename(destination)
+            return is_damaged
         except OSError:
             if not is_stored():
                 raise
+            return False

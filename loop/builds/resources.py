@@ -7,58 +7,55 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from loop.base.processes import Completed, Tick, run
+from loop.base.processes import child_environment
 from loop.builds.build import has_same_statements
-from loop.builds.known_builds import LOG
+from loop.builds.known_builds import ENGLISH_MESSAGES, LOG
 from loop.model.measurement import Build
 from loop.model.resources import KernelResources
 from loop.model.target import BuildRecipe
 
 LIMIT_S = 60.0
-NAMES_AT_A_TIME = 500
 STATIC_PREFIX = re.compile(r"__nv_static_(\d+)_")
 """nvcc's prefix for internal kernels in relocatable code: a length, then as many characters."""
 BINUTILS = "install binutils (Debian and Ubuntu: `apt-get install binutils`)"
 
 
-def demangle_symbols(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
+def demangle_symbols(symbols: Sequence[str]) -> dict[str, str]:
     """Symbol to its demangled C++ name; unchanged if there is no c++filt."""
     name_by_symbol = {}
     for symbol in symbols:
         prefix = STATIC_PREFIX.match(symbol)
         name_by_symbol[symbol] = symbol[prefix.end() + int(prefix[1]) + 1 :] if prefix else symbol
-    if not symbols or shutil.which("c++filt") is None:
-        return name_by_symbol
-    names: list[str] = []
-    for first in range(0, len(symbols), NAMES_AT_A_TIME):
-        batch = [name_by_symbol[symbol] for symbol in symbols[first : first + NAMES_AT_A_TIME]]
-        completed = yield from run(["c++filt", *batch], limit_s=LIMIT_S, note="reading names")
-        names += completed.output.splitlines()
+    names = _output_of(["c++filt"], "\n".join(name_by_symbol.values())).splitlines()
     return dict(zip(symbols, names, strict=True)) if len(names) == len(symbols) else name_by_symbol
 
 
-def read_defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] | None]:
+def read_defined_names(library: Path) -> tuple[str, ...] | None:
     """Demangled names of all symbols that a library defines; None if there is no nm."""
     if shutil.which("nm") is None:
         return None
     names: dict[str, None] = {}
     for options in ([], ["-D"]):  # A stripped library still has dynamic symbols.
-        text = yield from read_output_of(["nm", "-C", "--defined-only", *options, str(library)], "reading symbols")
-        rows = (line.split(maxsplit=2) for line in (text or "").splitlines())
+        text = _output_of(["nm", "-C", "--defined-only", *options, str(library)])
+        rows = (line.split(maxsplit=2) for line in text.splitlines())
         names |= {row[2]: None for row in rows if len(row) > 2}
     return tuple(names)
 
 
-def read_output_of(command: Sequence[str], note: str) -> Generator[Tick, None, str | None]:
-    """Complete output of a command, of any length; None if it fails. It goes through a file: `run` cuts output."""
-    with tempfile.TemporaryDirectory(prefix="loop-reading-") as folder:
-        file = Path(folder) / "output"
-        to_file = ["sh", "-c", 'exec "$@" > "$0"', str(file), *command]
-        completed: Completed = yield from run(to_file, limit_s=LIMIT_S, env={"LC_ALL": "C"}, note=note)
-        return file.read_text(errors="replace") if completed.succeeded else None
+def _output_of(command: Sequence[str], stdin: str = "") -> str:
+    """Complete output of a tool of binutils; empty if it is missing or fails."""
+    options: dict[str, Any] = {"env": child_environment(ENGLISH_MESSAGES), "errors": "replace"}
+    try:
+        completed = subprocess.run(
+            command, input=stdin, capture_output=True, timeout=LIMIT_S, check=True, **options
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return str(completed.stdout)
 
 
 def has_same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:
@@ -147,12 +144,12 @@ def parse_report(log: str) -> tuple[KernelResources, ...]:
     return tuple(kernel for kernel in kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes)
 
 
-def read_report(build: Build) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], bool]]:
+def read_report(build: Build) -> tuple[tuple[KernelResources, ...], bool]:
     """Resources of a build's kernels from its log, for each architecture, with demangled names. The second
     value is True if the log was cut, so that kernels may be missing."""
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse_report(log)
-    names = yield from demangle_symbols([kernel.symbol for kernel in kernels])
+    names = demangle_symbols([kernel.symbol for kernel in kernels])
     named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
     return named, bool(OMISSION_LINE.search(log))

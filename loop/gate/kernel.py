@@ -67,10 +67,10 @@ def sources(context: Context, arguments: SourceLimits) -> RunningAction[SourcesO
         except BuildFailed as error:
             return Result(SourcesOutput(ok=False, message=f"{name}: {error.message}", hint=error.hint))
         identities.append(f"{name}={sources.identity}")
-        units = max(units, sources.units)
+        units = max(units, len(variant.sources))
         headers |= set(sources.framework_headers)
-        if sources.units > arguments.units:
-            problems.append(f"{name} has {sources.units} translation units: include them from one file")
+        if len(variant.sources) > arguments.units:
+            problems.append(f"{name} has {len(variant.sources)} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     output = SourcesOutput(
@@ -125,8 +125,8 @@ def variants_to_build(context: Context, names: Iterable[str]) -> Mapping[str, Bu
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, will_run: bool = True
 ) -> Generator[Tick, None, BuildResults]:
-    """Build variants in parallel, one compiler per core, the largest sources first. `will_run`: whether
-    builds will run here. Then one that the driver could not run fails at once."""
+    """Build variants in parallel, one compiler per core. `will_run`: whether builds will run here. Then one
+    that the driver could not run fails at once."""
     bench, folder = context.bench, context.task.folder
 
     def try_build(name: str) -> Generator[Tick, None, Build | BuildFailed]:
@@ -139,12 +139,9 @@ def compile_all(
         except BuildFailed as error:
             return error.with_variant(name)
 
-    largest_first = sorted(variants, key=lambda name: -build.source_bytes(variants[name], folder))
-    results = yield from run_side_by_side(map(try_build, largest_first), cores())
-    result_by_name = dict(zip(largest_first, results, strict=True))
-    in_order = [result_by_name[name] for name in variants]
-    finished = tuple(result for result in in_order if isinstance(result, Build))
-    return finished, [result for result in in_order if isinstance(result, BuildFailed)]
+    results = yield from run_side_by_side(map(try_build, variants), cores())
+    finished = tuple(result for result in results if isinstance(result, Build))
+    return finished, [result for result in results if isinstance(result, BuildFailed)]
 
 
 def usable_sides(context: Context, built: Iterable[Build]) -> list[Side]:

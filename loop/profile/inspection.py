@@ -151,26 +151,21 @@ def _build(
     return built
 
 
-def read_compilers(
-    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
-) -> Generator[Tick, None, None]:
+def read_compilers(chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings) -> None:
     """Read the compiler's report of each build. Builds with one build id share a library."""
     shared: dict[str, list[Build]] = {}
     for library in built:
         shared.setdefault(library.build_id, []).append(library)
-    reading = (_read(same, chosen[same[0].variant], findings) for same in shared.values())
-    libraries = yield from run_side_by_side(reading, cores())
+    libraries = [_read(same, chosen[same[0].variant], findings) for same in shared.values()]
     findings.libraries = [library for library in libraries if library is not None]
 
 
-def _read(
-    same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
-) -> Generator[Tick, None, CompiledLibrary | None]:
+def _read(same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings) -> CompiledLibrary | None:
     """The compiler's report on one library; None without one, with the reason in `findings`. `same`: its builds,
     which have one build id; `variant`: that of the first."""
     names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
-    kernels, was_cut = yield from resources.read_report(same[0])
+    kernels, was_cut = resources.read_report(same[0])
     fitting = {kernel.architecture for kernel in kernels if runs_on(kernel.architecture, architecture)}
     if fitting:
         if was_cut:
@@ -213,7 +208,7 @@ def list_launches(
     for library, calls in zip(builds, answers, strict=True):
         _add_launches(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
-    findings.names = yield from demangle_symbols(sorted(symbols))
+    findings.names = demangle_symbols(sorted(symbols))
 
 
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:

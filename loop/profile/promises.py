@@ -95,7 +95,7 @@ def instances(context: Context, arguments: NoArguments) -> RunningAction[Promise
     built, failures = yield from compile_all(context, variants, will_run=False)
     count, missing = 0, list[MissingInstance]()
     for build in built:
-        names = yield from read_defined_names(Path(build.library))
+        names = read_defined_names(Path(build.library))
         if names is None:
             skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue

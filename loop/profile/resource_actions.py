@@ -66,7 +66,7 @@ def resources(context: Context, arguments: ResourceTerms) -> RunningAction[Resou
         earlier = reuse_result(context, ResourcesOutput, ground, arguments)
         if earlier is not None:
             return Result(earlier)
-    yield from read_compilers(variants, builds, findings)
+    read_compilers(variants, builds, findings)
     yield from list_launches(context, variants, findings, built=arguments.built)
     output = _judge(context, variants, findings, tell=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": ground}))

@@ -45,4 +45,4 @@ def failure(folder: Path, cache: Path, **fields: Any) -> BuildFailed:
 
 def entries(cache: Path) -> list[str]:
     """Builds in a cache, unfinished work included."""
-    return sorted(path.name for path in cache.iterdir() if path.name != "questions")
+    return sorted(path.name for path in cache.glob("*/*"))

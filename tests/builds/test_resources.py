@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.processes import run_to_end
 from loop.builds.known_builds import LOG
 from loop.builds.resources import has_same_code, parse_report, read_defined_names, read_report, requests_report
 from tests.makers import make_build
@@ -73,7 +72,7 @@ def test_flags_that_ask_for_a_report(flags: list[str], expected: bool) -> None:
 def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
     """Kernels may be missing from it."""
     (tmp_path / LOG).write_text(f"{OLDER}\n... 4711 bytes left out ...\n{REPORT}")
-    assert run_to_end(read_report(make_build(library=str(tmp_path / "kernel.so"))))[1]
+    assert read_report(make_build(library=str(tmp_path / "kernel.so")))[1]
 
 
 SOURCE = """
@@ -99,7 +98,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_defined_names_are_demangled(library: Path) -> None:
     """Exported or not; what is only used is not there."""
-    names = run_to_end(read_defined_names(library))
+    names = read_defined_names(library)
     assert {"float tiny::rows<float, 16>(float)", "hidden(int)", "shown"} <= set(names)
     assert not [name for name in names if "missing" in name]
 

@@ -80,7 +80,7 @@ def test_what_the_cache_has_lost_is_built_from_its_commit(bench: Bench) -> None:
     assert (good.build_id, False) == (found.build_id, found.cached)
     assert Path(found.library).is_file()
     assert before == (files(bench.folder), git(bench.folder, "status", "--porcelain"))
-    assert {now.build_id, good.build_id, "questions"} == {path.name for path in bench.cache.iterdir()}
+    assert {now.build_id, good.build_id} == {path.name for path in bench.cache.glob("*/*")}
 
 
 def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
