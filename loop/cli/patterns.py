@@ -15,8 +15,8 @@ from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, find_project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
-from loop.learning.prediction import PatternStatistics, gather_statistics, statistics_lines
-from loop.learning.searching import pattern_fields, search
+from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
+from loop.learning.searching import pattern_texts, query_terms, search
 from loop.library import definitions, targets
 from loop.library.rates import INHERITED_FIELDS, rates
 from loop.model.base import Model, Printed
@@ -81,12 +81,11 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
     names = list(patterns)
     if words:
         earlier = index.rows(here.sessions, last=SEARCHED_SESSIONS)
-        fields = [(name, pattern_fields(pattern, earlier)) for name, pattern in patterns.items()]
-        hits = search(" ".join(words), fields)
-        names = [hit.key for hit in hits]
-        if hits and hits[0].matched_words < hits[0].query_words:
-            share = f"{hits[0].matched_words} of {hits[0].query_words}"
-            screen.say(f"no pattern has all of these words; with {share}:")
+        texts = {name: pattern_texts(pattern, earlier) for name, pattern in patterns.items()}
+        terms = query_terms(" ".join(words))
+        names, count = search(terms, texts)
+        if names and count < len(terms):
+            screen.say(f"no pattern has all of these words; with {count} of {len(terms)}:")
     rows = []
     for pattern in (patterns[name] for name in names):
         values = {name: getattr(pattern, name) for name in PatternRow.model_fields}
@@ -121,7 +120,7 @@ def show_pattern(name: str, target: Path | None) -> ShownPattern:
     """A pattern with its statistics. Raises LoopError for an unknown name."""
     here = find_project(target, Path.cwd())
     read = definitions.choose(definitions.patterns(here), name, "pattern")
-    statistics = gather_statistics(here, {name: read})[name]
+    statistics = compute_statistics({name: read.value}, index.rows(here.sessions))[name]
     return ShownPattern(file=str(read.path), statistics=statistics, **dict(read.value))
 
 

@@ -31,19 +31,15 @@ class ComparedSession(SessionResults):
     """One session in a comparison."""
 
     started: datetime.datetime
-    """Start time, UTC."""
     status: str
     """Final status; `open` if it has not ended."""
     baseline: str
     """Library function that ratios are measured against."""
     plan: str = ""
-    """Name of the plan."""
     sets: tuple[str, ...] = ()
-    """Workload sets of the plan."""
     facts: dict[str, str | None] = Field(default_factory=dict)
     """Facts about the environment, by name; None: not recorded."""
     verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
-    """Verdicts against the baseline, by variant, then workload."""
     seconds: float | None = None
     """Wall time of the session in seconds, all resumed parts included; None if unknown."""
     usd: float | None = None
@@ -54,9 +50,7 @@ class ComparedRow(Model):
     """One variant on one workload, in each session."""
 
     variant: str
-    """Name of the variant."""
     workload: str
-    """Name of the workload."""
     cells: tuple[Verdict | None, ...]
     """A verdict for each session, in order; None: no verdict, or not comparable."""
     change: float | None = None
@@ -64,7 +58,6 @@ class ComparedRow(Model):
     moved: Literal["higher", "lower", "within"] | None = None
     """Whether the last interval is above or below the first, or overlaps it."""
     verdict_changed: bool = False
-    """Whether the first and the last verdict differ."""
 
     @classmethod
     def from_cells(cls, variant: str, workload: str, cells: tuple[Verdict | None, ...]) -> "ComparedRow":
@@ -89,7 +82,6 @@ class SessionComparison(Printed):
     """Several sessions, compared."""
 
     schema_version: Literal[3] = 3
-    """Number of this schema."""
     sessions: tuple[ComparedSession, ...]
     """The sessions, in the order of the command line."""
     environment: dict[str, tuple[str | None, ...]]
@@ -97,7 +89,6 @@ class SessionComparison(Printed):
     same: dict[str, str]
     """Facts that all sessions share, by name."""
     rows: tuple[ComparedRow, ...]
-    """Verdicts and ratios, by variant and workload."""
     refused: tuple[str, ...]
     """Figures that are not compared, with the reason."""
 

@@ -20,27 +20,12 @@ MOST_CURE_SEARCHES = 12
 FACT_LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 MOST_FACTS = 3
 """Most changed facts in a sentence; the rest is counted."""
+NOTHING_CHANGED = ", with nothing changed that is on record"
 HASH_LENGTH = 12
 
 
-@dataclass(frozen=True)
-class Cure:
-    """The first later session in which the same step passed, and what had changed."""
-
-    failed: str
-    """Id of the session in which the step failed."""
-    session: str
-    """Id of the session in which the step passed; equal to `failed` if that was resumed."""
-    environment: tuple[str, ...] = ()
-    """Changed facts, as `torch 2.3.0 -> 2.4.1`."""
-    commits: tuple[str, str] | None = None
-    """The target's commits at failure and at cure; None if equal or not committed."""
-    sources: bool = False
-    """Whether files of the target had changed."""
-
-
-def find_earlier_failures(rows: Sequence[SessionRow], key: str) -> tuple[list[str], Cure | None]:
-    """Ids of the sessions that had a failure, latest first, and its latest cure (None without one).
+def describe_earlier_failures(rows: Sequence[SessionRow], key: str) -> str:
+    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is new.
 
     `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure.
     """
@@ -48,20 +33,24 @@ def find_earlier_failures(rows: Sequence[SessionRow], key: str) -> tuple[list[st
     for place in reversed(range(len(rows))):
         same = [failure for failure in rows[place].failures if failure.key == key]
         occurrences += [(place, failure) for failure in reversed(same)]
-    sessions = dict.fromkeys(rows[place].id for place, _ in occurrences)
-    cures = (_find_cure(rows, place, failure) for place, failure in occurrences[:MOST_CURE_SEARCHES])
-    return list(sessions), next((cure for cure in cures if cure), None)
+    sessions = list(dict.fromkeys(rows[place].id for place, _ in occurrences))
+    if not sessions:
+        return ""
+    more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
+    cures = (_describe_cure(rows, place, failure) for place, failure in occurrences[:MOST_CURE_SEARCHES])
+    cure = next(filter(None, cures), "no session has got past it yet")
+    return f"seen before: session {sessions[0]}{more}; {cure}"
 
 
-def _find_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> Cure | None:
-    """The first later session on the same target, device and variants that passed the failed step.
+def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
+    """The first later session on the same target, device and variants that passed the failed step, in words.
 
     `failed_index`: of the failed session. If the step failed there too, but only for other variants,
-    it counts as passed for this one. None if no session passed.
+    it counts as passed for this one. Empty if no session passed.
     """
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed_row.id:
-        return Cure(failed=failed_row.id, session=failed_row.id)
+        return f"gone when that was resumed{NOTHING_CHANGED}"
     variants = {*failed_row.variants, *failed_row.emulated}
     for later_row in rows[failed_index + 1 :]:
         is_same_target = (later_row.target, later_row.device) == (failed_row.target, failed_row.device)
@@ -73,53 +62,32 @@ def _find_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSe
         subjects = {other.subject for other in later_row.failures if (other.pattern, other.step) == step}
         is_of_others = bool(failure.subject and subjects) and not subjects & {"", failure.subject}
         if status == "passed" or (status == "failed" and is_of_others):
-            return _cure_between(failed_row, later_row)
-    return None
+            changes = _changes_between(failed_row, later_row)
+            changes_text = f" by {'; '.join(changes)}" if changes else NOTHING_CHANGED
+            return f"cured in session {later_row.id}{changes_text}"
+    return ""
 
 
-def _cure_between(failed_row: SessionRow, passed_row: SessionRow) -> Cure:
-    """Everything on record that changed from the failed session to the one that passed."""
+def _changes_between(failed_row: SessionRow, passed_row: SessionRow) -> list[str]:
+    """Everything on record that changed between two sessions: `torch 2.3 -> 2.4`, files, commits."""
     before, after = _facts_of(failed_row), _facts_of(passed_row)
-    changes = []
+    facts = []
     for name, value in before.items():
         if value != after[name] and (value or after[name]):
-            changes.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
-    commits = (failed_row.commit, passed_row.commit) if failed_row.commit and passed_row.commit else None
-    return Cure(
-        failed=failed_row.id,
-        session=passed_row.id,
-        environment=tuple(changes),
-        commits=commits if failed_row.commit != passed_row.commit else None,
-        sources=failed_row.ground != passed_row.ground,
-    )
+            facts.append(f"{name} {value or 'not there'} -> {after[name] or 'not there'}")
+    changes, hidden = facts[:MOST_FACTS], len(facts) - MOST_FACTS
+    changes += [say.count(hidden, "more fact")] if hidden > 0 else []
+    changes += ["other files of the target"] if failed_row.ground != passed_row.ground else []
+    failed, passed = failed_row.commit, passed_row.commit
+    if failed and passed and failed != passed:
+        changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
+    return changes
 
 
 def _facts_of(session: SessionRow) -> dict[str, object]:
     """Facts on a session's environment, by label; empty values are not recorded."""
     facts = {FACT_LABELS.get(fact, fact): getattr(session.environment, fact) for fact in FACTOR_BY_FACT}
     return {**facts, "loop": session.loop_version, "threads": session.threads}
-
-
-def describe_earlier_failures(sessions: Sequence[str], cure: Cure | None) -> str:
-    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`.
-
-    `sessions`: ids of those that had it, latest first. `cure`: what differed in the next that passed.
-    """
-    more = f" (and {len(sessions) - 1} more)" if len(sessions) > 1 else ""
-    sentence = f"seen before: session {sessions[0]}{more}"
-    if cure is None:
-        return f"{sentence}; no session has got past it yet"
-    is_resumed = cure.session == cure.failed
-    sentence += "; gone when that was resumed" if is_resumed else f"; cured in session {cure.session}"
-    changes, hidden = list(cure.environment[:MOST_FACTS]), len(cure.environment) - MOST_FACTS
-    changes += [say.count(hidden, "more fact")] if hidden > 0 else []
-    changes += ["other files of the target"] if cure.sources else []
-    if cure.commits:
-        failed, passed = cure.commits
-        changes.append(f"commits {failed[:HASH_LENGTH]}..{passed[:HASH_LENGTH]}")
-    if changes:
-        return f"{sentence} by {'; '.join(changes)}"
-    return f"{sentence}, with nothing changed that is on record"
 
 
 @dataclass
@@ -140,10 +108,10 @@ class FailureHistory:
         """A sentence for each error of a failed step that occurred before; empty otherwise."""
         errors = fingerprints_of_step(record) if record.status == "failed" else ()
         try:
-            histories = [find_earlier_failures(self.rows, error.key) for error in errors]
+            sentences = [describe_earlier_failures(self.rows, error.key) for error in errors]
         except LoopError as error:
             return (f"earlier sessions could not be asked: {error.message}",)
-        return tuple(describe_earlier_failures(sessions, cure) for sessions, cure in histories if sessions)
+        return tuple(filter(None, sentences))
 
     def describe_failed_steps(self, finished: Sequence[Finished]) -> tuple[dict[str, object], ...]:
         """For JSON: each failed step, with its errors and their earlier occurrences."""

@@ -15,10 +15,8 @@ from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
-from loop.base.places import Project
 from loop.base.screen import Screen, seconds_text, short_duration
 from loop.base.stats import beta_quantile, median, t_quantile
-from loop.library.definitions import ParsedFile
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
@@ -32,7 +30,6 @@ from loop.report.markdown import Table, columns, drop_empty_columns
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
-from loop.store.index import RECENT_SESSIONS
 
 FACTOR_BY_FACT = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Fields of `Environment`, each with the factor on a run's weight if the field differs."""
@@ -59,11 +56,8 @@ class Duration:
     """Predicted time of the next run: Student's t on log seconds."""
 
     log_centre: float
-    """Logarithm of the median seconds."""
     log_scale: float
-    """Scale of Student's t."""
     degrees_of_freedom: float
-    """Degrees of freedom of Student's t."""
     weight: float
     """Sum of the weights of past runs; 0: only the author's estimate."""
 
@@ -78,6 +72,12 @@ class Duration:
         freedom = min(round(2 * self.degrees_of_freedom) / 2, 200.0)  # Rounded, to cache few quantiles.
         half_width = t_quantile(0.5 + INTERVAL_LEVEL / 2, freedom) * self.log_scale
         return math.exp(self.log_centre - half_width), math.exp(self.log_centre + half_width)
+
+    def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
+        """The prediction with its cost in dollars. `least_usd`: minimum charge."""
+        (low, high), middle = self.interval, self.seconds
+        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
+        return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
 
 
 def predict_duration(estimate_s: float, runs: Iterable[tuple[float, float]]) -> Duration:
@@ -120,51 +120,35 @@ def environment_weight(here: Environment, there: Environment) -> float:
     return weight
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Predicted time of a whole plan, and of each pattern."""
-
-    plan_duration: Duration
-    duration_by_pattern: Mapping[str, Duration]
-    step_s_by_pattern: Mapping[str, Mapping[str, float]]
-    """Pattern to step to median seconds, for steps that ran before."""
-
-    def with_cost(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
-        """The prediction with its cost in dollars. `least_usd`: minimum charge."""
-        (low, high), middle = self.plan_duration.interval, self.plan_duration.seconds
-        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
-        return Predicted(seconds=middle, low_s=low, high_s=high, usd=usd, low_usd=low_usd, high_usd=high_usd)
-
-
-def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], session: SessionRow) -> Forecast:
-    """Predict the time of `patterns`; a pattern counts as often as it is listed.
+def predict_pattern(
+    pattern: Pattern, rows: Sequence[SessionRow], session: SessionRow
+) -> tuple[Duration, dict[str, float]]:
+    """Time of a pattern's next run, and median seconds of its steps that ran before.
 
     `rows`: earlier sessions, oldest first. `session`: the one to predict, which has not run.
     """
-    recent_rows = [row for row in rows[-RECENT_SESSIONS:] if not row.recorded]
-    duration_by_pattern, step_s_by_pattern = {}, {}
-    for pattern in patterns:
-        runs = list(_weighted_runs(pattern.name, recent_rows, session))
-        times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
-        for row, _, weight in runs:
-            for step in row.steps:
-                if step.pattern == pattern.name and step.status in ("passed", "failed"):
-                    times_by_step.setdefault(step.step, []).append((step.seconds, weight))
-        step_s_by_pattern[pattern.name] = {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
-        timed = [(run.seconds, weight) for _, run, weight in runs]
-        duration_by_pattern[pattern.name] = predict_duration(60 * pattern.estimate.minutes, timed)
-    durations = [duration_by_pattern[pattern.name] for pattern in patterns]
-    overheads_s = [row.own_seconds for row in recent_rows if row.complete][-OVERHEAD_SESSIONS:]
+    runs = list(_weighted_runs(pattern.name, rows, session))
+    times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
+    for row, _, weight in runs:
+        for step in row.steps:
+            if step.pattern == pattern.name and step.status in ("passed", "failed"):
+                times_by_step.setdefault(step.step, []).append((step.seconds, weight))
+    duration = predict_duration(60 * pattern.estimate.minutes, [(run.seconds, weight) for _, run, weight in runs])
+    return duration, {name: weighted_median(pairs) for name, pairs in times_by_step.items()}
+
+
+def predict_session(durations: Sequence[Duration], rows: Sequence[SessionRow]) -> Duration:
+    """Time of a whole session. `durations`: of each pattern that its plan lists. `rows`: earlier sessions."""
+    overheads_s = [row.own_seconds for row in rows if row.complete][-OVERHEAD_SESSIONS:]
     total_s = sum(duration.seconds for duration in durations) + (median(overheads_s) if overheads_s else 0.0)
     share_and_duration = [(duration.seconds / total_s, duration) for duration in durations]
-    plan_duration = Duration(
+    return Duration(
         log_centre=math.log(total_s),
         # Assumes that patterns are slow together.
         log_scale=sum(share * duration.log_scale for share, duration in share_and_duration),
         degrees_of_freedom=sum(share * duration.degrees_of_freedom for share, duration in share_and_duration),
         weight=sum(share * duration.weight for share, duration in share_and_duration),
     )
-    return Forecast(plan_duration, duration_by_pattern, step_s_by_pattern)
 
 
 def _work_key(row: SessionRow) -> tuple[object, ...]:
@@ -194,11 +178,6 @@ def _weighted_runs(
         yield row, run, weight
 
 
-def predictions_with_outcome(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
-    """Prediction and actual seconds of each completed session that stored a prediction."""
-    return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
-
-
 ENOUGH_RUNS, FEW_RUNS = 5.0, 3.0
 """Weighted runs needed to validate or retire a pattern (first), and to doubt it (second)."""
 LEAST_SHARE, RETIRED_SHARE = 0.6, 0.5
@@ -211,13 +190,10 @@ class PatternStatistics(Model):
     """Statistics of one pattern over all sessions."""
 
     name: str
-    """Name of the pattern."""
     status: Literal["proposed", "applied", "validated", "doubtful", "retired"]
     """Status of the pattern, from the share of runs that gave an answer."""
     why: str
-    """The evidence for the status."""
     passed: int
-    """Number of runs that passed."""
     found: int
     """Number of runs that found something wrong."""
     broken: int
@@ -233,30 +209,25 @@ class PatternStatistics(Model):
     saved_minutes: float
     """Measured minutes that the pattern saved."""
     saved_usd: float
-    """The same savings in dollars."""
     last_used: str | None
     """Time of the latest run, ISO 8601; None without runs."""
     last_session: str | None
-    """Session of the latest run; None without runs."""
+
+    @property
+    def success_text(self) -> str:
+        """Interval of the share of runs with an answer, `80-95 %`; a dash without runs."""
+        return f"{100 * self.success[0]:.0f}-{100 * self.success[2]:.0f} %" if self.success else "-"
 
     @property
     def applied(self) -> int:
-        """Number of runs that count."""
         return self.passed + self.found + self.broken
-
-
-def gather_statistics(
-    project: Project, patterns: Mapping[str, ParsedFile[Pattern]]
-) -> dict[str, PatternStatistics]:
-    """Statistics of all patterns of a project, for the last session's environment."""
-    rows = [row for row in index.rows(project.sessions) if not row.recorded]
-    return compute_statistics({name: read.value for name, read in patterns.items()}, rows)
 
 
 def compute_statistics(
     patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]
 ) -> dict[str, PatternStatistics]:
     """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
+    rows = [row for row in rows if not row.recorded]
     runs_by_pattern: dict[str, list[Run]] = {name: [] for name in patterns}
     for row in rows:
         weight = environment_weight(row.environment, rows[-1].environment)
@@ -333,7 +304,8 @@ def describe_accuracy(rows: Sequence[SessionRow]) -> str:
     `rows`: oldest first. Results of earlier advice in the last session are listed one by one.
     """
     sentences = []
-    timed = predictions_with_outcome(rows)
+    ended_rows = [row for row in rows if row.complete and row.seconds > 0]
+    timed = [(row.predicted, row.seconds) for row in ended_rows if row.predicted]
     if timed:
         inside = sum(predicted.low_s <= seconds <= predicted.high_s for predicted, seconds in timed)
         error = median([abs(math.log(seconds / predicted.seconds)) for predicted, seconds in timed])
@@ -385,24 +357,23 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:
     """The session head, with the predicted time and cost of its plan."""
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS)
+    rows = [row for row in rows if not row.recorded]
     session, plan, card = row_of.session_row(head, None, ()), head.plan, rates(setting.project)
-    # First all patterns, with those that only outcomes lead to; then those that the plan lists.
-    reachable_forecast = forecast([planned.pattern for planned in plan.patterns], rows, session)
-    plan_forecast = forecast([plan.find_pattern(name).pattern for name in plan.plan.patterns], rows, session)
     ai_rate = card.find_rate(card.ai)
     usd_per_hour = hourly_usd(card, head) + (ai_rate.usd_per_hour if ai_rate else 0.0)
     charged = charged_rates(card, head.device, head.gpu)
     least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in charged)
-    patterns = []
+    patterns, duration_by_pattern = [], {}
     for planned in plan.patterns:
-        duration = reachable_forecast.duration_by_pattern[planned.pattern.name]
+        duration, step_s = predict_pattern(planned.pattern, rows, session)
+        duration_by_pattern[planned.pattern.name] = duration
         low, high = duration.interval
         evidence = "measured" if duration.weight >= MEASURED_WEIGHT else "prior"
         times = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence}
-        steps = dict(reachable_forecast.step_s_by_pattern[planned.pattern.name])
-        patterns.append(planned.model_copy(update={**times, "step_s": steps}))
+        patterns.append(planned.model_copy(update={**times, "step_s": step_s}))
     timed_plan = plan.model_copy(update={"patterns": tuple(patterns)})
-    predicted = plan_forecast.with_cost(usd_per_hour, least_usd)
+    whole = predict_session([duration_by_pattern[name] for name in plan.plan.patterns], rows)
+    predicted = whole.with_cost(usd_per_hour, least_usd)
     return head.model_copy(update={"plan": timed_plan, "predicted": predicted})
 
 
@@ -431,7 +402,6 @@ def predicted_time_text(head: SessionHead) -> str:
 
 
 def in_parentheses(variants: Sequence[str]) -> str:
-    """Names as ` (cpu, eager)`; empty if there are none."""
     return f" ({', '.join(variants)})" if variants else ""
 
 
@@ -439,22 +409,15 @@ class PlanForecast(Printed):
     """Output of `--dry-run --json`: predicted time and cost of a session."""
 
     schema_version: Literal[3] = 3
-    """Number of this schema."""
 
     plan: str
-    """Name of the plan."""
     success: str | None
-    """Objective of the plan."""
     target: str
-    """Name of the target."""
     device: str
-    """Device of the session: `cpu` or `cuda`."""
     variants: tuple[str, ...]
-    """Names of the variants."""
     patterns: tuple[PlannedPattern, ...]
     """Patterns of the plan and those it may branch to, each with its time."""
     predicted: Predicted | None
-    """Predicted time and cost, with intervals."""
     unpriced_gpu: str | None
     """GPU without a price on the rate card; no predicted cost includes it."""
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
 from loop.model.dtypes import Device
-from loop.model.index import SessionRow
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
@@ -126,11 +125,6 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
     return tuple(savings)
 
 
-def is_repeat(rows: Iterable[SessionRow], ground: str) -> bool:
-    """Whether an earlier session ended on the same files (`ground`: their hash): then nothing new was saved."""
-    return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
-
-
 def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
     """A sentence for each charged price that is too old, or dated in the future."""
     for charge in charges:
@@ -177,13 +171,11 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     charged = card.find_rate(card.gpu)
     machine_text = f", the price of a machine with {charged.gpu}" if charged and charged.gpu else ""
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
-    gpu_count: dict[str, int] = {}
-    for machine in card.machines:  # A machine is listed twice: on demand and as a spot machine.
-        gpu_count |= {machine.name: machine.count, f"{machine.name}/spot": machine.count}
+    rates_and_gpus = [(rate, 1) for rate in card.rates if rate.resource == "gpu"]
+    rates_and_gpus += [(rate, machine.count) for machine in card.machines for rate in machine.rates]
     names, prices = [], []
-    for rate in card.all_rates:
-        if rate.resource == "gpu" and rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
-            count = gpu_count.get(rate.name, 1)
+    for rate, count in rates_and_gpus:
+        if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
             hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
             names.append(rate.name)
             prices.append(f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})")

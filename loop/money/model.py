@@ -26,17 +26,12 @@ class Costs(Model):
     name: str
     """Id of the session; `sum` for all sessions."""
     sessions: int
-    """Number of sessions."""
     minutes: float
-    """Wall time in minutes."""
     gpu_usd: float | None
-    """Dollars for GPUs."""
     ai_usd: float | None
-    """Dollars for AI."""
     engineer_usd: float | None
     """Dollars for attending people, as stated."""
     usd: float | None
-    """Sum of all known dollars."""
     partial: tuple[str, ...] = ()
     """Resources that some sessions have no figure for, so their dollars are only a part."""
 
@@ -56,15 +51,11 @@ class Ledger(Printed):
     """Costs of sessions, and measured savings."""
 
     schema_version: int = 6
-    """Number of this schema."""
     totals: Costs
-    """Sums over all sessions."""
     rows: tuple[Costs, ...]
-    """One row for each session."""
     spared_minutes: float
     """Measured minutes that sessions saved."""
     spared_usd: float
-    """The same savings in dollars."""
     roi: float | None
     """(Saved - cost) / cost, in dollars; None if nothing was charged or saved."""
     notes: tuple[str, ...]
@@ -77,33 +68,26 @@ class AgedRate(Rate):
     """A price with its age."""
 
     age_days: int
-    """Days since the price was valid."""
     old: bool
     """Whether the price is too old to rely on."""
     charged_at: bool
-    """Whether sessions are charged at this price."""
 
 
 class Prices(Printed):
     """The prices of the rate card."""
 
     schema_version: int = 2
-    """Number of this schema."""
     rates: tuple[AgedRate, ...]
-    """All prices."""
 
 
 class StopCost(Model):
     """Cost of stopping the GPU and restarting it later."""
 
     usd: float
-    """Dollars."""
     source: str
-    """How the cost was found, in words."""
     waiting: Waiting | None = None
     """Who waits for the restart; None if the cost was given as a whole."""
     waiting_usd_per_hour: float = 0.0
-    """Dollars that an hour of waiting costs."""
 
     def compare_with_idling(self, gpu_usd_per_hour: float) -> tuple[str, ...]:
         """Lines: cost of idling, cost of a stop, and the idle time at which both are equal."""
@@ -121,21 +105,16 @@ class KeepOrStop(Printed):
     """Cost of keeping an idle GPU against stopping it, and the decision."""
 
     schema_version: int = 4
-    """Number of this schema."""
     idle_hours: float
     """Expected hours until the GPU is needed again."""
     gpu_usd_per_hour: float
-    """Dollars that an hour of the GPU costs."""
     idle_usd: float
-    """Cost of keeping the GPU: hours times rate."""
     stop_usd: float
-    """Cost of stopping the GPU."""
     break_even_hours: float
     """Idle hours at which keeping costs as much as stopping."""
     decision: Literal["keep", "stop"]
     """The cheaper choice; `keep` if both cost the same."""
     stop: StopCost | None = None
-    """Details of the cost of a stop."""
 
     @property
     def sentence(self) -> str:
@@ -150,7 +129,6 @@ class KeepOutput(Output):
     actions = ("session.keep_or_stop",)
 
     gpu_usd_per_hour: float = 0.0
-    """Dollars that an hour of the GPU costs."""
     stop: StopCost | None = None
     """Cost of a stop; None if no restart time is known."""
     expected: KeepOrStop | None = None
@@ -161,13 +139,11 @@ class MachineOption(Model):
     """One option for how to continue."""
 
     name: Text
-    """What would be done."""
     usd: tuple[Dollars, Dollars]
     """Lowest and highest cost in dollars."""
     probability: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     """Probability of success, 0 to 1; leave it out if unknown."""
     value_usd: Dollars | None = None
-    """Value of success in dollars; leave it out if unknown."""
 
     @model_validator(mode="after")
     def check_order(self) -> "MachineOption":
@@ -181,20 +157,16 @@ class Options(Model):
     """The file of options for `pivot`, with a person's estimates."""
 
     format: Literal[1]
-    """Format number of this file."""
     question: Text
-    """The decision to make."""
     value_usd: Dollars | None = None
     """Value of success in dollars, for options that state none."""
     options: Annotated[tuple[MachineOption, ...], Field(min_length=1, max_length=50)]
-    """The options."""
 
 
 class OptionValue(Model):
     """An option with its expected value."""
 
     name: str
-    """What would be done."""
     usd: tuple[float, float]
     """Lowest and highest cost in dollars."""
     expected_usd: tuple[float, float] | None
@@ -216,11 +188,9 @@ class StopRule(Model):
     """A reason to stop that was agreed in advance."""
 
     rule: str
-    """Text of the rule."""
     holds: bool | None
     """Whether the rule is met; None if the records do not tell."""
     why: str
-    """The evidence in the records."""
 
     @property
     def line(self) -> str:
@@ -233,19 +203,14 @@ class Pivot(Printed):
     """Whether to continue, and with which option."""
 
     schema_version: int = 3
-    """Number of this schema."""
     question: str | None = None
     """The decision to make; None without a file of options."""
     stop: bool
-    """Whether a stop rule is met."""
     rules: tuple[StopRule, ...]
-    """The stop rules, each with its evidence."""
     options: tuple[OptionValue, ...] = ()
-    """The options with their expected values."""
     best: str | None = None
     """Option whose worst case beats every rival's best case and zero; None if there is none."""
     decision: str
-    """The conclusion in a few sentences."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -259,7 +224,6 @@ class PivotOutput(Output):
     actions = ("session.pivot",)
 
     pivot: Pivot | None = None
-    """Stop rules and options."""
 
 
 class PreemptionOutput(Output):

@@ -1,6 +1,6 @@
 """A section of a report (heading, text, table, figure), shown in Markdown, on a terminal and as JSON."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +8,6 @@ from loop.base.screen import Screen, fold, terminal_columns
 from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, image, shortened
 
-MAX_REPORT_BYTES = 2**20
-"""Most bytes of a report: code hosts do not show larger files."""
-REST = "`journal.jsonl` and `record.json` have all of it"
-CUT_NOTE = f"\nThe rest is left out, for a report is at most 1 MiB: {REST}.\n"
 Line = str | tuple[str, ...]
 """A sentence; or a tuple: the first sentence, with the others indented below it."""
 
@@ -26,8 +22,8 @@ class SizeLimit:
     code_lines: int
 
 
-SIZE_LIMITS = (SizeLimit(1000, 4000, 400), SizeLimit(200, 600, 60), SizeLimit(40, 200, 10))
-"""Tried from the largest until the report fits into `MAX_REPORT_BYTES` bytes."""
+REPORT_LIMIT = SizeLimit(1000, 4000, 400)
+"""The limit of a report: much more than a session writes that is no fault."""
 MAX_TERMINAL_TEXT = 400
 """Most characters of one text on a terminal."""
 
@@ -78,21 +74,6 @@ class Section:
             yield _bullet_list(self.after, limit)
         if self.code:
             yield fenced_block(self.code, self.language, limit.code_lines if self.language == "text" else None)
-
-
-def render_within_limit(render: Callable[[SizeLimit], str]) -> str:
-    """The report in the largest of `SIZE_LIMITS` with which it fits into `MAX_REPORT_BYTES`.
-
-    `render`: makes its text. If none fits, the shortest is cut after a complete fold.
-    """
-    text = ""
-    for limit in SIZE_LIMITS:
-        text = render(limit)
-        if len(text.encode()) <= MAX_REPORT_BYTES:
-            return text
-    head = text.encode()[: MAX_REPORT_BYTES - len(CUT_NOTE.encode()) - 100].decode(errors="ignore")
-    complete_part, fold_end, _ = head.rpartition("\n</details>\n")
-    return f"{complete_part}{fold_end}{CUT_NOTE}" if fold_end else f"{head.partition('<details>')[0]}{CUT_NOTE}"
 
 
 def sections_as_markdown(sections: Iterable[Section], limit: SizeLimit) -> str:

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from loop.report import markdown
 from loop.report.markdown import Markdown, Table, shortened
-from loop.report.sections import SIZE_LIMITS, SizeLimit, sections_as_markdown
+from loop.report.sections import REPORT_LIMIT, sections_as_markdown
 
 
 def make_environment(
@@ -27,8 +27,9 @@ def make_environment(
     )
 
 
-def markdown_environment(templates: Path, limit: SizeLimit = SIZE_LIMITS[0]) -> Environment:
+def markdown_environment(templates: Path) -> Environment:
     """A Jinja2 environment for Markdown. Values go through one of these filters, or are escaped."""
+    limit = REPORT_LIMIT
     env = make_environment(templates, autoescape=False, finalize=markdown.escape_template_value)
     filters: dict[str, Callable[..., str]] = {
         "text": lambda text: markdown.escape_prose(shortened(text, limit.characters)),

@@ -19,7 +19,7 @@ from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
-from loop.money.bill import NO_AI_COST, SessionUse, is_repeat, make_bill
+from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.edits import brief_path
 from loop.optimize.keeping import sum_gains
 from loop.optimize.section import changes_json
@@ -67,7 +67,8 @@ def make_record(
     ai, why_no_ai = proposing.read_session_use(folder)
     used = SessionUse(seconds, head.device, head.gpu, ai, why_no_ai or NO_AI_COST, hosts_of(finished))
     # Repeating a session on the files of an earlier one saves nothing, nor does one that did not pass.
-    counts_savings = status == "passed" and not is_repeat(earlier_rows, head.ground)
+    is_repeat = any(row.ground == head.ground and row.status in ("passed", "failed") for row in earlier_rows)
+    counts_savings = status == "passed" and not is_repeat
     saving_steps = attempts if counts_savings else ()
     today = datetime.datetime.now(datetime.UTC).date()
     record = SessionRecord(

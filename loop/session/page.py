@@ -19,7 +19,7 @@ from loop.optimize import section as changing
 from loop.profile.actions import facts_table, kernels_table, leaf_words, note_lines, parallelism_table, total_lines
 from loop.profile.model import ParallelismOutput
 from loop.proving.actions import against_known_good, trust_sentences
-from loop.report import findings, sections
+from loop.report import findings
 from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.roofline import draw_roofline, find_roof
@@ -50,12 +50,7 @@ def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]
         "folds": folds,
         "baseline": view.head.baseline,
     }
-
-    def render(size_limit: sections.SizeLimit) -> str:
-        template = markdown_environment(templates, size_limit).get_template("report.md.j2")
-        return template.render(view=values).rstrip() + "\n"
-
-    text = sections.render_within_limit(render)
+    text = markdown_environment(templates).get_template("report.md.j2").render(view=values).rstrip() + "\n"
     figures = (ratios_figure, *(part.figure for parts in folds.values() for part in parts))
     return text, tuple(figure for figure in figures if figure is not None)
 

@@ -19,7 +19,7 @@ from loop.base.screen import Screen, seconds_text
 from loop.learning import prediction
 from loop.model.base import Printed
 from loop.report import format as say
-from loop.site.pages import CataloguePattern, Contents, pages, stem
+from loop.site.pages import Contents, pages, stem
 from loop.steps.setting import Setting, read_setting
 from loop.store import index
 from loop.store.sessions import REPORT
@@ -139,16 +139,14 @@ def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     """The contents of a project's catalogue. Reports behind links, or of ids unsafe as file names, are ignored."""
     root = setting.project.sessions
     rows, damaged = index.read_index(root)
-    statistics = prediction.gather_statistics(setting.project, setting.patterns)
-    patterns = {
-        name: CataloguePattern(read.value, statistics.get(name)) for name, read in setting.patterns.items()
-    }
+    patterns = {name: read.value for name, read in setting.patterns.items()}
     real_root = Path(os.path.realpath(root))
     reports = {row.id: real_root / row.id / REPORT for row in rows if stem(row.id) == row.id}
     reports = {name: p for name, p in reports.items() if p.is_file() and Path(os.path.realpath(p)) == p}
     return Contents(
         target=setting.target,
         patterns=patterns,
+        statistics=prediction.compute_statistics(patterns, rows),
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(damaged),

@@ -55,41 +55,13 @@ def clean_text(text: str, longest: int = LONGEST) -> str:
 
 
 @dataclass(frozen=True)
-class CataloguePattern:
-    """A pattern and its statistics over sessions, as templates show them."""
-
-    pattern: Pattern
-    record: PatternStatistics | None = None
-    """None: no statistics were gathered."""
-
-    @property
-    def standing(self) -> str:
-        """Proposed, applied, validated, doubtful or retired."""
-        return self.record.status if self.record else "proposed"
-
-    @property
-    def statistics(self) -> Sequence[str]:
-        """The statistics as lines of text."""
-        return statistics_lines(self.record) if self.record else ()
-
-    @property
-    def success_rate(self) -> str:
-        """Interval of its rate of success, `80-95 %`; a dash if it never ran."""
-        success = self.record.success if self.record else None
-        return f"{100 * success[0]:.0f}-{100 * success[2]:.0f} %" if success else "-"
-
-    @property
-    def runs(self) -> int:
-        """Number of runs behind the statistics."""
-        return self.record.applied if self.record else 0
-
-
-@dataclass(frozen=True)
 class Contents:
     """Everything that the site shows."""
 
     target: Target
-    patterns: Mapping[str, CataloguePattern]
+    patterns: Mapping[str, Pattern]
+    statistics: Mapping[str, PatternStatistics]
+    """By name of the pattern, for each of `patterns`."""
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
@@ -205,16 +177,15 @@ def _template_values(contents: Contents) -> Iterator[tuple[str, str, dict[str, A
     yield "sessions/index.html", "sessions", {"newest": newest}
     yield "kernels/index.html", "kernels", {"latest": latest}
     yield "plans/index.html", "plans", {}
-    for name, catalogue_pattern in contents.patterns.items():
+    for name, pattern in contents.patterns.items():
         # Patterns that lead to this one, each with the outcome on which they do.
         asked_by: list[tuple[str, str]] = []
         for other, earlier in contents.patterns.items():
-            answers = earlier.pattern.next
-            asked_by += [(other, answer.when) for answer in answers if answer.pattern == name]
+            asked_by += [(other, answer.when) for answer in earlier.next if answer.pattern == name]
         plans = [plan.name for plan in contents.plans.values() if name in plan.patterns]
         rows = [row for row in newest if any(run.pattern == name for run in row.runs)]
-        values = {"known": catalogue_pattern, "asked_by": asked_by, "plans": plans, **_shown_rows(rows)}
-        yield page_path("patterns", name), "pattern", values
+        values = {"one": pattern, "statistics": contents.statistics[name], "asked_by": asked_by, "plans": plans}
+        yield page_path("patterns", name), "pattern", {**values, **_shown_rows(rows)}
     for name, plan in contents.plans.items():
         yield page_path("plans", name), "plan", {"plan": plan, **_shown_rows(contents.of_plan(name))}
     for name, variant in target.variants.items():
@@ -259,6 +230,7 @@ def site_environment(templates: Path) -> Environment:
         "stem": stem,
         "status": status_of,
         "kind": colour_class,
+        "sentences": statistics_lines,
         "yaml": lambda value: to_json(value).strip(),
     }
     env.globals |= {"page": page_path, "place": processor_of}

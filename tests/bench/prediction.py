@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.stats import beta_quantile
-from loop.learning.prediction import predictions_with_outcome
 from loop.model.index import SessionRow
 from loop.store import index
 from tests.bench.rig import busy_programs
@@ -55,7 +54,13 @@ def bench(count: int) -> list[str]:
                 )
             print(line(number, index.rows(top / "sessions")[-1]), flush=True)
         rows = index.rows(top / "sessions")
-    share = counted([known.low_s <= seconds <= known.high_s for known, seconds in predictions_with_outcome(rows)])
+    share = counted(
+        [
+            row.predicted.low_s <= row.seconds <= row.predicted.high_s
+            for row in rows
+            if row.predicted and row.complete
+        ]
+    )
     print(f"inside the 80 % interval: {share}")
     heads = ("| Busy programs | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|---|")
     return [

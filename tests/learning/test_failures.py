@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.learning.failures import find_earlier_failures
+from loop.learning.failures import describe_earlier_failures
 from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
 from tests.makers import make_row
 
@@ -36,12 +36,9 @@ def test_the_first_later_session_that_got_past_the_step_is_the_cure() -> None:
         row("c", environment=place(torch="2.4", cuda="12.4"), commit="c2", ground="g2"),
         row("d"),
     ]
-    sessions, cure = find_earlier_failures(rows, KEY)
-    assert cure is not None
-    assert ("b", "a") == tuple(sessions)
-    assert ("b", "c") == (cure.failed, cure.session)
-    assert ("nvcc not there -> 12.4", "torch 2.3 -> 2.4") == cure.environment
-    assert (("c1", "c2"), True) == (cure.commits, cure.sources)
+    changes = "nvcc not there -> 12.4; torch 2.3 -> 2.4; other files of the target; commits c1..c2"
+    expected = f"seen before: session b (and 1 more); cured in session c by {changes}"
+    assert expected == describe_earlier_failures(rows, KEY)
 
 
 def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
@@ -54,14 +51,12 @@ def test_other_targets_devices_and_fewer_variants_cure_nothing() -> None:
         row("f", status="skipped"),
         row("g", recorded=True),
     ]
-    _, cure = find_earlier_failures([row("a", seen()), *others], KEY)
-    assert None is cure
+    assert describe_earlier_failures([row("a", seen()), *others], KEY).endswith("; no session has got past it yet")
 
 
 def test_a_variant_is_cured_where_only_others_fail_in_its_step() -> None:
     """The step fails for another variant; this one is right."""
     rows = [row("a", seen("ours")), row("b", seen("theirs", key="1" * 12), variants=("ours", "theirs"))]
-    _, cure = find_earlier_failures(rows, KEY)
-    assert cure is not None
+    assert "; cured in session b" in describe_earlier_failures(rows, KEY)
     whole = [rows[0], row("b", seen("", key="1" * 12))]
-    assert None is find_earlier_failures(whole, KEY)[1]
+    assert "cured" not in describe_earlier_failures(whole, KEY)

@@ -7,10 +7,9 @@ import pytest
 from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.money import bill as billing
-from loop.money.bill import SessionUse, is_repeat
+from loop.money.bill import SessionUse
 from loop.money.section import roi_text
 from tests.makers import make_build, make_built, make_card, make_finished
-from tests.money.test_ledger import session
 
 SPARED = make_built(make_build(cached=True, seconds=6.0))
 
@@ -36,13 +35,3 @@ def test_compiling_that_the_cache_spared_is_measured() -> None:
     assert (pytest.approx(0.06), "cpu from the cache; compiling took 6.0 s then") == (saving.usd, saving.source)
     assert pytest.approx((0.06 - 0.60) / 0.60) == made.roi
     assert "ROI -0.900: 6.0 s spared, measured here, are worth $0.060" == roi_text(made)
-
-
-def test_files_that_were_judged_before_spare_nothing() -> None:
-    """An earlier session of the same files came to its end."""
-    before = [
-        session("a", ground="a"),
-        session("b", ground="b", status="failed"),
-        session("c", ground="c", status="aborted"),
-    ]
-    assert [True, True, False, False] == [is_repeat(before, ground) for ground in ("a", "b", "c", "new")]

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loop.base.places import shipped
-from loop.learning.prediction import PatternStatistics
+from loop.learning.prediction import PatternStatistics, compute_statistics
 from loop.model.index import Environment, FailureSeen, PatternRun, SessionRow, StepRun
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Plan, Step
 from loop.model.target import Target
-from loop.site.pages import CataloguePattern, Contents, pages
+from loop.site.pages import Contents, pages
 from tests.makers import NOON, make_pattern
 
 TEMPLATES = shipped("templates") / "site"
@@ -77,13 +77,14 @@ def make_contents(*rows: SessionRow, **fields: Any) -> Contents:
     """The catalogue of one pattern, one plan and these sessions."""
     base: dict[str, Any] = {
         "target": make_target(),
-        "patterns": {"build": CataloguePattern(make_pattern("build"))},
+        "patterns": {"build": make_pattern("build")},
         "plans": {"quick": make_plan()},
         "rows": rows,
         "version": "0.1.0",
         "date": "2026-11-21 12:00 UTC",
     }
-    return Contents(**{**base, **fields})
+    values = {**base, **fields}
+    return Contents(**{"statistics": compute_statistics(values["patterns"], values["rows"]), **values})
 
 
 def make_hostile() -> Contents:
@@ -147,7 +148,8 @@ def make_hostile() -> Contents:
         make_row("../../etc/passwd"),
         make_row("index"),
         target=target.model_copy(update={"variants": {**target.variants, "ours": ours}, "properties": (HOSTILE,)}),
-        patterns={"build": CataloguePattern(pattern, known)},
+        patterns={"build": pattern},
+        statistics={"build": known},
         plans={"quick": make_plan(title=HOSTILE, checks=(HOSTILE,), parameters={HOSTILE: HOSTILE})},
         date=HOSTILE,
         version=HOSTILE,
