@@ -3,10 +3,11 @@
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
-from loop.bisect.candidates import CommitLine, read_lines
+from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Regression, open_kernel_bisection
 from loop.bisect.trying import MOST_FAILING_WORKLOADS, map_ticks
 from loop.gate.emulating import is_too_large_to_emulate
@@ -23,6 +24,8 @@ from loop.timing.against_known_good import CompareOutput
 
 ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
+MOST_GOOD_ENDS = 3
+"""Commits of earlier sessions that are tried as a good end."""
 
 
 def find_regressions(context: Context) -> tuple[Regression, ...]:
@@ -61,26 +64,44 @@ def _workloads_of_session(context: Context, *, emulated: bool = False) -> list[W
 
 
 def choose_lines(context: Context, regression: Regression) -> tuple[list[CommitLine], str]:
-    """Lines of commits from a good end to the checkout, the latest good end first; else why none. A good end is a
-    commit at which a session found the variant good, or the last commit below its uncommitted files. Those files
-    may have made it good, so a search tries its good end first."""
+    """Lines of commits from a good end to the checkout, the latest good end first; else why none."""
     past, variant = context.past, regression.variant
     if not isinstance(context.bench.target.variants.get(variant), CAbiVariant):
         why = "commits of compiled variants alone are built"
         return [], f"{why}; `loop bisect --probe exit -- COMMAND` takes any"
-    good_sessions = [row for row in past.sessions if is_good_session(row, regression)]
-    wrong = wrong_builds(past.sessions)
-    # Not good after all: another session found the same build wrong.
-    good_sessions = [row for row in good_sessions if not row.has_judged_build(variant, wrong)]
-    commits = [row.commit or row.base for row in reversed(good_sessions)]
-    known_good = past.known_good.get(variant)
-    if known_good is not None and regression.metric == "latency":
-        commits.insert(0, known_good.commit)
-    lines, why = read_lines(context.task.folder, commits)
-    if commits and not any(commits):
-        why = "the sources of the sessions that found it good were not committed"
-    lines = [line for line in lines if line.candidates]
-    return lines, why or "no earlier session found it good"
+    known_good = past.known_good.get(variant) if regression.metric == "latency" else None
+    first = known_good.commit if known_good else None
+    return lines_from_good_sessions(context.task.folder, regression, past.sessions, first=first)
+
+
+def lines_from_good_sessions(
+    folder: Path,
+    regression: Regression,
+    rows: Sequence[SessionRow],
+    *,
+    first: str | None = None,
+    bad: str | None = None,
+) -> tuple[list[CommitLine], str]:
+    """Lines of commits to `bad` (None: the checkout), the latest good end first; and why other good
+    ends have none. A good end is a commit at which a session found the variant good, or the last
+    commit below its uncommitted files. Those files may have made it good, so a search tries its good
+    end first. `rows`: sessions, oldest first; `first`: a commit that comes before those of sessions."""
+    wrong, commits = wrong_builds(rows), [first]
+    for row in reversed(rows):
+        # A session may be mistaken: another one found the same build wrong.
+        if is_good_session(row, regression) and not row.has_judged_build(regression.variant, wrong):
+            commits.append(row.commit or row.base)
+    lines, problems = list[CommitLine](), list[str]()
+    for commit in filter(None, dict.fromkeys(commits)):
+        try:
+            lines.append(read_line(folder, commit, bad))
+        except LoopError as error:
+            problems.append(error.message)
+        if len(lines) == MOST_GOOD_ENDS:
+            break
+    if len(commits) > 1 and not any(commits):
+        problems.append("the sources of the sessions that found it good were not committed")
+    return lines, next(iter(problems), "no earlier session found it good")
 
 
 def is_good_session(row: SessionRow, regression: Regression) -> bool:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import cast, get_args
 
@@ -14,11 +13,11 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import require_named_target
 from loop.base.screen import Screen, seconds_text
-from loop.bisect.actions import is_good_session
-from loop.bisect.candidates import CommitLine, name_programs, read_line, read_lines
+from loop.bisect.actions import lines_from_good_sessions
+from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
 from loop.bisect.section import basis_lines
-from loop.bisect.trying import CommandProbe
+from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
@@ -62,7 +61,7 @@ class BisectRequest:
     """`exit`: the exit code of `command` decides, not the gate."""
     command: Sequence[str] = ()
     probe_limit_s: float | None = None
-    """Limit of the command; a slower commit is skipped. None: from its time on the good end."""
+    """Limit of the command; a slower commit is skipped. None: `COMMAND_LIMIT_S`."""
     target: Path | None = None
     device: str = "auto"
     threads: int | None = None
@@ -176,8 +175,7 @@ def choose_line(request: BisectRequest, setting: Setting, regression: Regression
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=setting.target.name)
-    good_rows = [row for row in reversed(rows) if is_good_session(row, regression)]
-    lines, _ = read_lines(folder, (row.commit or row.base for row in good_rows), request.bad)
+    lines, _ = lines_from_good_sessions(folder, regression, rows, bad=request.bad)
     if not lines:
         why = f"no good revision to begin from, and no session found {variant} good at another commit"
         raise UsageError(why, hint=f"loop bisect --variant {variant} --metric {regression.metric} --good REV")
@@ -208,13 +206,13 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
     tree = stack.enter_context(open_worktree(line))
     if here.is_relative_to(line.top):
         tree = replace(tree, target=tree.root / here.relative_to(line.top))
-    return Bisection(line, CommandProbe(request.command, tree, request.probe_limit_s, line.good))
+    limit_s = request.probe_limit_s or COMMAND_LIMIT_S
+    return Bisection(line, CommandProbe(request.command, tree, limit_s))
 
 
 def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    started, printed, builder = time.monotonic(), 0, bisection.prober.builder
-    is_count_printed = builder is None  # Of the commits that change the build.
+    started, printed = time.monotonic(), 0
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
@@ -226,12 +224,6 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
                 raise failure.with_instruction("run the same command again: it goes on") from failure
             passed_s = time.monotonic() - started
             screen.status(f"  {tick.note} ({seconds_text(passed_s)})")
-            if builder and not is_count_printed and len(builder.build_by_tree) > 1 and builder.files_read:
-                programs = name_programs(bisection.line, builder)
-                count = sum(before != after for before, after in pairwise(programs))
-                verb = "changes" if count == 1 else "change"
-                screen.say(f"  {count} of them {verb} what {builder.variant} is built from")
-                is_count_printed = True
             for number, probe in enumerate(bisection.probes[printed:], printed + 1):
                 result = probe.reason
                 if probe.status == "measured":

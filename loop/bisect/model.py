@@ -1,18 +1,23 @@
 """The input, the questions and the result of a search over commits. Commit 0 is the good end."""
 
 import functools
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Literal
 
 from loop.model.bisect import Claim, Metric
 
 
-class ConfirmationKey(NamedTuple):
-    """A confirmation, by the positions of culprit and parent, and the number of its claim."""
+@dataclass
+class Confirmation:
+    """Fresh observations of a suspect and its parent, which have to show a claim."""
 
-    culprit: int
+    suspect: int
+    """Position of the suspect, after `parent`."""
     parent: int
-    number: int
+    claim: Claim
+    values_at: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Observed position to its values, as in `Observations.values_at`."""
 
 
 @dataclass(frozen=True)

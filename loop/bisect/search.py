@@ -24,7 +24,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from loop.base.stats import median, significant, winsorise
-from loop.bisect.model import ConfirmationKey, Culprit, ProbeRequest, SearchEnd, SearchProblem
+from loop.bisect.model import Confirmation, Culprit, ProbeRequest, SearchEnd, SearchProblem
 from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value
 
@@ -43,10 +43,8 @@ class Observations:
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for right, 0 for wrong.
         Without confirmations."""
-        self.claims: dict[ConfirmationKey, Claim] = {}
-        """What each confirmation has to show."""
-        self.confirming: dict[tuple[ConfirmationKey, int], list[float]] = {}
-        """Confirmation and observed position to the values."""
+        self.confirmations: dict[tuple[int, int, int], Confirmation] = {}
+        """Positions of suspect and parent, and number of the claim, to the confirmation."""
         self.untestable_reasons: dict[int, str] = {}
         """Position that cannot be built or tried, to the reason."""
         self.built_positions: set[int] = set()
@@ -66,9 +64,10 @@ class Observations:
                 continue
             self.built_positions |= {position, reference}
             if probe.claim is not None:  # A confirmation may observe either side of the step.
-                key = ConfirmationKey(max(position, reference), min(position, reference), probe.claim.number)
-                self.claims.setdefault(key, probe.claim)
-                self.confirming.setdefault((key, position), []).extend(values)
+                suspect, parent = max(position, reference), min(position, reference)
+                confirmation = Confirmation(suspect, parent, probe.claim)
+                key = suspect, parent, probe.claim.number
+                self.confirmations.setdefault(key, confirmation).values_at[position] += values
             elif problem.metric == "correctness" or reference == 0:
                 self.values_at.setdefault(position, []).extend(values)
             else:
@@ -82,24 +81,6 @@ class Observations:
     def count_at(self, position: int) -> int:
         """Number of the search's observations at a position, without confirmations."""
         return len(self.values_at.get(position, ()))
-
-    def find_middle_level(self, low: int, high: int) -> int | None:
-        """A position whose level lies surely between those of both ends: there are two steps. None if there is
-        none; here always, since only `Pairs` looks for one."""
-        return None
-
-    def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
-        """Whether the step between parent and suspect exceeds the noise between builds; only `Pairs` has noise."""
-        return True
-
-    def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
-        """Observations of a build beside the step, which shows how builds differ by chance. Returns how many at a
-        time, and how many at most; (0, 0) if such builds do not help."""
-        return 0, 0
-
-    def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
-        """Whether the suspect needs no confirmation (only in `Runs`); or the request that has to show it first."""
-        return False
 
 
 TYPICAL_NOISE, MOST_NOISE = 0.005, 0.02
@@ -355,10 +336,10 @@ class Pairs(Observations):
         step = self.fit_levels(low, high, strict=True).step
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
-    def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
+    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
         """State of a confirmation so far, and its e-value. It fails if the claimed step is refuted, or if too many
         pairs do not show it."""
-        claim, values = self.claims[key], self.confirming.get((key, key.culprit), [])
+        claim, values = confirmation.claim, confirmation.values_at[confirmation.suspect]
         if len(values) < FIRST_PAIRS:
             return "open", 1.0
         pairs = winsorise(values).values
@@ -371,22 +352,23 @@ class Pairs(Observations):
         is_exhausted = len(values) >= max(MOST_PAIRS, math.ceil(40 * noise**2))
         return ("failed" if counter >= REJECTING or is_exhausted else "open"), evidence
 
-    def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
-        """A request for more pairs of culprit and parent."""
-        problem, count = self.problem, len(self.confirming.get((key, key.culprit), ()))
-        names = f"{problem.short_hash(key.culprit)} slower than {problem.short_hash(key.parent)}"
+    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
+        """A request for more pairs of suspect and parent."""
+        suspect, parent, claim = confirmation.suspect, confirmation.parent, confirmation.claim
+        problem, count = self.problem, len(confirmation.values_at[suspect])
+        names = f"{problem.short_hash(suspect)} slower than {problem.short_hash(parent)}"
         why = f"confirm: is {names} by over {math.expm1(CONFIRM_ABOVE * claim.step):.1%}?"
-        pairs, against = max(FIRST_PAIRS - count, 1 + count // 8), problem.commit_at(key.parent)
-        return ProbeRequest(problem.commit_at(key.culprit), pairs, why, against, claim)
+        pairs, against = max(FIRST_PAIRS - count, 1 + count // 8), problem.commit_at(parent)
+        return ProbeRequest(problem.commit_at(suspect), pairs, why, against, claim)
 
-    def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
+    def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
         """Mean of the confirming pairs; and whether a significant part of the step remains."""
-        pairs = winsorise(self.confirming[key, key.culprit]).values
+        pairs = winsorise(confirmation.values_at[confirmation.suspect]).values
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, whole_error = self.measure_step(low, high)
         noises = [
             self.fit_levels(*side, strict=False).noise
-            for side in ((low, key.parent), (key.culprit, high))
+            for side in ((low, confirmation.parent), (confirmation.suspect, high))
             if len(self.timed_builds(*side)) > 1
         ]
         # Both differences of two builds contain noise between builds.
@@ -415,8 +397,7 @@ DRIFTED = "so it is good today: what failed before may have come from the machin
 
 
 class Runs(Observations):
-    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends. Builds beside the step do not
-    help, because code layout does not make builds fail."""
+    """Runs at each commit; 1 is passed. Fits two rates only, those of the ends."""
 
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         super().__init__(problem, probes)
@@ -492,43 +473,34 @@ class Runs(Observations):
         to_fail_once = math.ceil(1 / max(bad_rate, LEAST_RATE))
         return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, to_fail_once, count // 4), 16)
 
-    def check_certainty(self, parent: int, suspect: int) -> ProbeRequest | bool:
-        """Consistent results need no confirmation, only a few more runs of suspect and parent."""
-        if not self.is_consistent(0, self.problem.last_position):
-            return False
-        for position in (parent, suspect):
-            if (missing := CONSISTENT_RUNS - self.count_at(position)) > 0:
-                return self.request(position, missing, "does it always do the same?")
-        return True
-
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit fails more often than its parent, at the observed rates."""
         _, _, (good_rate, bad_rate) = self.fit_rates(low, high)
         return Claim(number=number, rates=(bad_rate, good_rate))
 
-    def judge_confirmation(self, key: ConfirmationKey) -> tuple[ConfirmationState, float]:
+    def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
         """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
-        culprit = self.confirming.get((key, key.culprit), [])
-        parent = self.confirming.get((key, key.parent), [])
-        evidence = runs_evidence(culprit, parent, self.claims[key].rates)
+        culprit = confirmation.values_at[confirmation.suspect]
+        parent = confirmation.values_at[confirmation.parent]
+        evidence = runs_evidence(culprit, parent, confirmation.claim.rates)
         if evidence >= CONFIRMING:
             return "confirmed", evidence
         has_failed = evidence <= 1 / REJECTING or len(culprit) + len(parent) >= RUNS_MOST
         return ("failed" if has_failed else "open"), evidence
 
-    def request_confirmation(self, key: ConfirmationKey, claim: Claim) -> ProbeRequest:
-        """A request for four more runs of culprit or parent, whichever has fewer."""
-        problem, sides = self.problem, (key.culprit, key.parent)
-        culprit, parent = map(problem.short_hash, sides)
-        fewer, other = map(
-            problem.commit_at, sorted(sides, key=lambda side: len(self.confirming.get((key, side), ())))
-        )
-        return ProbeRequest(fewer, 4, f"confirm: does {culprit} fail more often than {parent}?", other, claim)
+    def request_confirmation(self, confirmation: Confirmation) -> ProbeRequest:
+        """A request for four more runs of suspect or parent, whichever has fewer."""
+        problem, sides = self.problem, (confirmation.suspect, confirmation.parent)
+        suspect, parent = map(problem.short_hash, sides)
+        why = f"confirm: does {suspect} fail more often than {parent}?"
+        by_count = sorted(sides, key=lambda side: len(confirmation.values_at[side]))
+        fewer, other = map(problem.commit_at, by_count)
+        return ProbeRequest(fewer, 4, why, other, confirmation.claim)
 
-    def confirmed_step(self, low: int, high: int, key: ConfirmationKey) -> tuple[float, bool]:
+    def confirmed_step(self, low: int, high: int, confirmation: Confirmation) -> tuple[float, bool]:
         """Failure rate of the culprit less its parent's; no part of the step remains (False)."""
-        culprit, parent = self.confirming[key, key.culprit], self.confirming[key, key.parent]
-        return fmean(parent) - fmean(culprit), False
+        values_at = confirmation.values_at
+        return fmean(values_at[confirmation.parent]) - fmean(values_at[confirmation.suspect]), False
 
     def describe_step(self, step: float) -> str:
         """`it fails where its parent passes`, or how much more often it fails."""
@@ -605,25 +577,27 @@ def _search_range(evidence: Evidence, low: int, high: int) -> ProbeRequest | Sea
     move = evidence.compare_ends(low, high)
     if move is not None:  # None: the ends differ.
         return move
-    if (middle := evidence.find_middle_level(low, high)) is not None:
+    middle = evidence.find_middle_level(low, high) if isinstance(evidence, Pairs) else None
+    if middle is not None:
         return _search_parts(evidence, [(low, middle), (middle, high)], SearchEnd("inconclusive", ""))
-    rejected = list[ConfirmationKey]()
-    for key, claim in evidence.claims.items():
-        if key.parent < low or key.culprit > high:
+    rejected = list[Confirmation]()
+    for confirmation in evidence.confirmations.values():
+        suspect, parent = confirmation.suspect, confirmation.parent
+        if parent < low or suspect > high:
             continue
-        state, e_value = evidence.judge_confirmation(key)
-        is_testable = evidence.untestable_reasons.keys().isdisjoint((key.culprit, key.parent))
+        state, e_value = evidence.judge_confirmation(confirmation)
+        is_testable = evidence.untestable_reasons.keys().isdisjoint((suspect, parent))
         if state == "open" and is_testable:
-            return evidence.request_confirmation(key, claim)
+            return evidence.request_confirmation(confirmation)
         if state == "confirmed":
-            step, remains = evidence.confirmed_step(low, high, key)
-            culprit = _make_culprit(problem, key, e_value, step)
+            step, remains = evidence.confirmed_step(low, high, confirmation)
+            culprit = _make_culprit(problem, parent, suspect, e_value, step)
             probabilities = tuple(_step_probabilities(evidence, low, high, (), strict=False))
             end = SearchEnd("culprit", "", probabilities, (culprit,))
-            return _search_parts(evidence, [(low, key.parent), (key.culprit, high)], end) if remains else end
-        rejected.append(key)
+            return _search_parts(evidence, [(low, parent), (suspect, high)], end) if remains else end
+        rejected.append(confirmation)
     if len(rejected) >= SUSPECTS_MOST:
-        last = problem.short_hash(rejected[-1].culprit)
+        last = problem.short_hash(rejected[-1].suspect)
         return SearchEnd("inconclusive", f"{len(rejected)} suspects were not confirmed, the last one {last}")
     return _narrow_down(evidence, low, high, rejected)
 
@@ -650,7 +624,7 @@ def _search_parts(
 
 
 def _narrow_down(
-    evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey]
+    evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation]
 ) -> ProbeRequest | SearchEnd:
     """Search between two ends that differ, until the side of each commit is decided. Then it asks for builds
     beside the step, and for a confirmation. `rejected`: failed confirmations in this range."""
@@ -681,26 +655,28 @@ def _narrow_down(
                 why = f"probe: {bad_by[unobserved]:.0%} that it regressed"
                 return evidence.request(unobserved, count, why)
     is_one = testable.index(bad) - testable.index(good) == 1
-    is_clear = evidence.exceeds_noise(low, high, good, bad)
+    # Only times have noise between builds: code layout does not make builds fail.
+    is_clear = isinstance(evidence, Runs) or evidence.exceeds_noise(low, high, good, bad)
     if not (is_one and is_clear):
         parent, suspect = max(pairwise(testable), key=lambda gap: bad_by[gap[1]] - bad_by[gap[0]])
         builds = MANY_BUILDS if may_be_one else FEW_BUILDS
-        request = _request_neighbour(evidence, testable, parent, suspect, builds)
-        if request is not None:
-            return request
+        if isinstance(evidence, Pairs):
+            request = _request_neighbour(evidence, testable, parent, suspect, builds)
+            if request is not None:
+                return request
         is_too_wide = not is_one and bad - good > min(max((high - low) // 4, 5), WIDEST)
         if not is_clear or is_too_wide:
             likeliest = f"{problem.short_hash(suspect)} with {bad_by[suspect] - bad_by[parent]:.0%}"
             why = f"no step is clear of the noise between builds: {likeliest}"
             return SearchEnd("inconclusive", why, tuple(probabilities))
-    certainty = evidence.check_certainty(good, bad)
-    if isinstance(certainty, ProbeRequest):
-        return certainty
-    number = 1 + len(rejected)
-    key = ConfirmationKey(bad, good, number)
-    if certainty:
-        return SearchEnd("culprit", "", tuple(probabilities), (_make_culprit(problem, key, 1 / DECIDED, 1.0),))
-    return evidence.request_confirmation(key, evidence.make_claim(low, high, number))
+    if isinstance(evidence, Runs) and evidence.is_consistent(0, problem.last_position):
+        for position in (good, bad):  # A few more runs of both, instead of a confirmation.
+            if (missing := CONSISTENT_RUNS - evidence.count_at(position)) > 0:
+                return evidence.request(position, missing, "does it always do the same?")
+        culprit = _make_culprit(problem, good, bad, 1 / DECIDED, 1.0)
+        return SearchEnd("culprit", "", tuple(probabilities), (culprit,))
+    claim = evidence.make_claim(low, high, number=1 + len(rejected))
+    return evidence.request_confirmation(Confirmation(bad, good, claim))
 
 
 def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence[float]) -> int | None:
@@ -719,11 +695,11 @@ def _choose_unobserved(evidence: Evidence, good: int, bad: int, bad_by: Sequence
 
 
 def _request_neighbour(
-    evidence: Evidence, testable: Sequence[int], parent: int, suspect: int, most_builds: int
+    evidence: Pairs, testable: Sequence[int], parent: int, suspect: int, most_builds: int
 ) -> ProbeRequest | None:
     """A request for a build beside the step, which shows how builds differ by chance: the nearest unobserved one
     on the side with fewer observed ones. With `MANY_BUILDS` also more of the least observed build. None if that
-    is enough, or does not help."""
+    is enough."""
     count, most_count = evidence.plan_neighbours(testable[0], testable[-1])
     why = "neighbour: what do builds differ by on their own?"
     observed = [position for position in testable if evidence.count_at(position) or position == 0]
@@ -734,7 +710,7 @@ def _request_neighbour(
     for side in (before, after):
         if unobserved := [position for position in side if position not in observed]:
             sides.append((len(side) - len(unobserved), unobserved[0]))
-    if count and len(observed) < most_builds and sides:
+    if len(observed) < most_builds and sides:
         _, position = min(sides, key=lambda side: side[0])
         return evidence.request(position, count, why)
     least_observed = min(observed[1:], key=evidence.count_at)  # Without the good end.
@@ -744,7 +720,7 @@ def _request_neighbour(
 
 
 def _step_probabilities(
-    evidence: Evidence, low: int, high: int, rejected: Sequence[ConfirmationKey], *, strict: bool
+    evidence: Evidence, low: int, high: int, rejected: Sequence[Confirmation], *, strict: bool
 ) -> list[float]:
     """Probability of each position of the history that the step is there; 0 outside the range. Failed
     confirmations (`rejected`) reduce it."""
@@ -754,16 +730,16 @@ def _step_probabilities(
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
         weight = math.exp(max(score - best, -700.0))  # Below -700, exp underflows.
         weights[start + 1 : end + 1] = [weight] * (end - start)
-    for key in rejected:
-        for position in range(key.parent + 1, key.culprit + 1):
+    for confirmation in rejected:
+        for position in range(confirmation.parent + 1, confirmation.suspect + 1):
             weights[position] *= DENIED
     total = math.fsum(weights)
     return [weight / total for weight in weights]
 
 
-def _make_culprit(problem: SearchProblem, key: ConfirmationKey, evidence: float, step: float) -> Culprit:
-    """The commits after the parent's position, up to the culprit's: one of them made the step."""
-    first, last = problem.first_commits[key.parent + 1], problem.first_commits[key.culprit]
+def _make_culprit(problem: SearchProblem, parent: int, suspect: int, evidence: float, step: float) -> Culprit:
+    """The commits after the parent's position, up to the suspect's: one of them made the step."""
+    first, last = problem.first_commits[parent + 1], problem.first_commits[suspect]
     return Culprit(first, last, evidence, step)
 
 

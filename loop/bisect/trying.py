@@ -353,27 +353,18 @@ class CorrectnessProbe(KernelProbe):
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
 """Exit codes: the command cannot judge; cannot start; is not found."""
-FIRST_LIMIT_S = 600.0
-"""Limit of the command on the good end, unless the user sets one."""
-LIMIT_FACTOR, LEAST_LIMIT_S = 10.0, 10.0
-"""Limit on other commits: this many times its time on the good end, and at least this long."""
+COMMAND_LIMIT_S = 600.0
+"""Time limit of the command on a commit, unless the user sets one."""
 
 
 @dataclass
 class CommandProbe(Prober):
-    """Runs a command in a worktree that holds a commit; its exit code says good or bad. The good end runs first.
-    If it cannot, the search ends. Its time sets the limit for the others, and a commit that exceeds the limit is
-    skipped."""
+    """Runs a command in a worktree that holds a commit; its exit code says good or bad. A commit on
+    which it exceeds its time limit is skipped."""
 
     command: Sequence[str]
     worktree: Worktree
-    limit_s: float | None
-    """The user's limit; None: from the time on the good end."""
-    good: Candidate
-    good_end_run: Completed | None = None
-    """The result on the good end, until `tried` returns it."""
-    good_end_s: float | None = None
-    """Seconds on the good end; None before it ran."""
+    limit_s: float
     metric = "correctness"
 
     @property
@@ -388,42 +379,39 @@ class CommandProbe(Prober):
         """A sentence on the submodules that the worktree lacks; empty if it lacks none."""
         return self.worktree.describe_empty_submodules()
 
-    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
-        """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for exit code `SKIP` or a hang. A hang
-        by default takes far longer than the first run on the good end, which counts as an observation of it."""
-        if self.good_end_s is None:
-            self.good_end_run = yield from self._run_on_good_end()
-            self.good_end_s = self.good_end_run.seconds
-        values, limit_s = list[float](), self.limit_s or max(LEAST_LIMIT_S, LIMIT_FACTOR * self.good_end_s)
-        for _ in range(count):
-            if candidate.commit == self.good.commit and self.good_end_run is not None:
-                completed, self.good_end_run = self.good_end_run, None
-            else:
-                completed = yield from self._run(candidate, limit_s)
+    def ask_gate(self, line: CommitLine) -> GateResult:
+        """Run the command on the good end before a new search. Raises WorkFailed if it cannot run:
+        a missing program would make every commit bad."""
+        good = line.good
+        if not self.memory.probes():
+            completed = yield from self._run(good)
+            by_hand = f"git worktree add TRY {good.short_commit}; cd TRY; {shlex.join(self.command)}"
+            problem = f"at the good end, {good.short_commit}"
+            if completed.code in (NOT_RUN, NOT_FOUND):
+                reason = f"exit {completed.code}{_last_error_line(completed)}"
+                why = f"the command cannot be run {problem}: {reason}"
+                raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
             if completed.timed_out:
-                limits = f"killed after {limit_s:.3g} s, {self.good_end_s:.2g} s on the good end"
-                raise Untestable(f"the command hangs: {limits} (`timeout S COMMAND` makes that bad)")
+                why = f"the command did not end {problem}: killed after {self.limit_s:g} s"
+                hint = f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}"
+                raise WorkFailed(why, hint=hint)
+        return None, ()
+
+    def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
+        """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for exit code `SKIP` or a hang."""
+        values = list[float]()
+        for _ in range(count):
+            completed = yield from self._run(candidate)
+            if completed.timed_out:
+                advice = "`timeout S COMMAND` makes that bad"
+                raise Untestable(f"the command hangs: killed after {self.limit_s:g} s ({advice})")
             if completed.code == SKIP:
                 last_line = _last_error_line(completed)
                 raise Untestable(f"exit {SKIP}: the command cannot judge it{last_line}")
             values.append(float(completed.code == 0))
         return tuple(values)
 
-    def _run_on_good_end(self) -> Generator[Tick, None, Completed]:
-        """Run the command on the good end. Raises LoopError if it cannot run there."""
-        limit_s, good = self.limit_s or FIRST_LIMIT_S, self.good.short_commit
-        completed = yield from self._run(self.good, limit_s)
-        by_hand = f"git worktree add TRY {good}; cd TRY; {shlex.join(self.command)}"
-        if completed.code in (NOT_RUN, NOT_FOUND):
-            reason = f"exit {completed.code}{_last_error_line(completed)}"
-            why = f"the command cannot be run at the good end, {good}: {reason}"
-            raise WorkFailed(why, hint=f"try it by hand: {by_hand}")
-        if completed.timed_out:
-            why = f"the command did not end at the good end, {good}: killed after {limit_s:g} s"
-            raise WorkFailed(why, hint=f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}")
-        return completed
-
-    def _run(self, candidate: Candidate, limit_s: float) -> Generator[Tick, None, Completed]:
+    def _run(self, candidate: Candidate) -> Generator[Tick, None, Completed]:
         """Run the command on a commit; as in a shell, a program that does not exist gives 127."""
         check_out(self.worktree, candidate)
         folder = self.worktree.target
@@ -431,7 +419,7 @@ class CommandProbe(Prober):
             raise Untestable(f"it has no folder {folder.name}")
         note = f"running the command on {candidate.short_commit}"
         try:
-            return (yield from run(self.command, cwd=folder, limit_s=limit_s, note=note))
+            return (yield from run(self.command, cwd=folder, limit_s=self.limit_s, note=note))
         except CannotStart as error:
             code = NOT_FOUND if isinstance(error.__cause__, FileNotFoundError) else NOT_RUN
             return Completed(tuple(self.command), code, "", error.message, 0.0, timed_out=False)

@@ -456,7 +456,7 @@ def bisect(
     probe_limit_s: Annotated[
         float | None,
         Option(
-            help="Time limit of the command; a commit that passes it is skipped. Default: ten times the good end.",
+            help="Time limit of the command; a commit that passes it is skipped. Default: 600.",
             min=0.01,
         ),
     ] = None,

@@ -32,9 +32,6 @@ def point(values: Values) -> Point:
     return tuple(sorted(values.items()))
 
 
-ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
-
-
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:
     """List earlier tries; fail if this build was wrong before, or its change has no hypothesis."""
     task = context.task
@@ -64,7 +61,8 @@ def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOu
     elif is_unexplained:
         failure = f"{still_wrong[0].variant} was wrong in {still_wrong[0].session}"
         message = f"{failure}, and no hypothesis stands behind this change"
-        hint = f"say what this change is to cure: {ASK}"
+        option = '`--hypothesis "what you think is wrong, and what you changed for it"`'
+        hint = f"say what this change is to cure: {option}"
     learned = []
     for attempt in tries:
         if attempt.hypothesis:

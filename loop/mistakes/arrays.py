@@ -53,18 +53,8 @@ class ErringCall:
         self.honest(tensors, result, self.attributes | (changed or {}))
 
 
-class Mistake:
-    """A mistake in one variant, with its own memory between calls."""
-
-    def __init__(self, err: Callable[[ErringCall], None], terms: Terms) -> None:
-        self.err, self.terms, self.call_count = err, terms, 0
-        self.memory: dict[Any, Any] = {}
-
-    def __call__(self, call: ErringCall) -> None:
-        """Fill the call's output, with the mistake in it."""
-        call.terms, call.earlier_calls, call.memory = self.terms, self.call_count, self.memory
-        self.call_count += 1
-        self.err(call)
+Mistake = Callable[[ErringCall], None]
+"""Fills a call's output, with a mistake in it."""
 
 
 def values(array: Array) -> Array:

@@ -1,6 +1,7 @@
 """Mistakes by name, each written once for host, device and Python functions."""
 
-from collections.abc import Callable
+import itertools
+from typing import Any
 
 from loop.mistakes import values
 from loop.mistakes.arrays import ErringCall, Mistake, Terms
@@ -76,7 +77,7 @@ ON_VALUES = (
     *(values.round_inputs, values.leave_tail, values.use_input, values.answer_in_input, values.vary),
 )
 ON_TENSORS = (*(nothing, beyond, before), *(stale, skip_every_other, keeps_inputs), by_address, write_input)
-ERROR_BY_NAME: dict[str, Callable[[ErringCall], None]] = {
+ERROR_BY_NAME: dict[str, Mistake] = {
     "none": ErringCall.compute,
     **{spoil.__name__: values.spoiling(spoil) for spoil in SPOILING},
     **{err.__name__: err for err in (*ON_VALUES, *ON_TENSORS)},
@@ -85,5 +86,11 @@ ERROR_BY_NAME: dict[str, Callable[[ErringCall], None]] = {
 
 
 def mistake_of(terms: Terms) -> Mistake:
-    """Make the mistake that `terms["make"]` names."""
-    return Mistake(ERROR_BY_NAME[terms["make"]], terms)
+    """The mistake that `terms["make"]` names, with a memory of its own between calls."""
+    err, numbers, memory = ERROR_BY_NAME[terms["make"]], itertools.count(), dict[Any, Any]()
+
+    def mistake(call: ErringCall) -> None:
+        call.terms, call.earlier_calls, call.memory = terms, next(numbers), memory
+        err(call)
+
+    return mistake

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from loop.base.processes import Tick
 from loop.calls.call import Call, attribute_number
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
-from loop.mistakes.wrong_results import wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import ControlResult
@@ -32,8 +31,6 @@ ZEROS_CONTROL = "zeros"
 MAY_BE_TOLERATED = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number", "one_off", "growing")
 """Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
 of the stated tolerance that the function's own rounding error exceeds."""
-LEAVES_NAN = ("leave_tail", "one_nan", "nothing")
-"""Mistakes that leave NaN in the output; the gate has to find the NaN."""
 NAMED_DIMENSIONS = ("cut",)
 """Mistakes that need dimensions of the inputs by name, to know which are equal."""
 LARGE_ENOUGH_OPERATIONS = 4096
@@ -112,27 +109,12 @@ EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
 
 
 def controls(signature: Signature) -> tuple[Control, ...]:
-    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried. The
-    defaults in the lambdas keep this turn's value of a loop variable."""
-    all_controls: list[Control] = []
-    for name, attribute in signature.attributes.items():  # Change a number; fix a flag or choice.
-        default = attribute.default_value
-        if attribute.kind == "number":
-            all_controls.append(Control(f"wrong {name}", "wrong_number", terms={"attribute": name}))
-            continue
-        terms = {"attribute": name, "to": default, "number": attribute_number(attribute.choices, default)}
-        control = Control(f"drops {name}", "set_attribute", terms=terms)
-        all_controls.append(
-            replace(control, applies=lambda w, name=name, default=default: w.attributes[name] != default)
-        )
-    for mistake in wrong_results(signature.inputs, signature.output_dimensions):
-        expected: Causes = ("NaN",) if mistake.make in LEAVES_NAN else WRONG_CAUSES
-        shortens = mistake.dimensions_above_1 if mistake.make in NAMED_DIMENSIONS else ()
-        control = Control(mistake.control, mistake.make, expected, shortens=shortens, terms=mistake.terms)
-        all_controls.append(replace(control, applies=lambda w, mistake=mistake: mistake.can_show(w.sizes)))
+    """All controls that a signature allows. Several share a kind (`make`); one of a kind is tried."""
     cheat: dict[str, Any] = {"theme": "cheat"}
     in_python: dict[str, Any] = {"theme": "cheat", "kinds": ("python",)}
-    all_controls += [
+    all_controls = [
+        *_attribute_controls(signature),
+        *_value_controls(signature),
         Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",)),
         Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",)),
         Control("stale output", "stale", **cheat),
@@ -145,21 +127,84 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("keeps its result", "keep_result", **in_python),
         Control("leaves every other result unwritten", "leave_unwritten", MISSING_CAUSES, **in_python),
     ]
-    for number, (name, text) in enumerate(signature.inputs.items()):
+    for number, (name, dimensions) in enumerate(signature.inputs.items()):
         of_input: dict[str, Any] = {"terms": {"input": number}}
-        dimensions, output_dimensions = text.split(), signature.output_dimensions.split()
         all_controls += [
             Control(f"writes to {name}", "write_input", CHANGED_CAUSES, **cheat, **of_input),
             Control(f"uses {name} as workspace", "use_input", CHANGED_CAUSES, **cheat, **of_input),
         ]
-        if len(dimensions) == len(output_dimensions):  # It may have the output's shape.
-            pairs = list(zip(dimensions, output_dimensions, strict=True))
-            of_input["applies"] = lambda w, pairs=pairs: all(w.sizes[a] == w.sizes[b] for a, b in pairs)
+        if _has_equal_rank(dimensions, signature.output_dimensions):
+            of_input["applies"] = _has_equal_sizes(dimensions, signature.output_dimensions)
             all_controls += [
                 Control(f"answers in {name}", "answer_in_input", CHANGED_CAUSES, **cheat, **of_input),
                 Control(f"gives {name} back", "give_input", **in_python, **of_input),
             ]
     return tuple(all_controls)
+
+
+def _attribute_controls(signature: Signature) -> Iterator[Control]:
+    """Controls that change a number, or fix a flag or choice at its default."""
+    for name, attribute in signature.attributes.items():
+        default = attribute.default_value
+        if attribute.kind == "number":
+            yield Control(f"wrong {name}", "wrong_number", terms={"attribute": name})
+            continue
+        number = attribute_number(attribute.choices, default)
+        yield Control(
+            f"drops {name}",
+            "set_attribute",
+            applies=lambda workload, name=name, default=default: workload.attributes[name] != default,
+            terms={"attribute": name, "to": default, "number": number},
+        )
+
+
+def _value_controls(signature: Signature) -> Iterator[Control]:
+    """Wrong results that the dimensions of inputs and output allow."""
+    inputs, dimensions = signature.inputs, signature.output_dimensions.split()
+    for number, name in enumerate(inputs):
+        yield Control(f"ignores {name}", "ignore", terms={"input": number})
+    for (first, name), (second, other) in itertools.combinations(enumerate(inputs), 2):
+        if _has_equal_rank(inputs[name], inputs[other]):
+            can_show, terms = _has_equal_sizes(inputs[name], inputs[other]), {"inputs": [first, second]}
+            yield Control(f"swaps {name} and {other}", "swap", applies=can_show, terms=terms)
+    yield Control("low precision", "round_inputs")
+    axes_of_summed: dict[str, list[list[int]]] = {}  # Dimension to its axes in each input.
+    for number, text in enumerate(inputs.values()):
+        for axis, name in enumerate(text.split()):
+            if name not in dimensions:
+                axes_of_summed.setdefault(name, [[] for _ in inputs])[number].append(axis)
+    for name, axes in axes_of_summed.items():
+        can_show = _is_longer_than_1(name)
+        yield Control(f"cuts {name}", "cut", applies=can_show, shortens=[name], terms={"axes": axes})
+    for axis, name in enumerate(dimensions):
+        along: dict[str, Any] = {"applies": _is_longer_than_1(name), "terms": {"axis": axis}}
+        yield Control(f"skips tail of {name}", "leave_tail", ("NaN",), **along)
+        yield Control(f"zeros in tail of {name}", "zero_tail", **along)
+        yield Control(f"one slice wrong of {name}", "neighbour", **along)
+        yield Control(f"error grows along {name}", "growing", **along)
+    yield Control(ZEROS_CONTROL, "zeros")
+    yield Control("constant", "mean")
+    if len(dimensions) > 1:
+        yield Control("transposed", "transpose", applies=_is_longer_than_1(*dimensions[-2:]))
+    yield Control("one element off", "one_off")
+    yield Control("one element NaN", "one_nan", ("NaN",))
+    yield Control("nothing written", "nothing", ("NaN",))
+
+
+def _has_equal_rank(first: str, second: str) -> bool:
+    """Whether two tensors with these dimensions (`N M`) have equally many, so they may have one shape."""
+    return len(first.split()) == len(second.split())
+
+
+def _has_equal_sizes(first: str, second: str) -> Callable[[Workload], bool]:
+    """Whether two tensors of equal rank with these dimensions (`N M`) have one shape on a workload."""
+    pairs = list(zip(first.split(), second.split(), strict=True))
+    return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
+
+
+def _is_longer_than_1(*names: str) -> Callable[[Workload], bool]:
+    """Whether these dimensions are all larger than 1 on a workload."""
+    return lambda workload: all(workload.sizes[name] > 1 for name in names)
 
 
 def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[tuple[Control, bool]]:

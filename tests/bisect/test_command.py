@@ -184,7 +184,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--json")
     process = start("bisect", *words, "--", "sh", "-c", script)
     deadline = time.monotonic() + 30
-    while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 5:
+    while not (tmp_path / "asked").exists() or len((tmp_path / "asked").read_text().split()) < 6:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     kill(process)
