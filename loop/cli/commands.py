@@ -455,10 +455,7 @@ def bisect(
     probe: Annotated[str | None, Option(help="exit: 0 is good, 125 skips, any other is bad.")] = None,
     probe_limit_s: Annotated[
         float | None,
-        Option(
-            help="Time limit of the command; a commit that passes it is skipped. Default: 600.",
-            min=0.01,
-        ),
+        Option(help="Time limit of the command; a commit that passes it is skipped. Default: 600.", min=0.01),
     ] = None,
     target: Target = None,
     device: Device = "auto",
