@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.messages import CallRange, Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
+from loop.workers.workload_call import has_unknown_outputs
 
 LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
 FIRST_CALLS = 2
@@ -41,8 +42,11 @@ LARGE_WORK = 1e6
 """Operations from which a workload's time depends on its work rather than on process start."""
 MOST_HUNG = 2
 """Hung checks after which `loop` skips the side's other checks, because each could hang as long."""
-SIDE_BY_SIDE = 12
-"""Worker processes started ahead of their first call, so that their imports overlap."""
+AHEAD = 2
+"""Worker processes that start while another one calls. More would wait for each other in the GPU's driver,
+which makes one context at a time, also for processes on different GPUs."""
+BATCH = 8
+"""Workloads that a side is checked on in a row. Meanwhile the processes of the next sides start."""
 LARGE_BYTES = 64 << 20
 """Bytes of a call's inputs and outputs above which its files and reference are not kept."""
 COPIES_HELD, MEMORY_SHARE = 4, 0.25
@@ -114,10 +118,10 @@ class TimeAllowance:
         expected_s = self.seconds_per_operation * count_operations(target, workload)
         return time.monotonic() - self.start_time + expected_s < self.seconds
 
-    def learn(self, target: Target, workload: Workload, seconds: float) -> None:
-        """Record a workload's time. Small workloads do not count, because process start dominates."""
-        work = count_operations(target, workload)
-        if work >= LARGE_WORK:
+    def learn(self, target: Target, batch: Sequence[Sequence[Workload]], seconds: float) -> None:
+        """Record the time of workloads. Small ones do not count, because process start dominates."""
+        work = sum(count_operations(target, group[0]) for group in batch)
+        if work >= LARGE_WORK * len(batch):
             self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
 
@@ -146,14 +150,18 @@ def verify(
     groups += optional_groups
     unjudged, has_judged = list[Unjudged](), False
     try:
-        for checker in checkers[:SIDE_BY_SIDE]:
+        for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
-        for number, group in enumerate(groups, 1):
-            start_time = time.monotonic()
-            if allowance and group in optional_groups and not allowance.fits(bench.target, group[0]):
-                allowance.left_out += group
+        while groups:
+            is_optional = allowance is not None and groups[0] in optional_groups
+            if allowance and is_optional and not allowance.fits(bench.target, groups[0][0]):
+                allowance.left_out += groups.pop(0)
                 continue
-            for workload in filter(is_needed, group):
+            small = takewhile(lambda g: g not in optional_groups and _is_small(bench, g[0]), groups[:BATCH])
+            count = max(1, len([*small]))
+            batch, groups = groups[:count], groups[count:]
+            start_time = time.monotonic()
+            for workload in filter(is_needed, chain(*batch)):
                 try:
                     yield from bench.prepare_answer(workload, checks_determinism=workload is first_needed)
                     has_judged = True
@@ -161,9 +169,9 @@ def verify(
                     unjudged.append(error)
                     for checker in checkers:
                         checker.record_unjudged(workload, error)
-            yield from _check_group(bench, checkers, group, [*chain(*groups[number:])])
+            yield from _check_batch(bench, checkers, batch, [*chain(*groups)])
             if allowance:
-                allowance.learn(bench.target, group[0], time.monotonic() - start_time)
+                allowance.learn(bench.target, batch, time.monotonic() - start_time)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
             raise unjudged[0]
         for checker in checkers:
@@ -176,27 +184,41 @@ def verify(
     return tuple(checker.checks for checker in checkers)
 
 
-def _check_group(
-    bench: Bench, checkers: Sequence["SideChecker"], group: Sequence[Workload], later_workloads: Sequence[Workload]
+def _check_batch(
+    bench: Bench,
+    checkers: Sequence["SideChecker"],
+    batch: Sequence[Sequence[Workload]],
+    later_workloads: Sequence[Workload],
 ) -> Generator[Tick, None, None]:
-    """Check every side on workloads of one name, each side in one worker process. A side's worker is closed
+    """Check every side on several groups of workloads, each side in one worker process. A side's worker is closed
     afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
-    call = bench.make_call(group[0], "judge")
-    size = call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
+    size = max(_call_bytes(bench, group[0]) for group in batch)
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
-    needed = [checker for checker in checkers if any(map(checker.has_to_check, group))]
+    needed = [checker for checker in checkers if any(map(checker.has_to_check, chain(*batch)))]
     for checker in checkers:
         if checker in needed:
             following = needed[needed.index(checker) + 1 :]
-            for next_checker in following[: 1 if is_crowded else SIDE_BY_SIDE - 1]:
+            for next_checker in following[: 1 if is_crowded else AHEAD]:
                 next_checker.worker.start()
-        for workload in group:
+        for workload in chain(*batch):
             yield from checker.check(workload)
         if is_crowded or not any(map(checker.has_to_check, later_workloads)):
             checker.worker.close()
     if size > LARGE_BYTES:
-        for workload in group:
+        for workload in chain(*batch):
             yield from bench.discard_answer(workload)
+
+
+def _call_bytes(bench: Bench, workload: Workload) -> int:
+    """Bytes of a call's inputs and outputs."""
+    call = bench.make_call(workload, "judge")
+    return call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
+
+
+def _is_small(bench: Bench, workload: Workload) -> bool:
+    """Whether the answer of a workload may be kept beside others. False if only the judge will know its size."""
+    is_known = bench.target.generator is None and not has_unknown_outputs(bench.target.signature)
+    return is_known and _call_bytes(bench, workload) <= LARGE_BYTES
 
 
 def workload_key(workload: Workload) -> tuple[str, int]:
