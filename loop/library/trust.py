@@ -123,10 +123,12 @@ def hosts_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether the user allowed exactly these definitions. The bundled target is always trusted."""
-    # `loop` submits only allowed targets as jobs. Of a job's folder only the sources (JOB/src) are such a target.
+    # `loop` submits only allowed targets as jobs. Of a job's folder only the sources are such a target: JOB/src,
+    # and on a node of a Ray cluster ray-PID/JOB/src.
     jobs = state_folder() / JOBS
-    is_in_job = project.target.is_relative_to(jobs)
-    is_job_source = is_in_job and project.target.relative_to(jobs).parts[1:2] == ("src",)
+    parts = project.target.relative_to(jobs).parts if project.target.is_relative_to(jobs) else ()
+    job_parts = parts[1:] if parts and parts[0].startswith("ray-") else parts
+    is_job_source = job_parts[1:2] == ("src",)
     if project.bundled or is_job_source:
         return True
     grants, current_hash, sender = Grants.read(), definition_hash(project), read_sender()

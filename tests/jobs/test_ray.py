@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+import loop
 from loop.base.errors import WorkFailed
 from loop.jobs import executor
 from loop.jobs import ray as on_ray
-from loop.jobs.folder import JobFolder
+from loop.jobs.folder import Job, JobFolder, content_hashes, create_job
 from tests.jobs.small import Make, make
 from tests.jobs.small_ray import COMMAND, run_small
+from tests.targets import compiled, write_target
 
 __all__ = ["make"]
 NO_RAY = "needs the package `ray`: pip install 'kernel-loop[ray]'"
@@ -66,6 +68,21 @@ def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
     assert {"done"} == {job.state for job in jobs}
     assert [f"nap {number}" for number in range(200)] == [job.read_answer()["said"] for job in jobs]
     assert 3 >= max(job.tries for job in jobs)
+
+
+@pytest.mark.slow
+def test_a_node_allows_the_sources_that_were_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender's user allowed them; the node has no user to ask."""
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    source = tmp_path / "source"
+    write_target(source, {"right": compiled("right")})
+    paths = sorted(path for path in source.rglob("*") if path.is_file())
+    words = ("run", "step", "kernel.sources", "--json", "--device=cpu", "--target=.", "--variant=right")
+    job = Job(id="a1", words=words, title="sources", files=content_hashes(source, paths))
+    sent = create_job(job, source, paths, parent=tmp_path / "sent")
+    on_ray.unpack(on_ray.run_on_node(loop.__version__, job.id, on_ray.pack(sent.path), gpu=False), sent.path)
+    assert ("passed", 0) == (sent.read_answer()["steps"][0]["status"], sent.exit_code)
+    assert [] == [*(tmp_path / "state" / "jobs").iterdir()]
 
 
 class Mixed:

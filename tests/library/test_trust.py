@@ -170,6 +170,9 @@ def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> 
     assert is_trusted(make_project(job / "src"))
     assert is_trusted(make_project(job / "src" / "today"))
     assert not is_trusted(make_project(job / "out" / "src"))
+    on_ray = state_folder() / JOBS / "ray-7" / "job"
+    assert is_trusted(make_project(on_ray / "src"))
+    assert not is_trusted(make_project(on_ray / "out" / "src"))
 
 
 def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
