@@ -7,8 +7,7 @@ pickled, with a number in place of each tensor. A worker rebuilds it around its 
 import hashlib
 import io
 import pickle
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,11 +17,9 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, import_file, make_instance
+from loop.calls.torch_side import TORCH_DTYPES, Function, import_file, make_instance, same_bits
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-HASH_BLOCK_WORDS = 1 << 20
-"""Number of 32-bit words hashed in one step."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +101,7 @@ def read_skeleton(call: Call) -> bytes:
     Refused if the file is not the judge's, because unpickling runs code."""
     if not call.structure:
         return b""
-    try:
-        skeleton = Path(call.structure).read_bytes()
-    except OSError as error:
-        raise Refused(f"the file of what {call.key} is given: {error.strerror}") from error
+    skeleton = Path(call.structure).read_bytes()
     if structure_digest(skeleton) != call.structure_digest:
         raise Refused(f"the file of what {call.key} is given was changed while a variant ran", "changed input")
     return skeleton
@@ -173,13 +167,15 @@ class Callee:
             self.function = make_instance(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.first_state = self._read_state() if watches_state else {}
+        self.first_state: dict[str, Tensor] = {}
+        """Copies of the module's tensors by name."""
+        if watches_state:
+            self.first_state = {name: tensor.clone() for name, tensor in self._read_state().items()}
 
-    def _read_state(self) -> dict[str, Any]:
-        """The module's tensors by name: copies if calls may change them, else digests."""
+    def _read_state(self) -> dict[str, Tensor]:
+        """The module's tensors by name; empty for a function."""
         state = self.module.state_dict() if self.module is not None else {}
-        record: Callable[[Tensor], Any] = torch.clone if self.terms.may_change_state else digest
-        return {name: record(value) for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore_state(self) -> None:
         """Reset the module to its first state, if calls may change it."""
@@ -192,7 +188,9 @@ class Callee:
         if self.module is None or self.terms.may_change_state:
             return []
         first, current = self.first_state, self._read_state()
-        return [f"state {name}" for name in {**first, **current} if first.get(name) != current.get(name)]
+        changed = first.keys() ^ current.keys()
+        changed |= {name for name in first.keys() - changed if not same_bits(first[name], current[name])}
+        return [f"state {name}" for name in sorted(changed)]
 
     def bind(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor] = ()) -> "partial[Any]":
         """Bind the function to these inputs, and to buffers for outputs that it gets passed."""
@@ -218,26 +216,6 @@ class Callee:
             name = output.name if self.call.several_outputs else ""
             check_result(tensor, output.shape, TORCH_DTYPES[output.dtype], name)
         return tensors
-
-
-def digest(tensor: Tensor) -> bytes:
-    """Digest of a tensor's values, computed on its device because tensors may have gigabytes. A sum
-    of 32-bit words, each times an odd 64-bit factor for its place (universal hashing, Carter and
-    Wegman 1979). With 64-bit words an even number of changed sign bits would cancel."""
-    content = bits_of(tensor).reshape(-1).view(torch.uint8)
-    if content.storage_offset() % 4:  # A view as 32-bit words needs an aligned beginning.
-        content = content.clone()
-    word_count = content.numel() // 4
-    words = content[: word_count * 4].view(torch.int32)
-    seeded, block_factors = torch.Generator(content.device), random.Random(HASH_BLOCK_WORDS)
-    seeded.manual_seed(HASH_BLOCK_WORDS)
-    count = min(word_count, HASH_BLOCK_WORDS)
-    factors = torch.randint(-(2**63), 2**63 - 1, (count,), generator=seeded, device=content.device) | 1
-    total = 0
-    for first in range(0, word_count, HASH_BLOCK_WORDS):
-        block = words[first : first + HASH_BLOCK_WORDS]
-        total += int((block * factors[: block.numel()]).sum()) * (block_factors.getrandbits(64) | 1)
-    return (total % 2**64).to_bytes(8, "little") + content[word_count * 4 :].cpu().numpy().tobytes()
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str = "") -> None:

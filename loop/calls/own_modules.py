@@ -3,9 +3,13 @@ folder. Import torch before `search_folder`, because a target's file `torch.py` 
 
 import os
 import sys
+import traceback
+from pathlib import Path
 
 FOLDERS: list[str] = []
 """Folders of the target in search order, at the front of sys.path."""
+MAX_ERROR_CHARACTERS = 1000
+"""Longest error message in characters: an exception may print a whole tensor."""
 
 
 def search_folder(folder: str, *, last: bool = False) -> None:
@@ -29,3 +33,17 @@ def explain_shadowed_import(name: str) -> str:
     names = (f"{top_module}.py", f"{top_module}/__init__.py")
     own_files = filter(os.path.isfile, (os.path.join(folder, name) for folder in FOLDERS for name in names))
     return next((f"{own_file} has the name of {loaded_file}: rename it" for own_file in own_files), "")
+
+
+def describe_error(error: Exception) -> str:
+    """An exception in one line: type, first line of its text, last frame in the target's files."""
+    description = type(error).__name__
+    lines = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
+    if lines:
+        description += f": {lines[0]}"
+    target_folders = FOLDERS or [sys.path[0] or os.curdir]  # Searched for the target's modules.
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if any(path.is_relative_to(folder) for folder in target_folders):
+            return f"{description} ({path.resolve().name}:{frame.lineno})"
+    return description

@@ -5,7 +5,6 @@ import importlib.util
 import os
 import random
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Refused, TensorFile
-from loop.calls.own_modules import explain_shadowed_import, search_folder
+from loop.calls.own_modules import describe_error, explain_shadowed_import, search_folder
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_SIZES}
@@ -49,23 +48,11 @@ def find_function(name: str) -> Function:
     try:
         value: Function = getattr(import_module(module), function)
     except Exception as error:
-        cause = f"{type(error).__name__}: {error}{_location_text(error)}"
-        raise Refused(f"cannot import {name}: {explain_shadowed_import(module) or cause}") from error
+        cause = explain_shadowed_import(module) or describe_error(error)
+        raise Refused(f"cannot import {name}: {cause}") from error
     if name not in BUNDLED and (cause := explain_shadowed_import(module)):
         raise Refused(f"cannot import {name}: {cause}")
     return value
-
-
-def _location_text(error: Exception) -> str:
-    """File and line of the user's code that failed at import, as ` (task.py:3)`. Empty if the
-    failure is in `loop` itself, if the message names the place already, or if there is none."""
-    package = Path(__file__).parent.parent
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.endswith(".py") and "importlib" not in frame.filename:
-            if isinstance(error, SyntaxError) or package in Path(frame.filename).parents:
-                return ""
-            return f" ({Path(frame.filename).resolve().name}:{frame.lineno})"
-    return ""
 
 
 def import_module(name: str) -> ModuleType:

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from loop.calls.callee import outputs_of
+from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
 from loop.starting.choices import Choices
 from loop.starting.manifest import EDGES, SINGLE_SIZES, Sizes
 from loop.starting.model import Scalar, TargetFacts, TensorSpec
 from loop.starting.texts import Hypothesis, executed_names
-from loop.workers.messages import describe_error
 
 SEED = 7
 REFERENCE = "loop_starting_reference"

@@ -18,12 +18,12 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
+from loop.calls.own_modules import describe_error
 from loop.starting.choices import Choice, Choices
 from loop.starting.facts import IncompleteRequest, Trial, gather_facts
 from loop.starting.manifest import DIFFERENT_COUNT, Sizes
 from loop.starting.model import TargetFacts, TrialResult, TrialTerms
 from loop.starting.texts import Hypothesis, Subject
-from loop.workers.messages import describe_error
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """Limits of the search: seconds in all, and combinations of choices for each group of sizes."""

@@ -20,7 +20,7 @@ from loop.model.signature import Tolerance
 from loop.workers import judge_messages, suspects, truth
 from loop.workers.blind_spots import DrawnInputs, find_blind_spots
 from loop.workers.judge_messages import Finding
-from loop.workers.messages import Request
+from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
 from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, would_pass_zeros
@@ -66,26 +66,25 @@ class Judge:
         self.answer_by_key: dict[str, Answer] = {}
         """Key of a call to its right answer."""
         self.drawn_inputs = DrawnInputs()
-        self.property_runner = PropertyRunner(terms.signature, terms.tolerance_by_dtype, self.plain)
+        runner = PropertyRunner(terms.signature, terms.tolerance_by_dtype, self.plain)
+        self.answers: Answers = {
+            judge_messages.PrepareAnswer: self.prepare_answer,
+            judge_messages.DiscardAnswer: self.discard_answer,
+            judge_messages.Compare: self.compare,
+            judge_messages.FindBlindSpots: partial(find_blind_spots, self.functions, self.drawn_inputs),
+            judge_messages.AdvanceProperty: runner.advance,
+        }
 
     def reply_to(self, request: Request[Any]) -> object:
         """Reply to a request about the target."""
-        if isinstance(request, judge_messages.DiscardAnswer):
-            self.answer_by_key.pop(request.key, None)
-            return None
-        reply: object
-        if isinstance(request, judge_messages.PrepareAnswer):
-            reply = self.prepare_answer(request)
-        elif isinstance(request, judge_messages.Compare):
-            reply = self.compare(request)
-        elif isinstance(request, judge_messages.FindBlindSpots):
-            reply = find_blind_spots(self.functions, self.drawn_inputs, request)
-        else:
-            assert isinstance(request, judge_messages.AdvanceProperty)
-            reply = self.property_runner.advance(request)
+        reply = self.answers[type(request)](request)
         with contextlib.suppress(RuntimeError):  # A failed reference may leave the CUDA context unusable.
             torch.cuda.empty_cache()  # Give torch's cached GPU memory to the workers.
         return reply
+
+    def discard_answer(self, request: judge_messages.DiscardAnswer) -> None:
+        """Forget the answer to a call."""
+        self.answer_by_key.pop(request.key, None)
 
     def prepare_answer(self, request: judge_messages.PrepareAnswer) -> judge_messages.PreparedAnswer:
         """Write the inputs of a call and compute its right answer. The reply says why reference and
@@ -174,22 +173,18 @@ class Judge:
         in the call's own types if there was one, because that is cheaper than float64."""
         if own_type_outputs is None:
             first = [right.reference for right in truths]
-            outputs, _ = self._run_in_float64(call, tensors, None, is_second_run=True)
+            outputs, _ = self._run_in_float64(call, tensors, None)
             second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
         else:
             first = list(own_type_outputs.values())
-            outputs, _ = self._run_in_own_types(call, tensors, is_second_run=True)
+            outputs, _ = self._run_in_own_types(call, tensors)
             second = list(outputs.values())
         if not all(map(truth.answers_agree, first, second)):
             raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
 
-    def _run_in_own_types(
-        self, call: Call, tensors: list[Tensor], *, is_second_run: bool = False
-    ) -> tuple[dict[str, Tensor], Any]:
+    def _run_in_own_types(self, call: Call, tensors: list[Tensor]) -> tuple[dict[str, Tensor], Any]:
         """Run the reference in the call's own types; return outputs by name and the raw result."""
-        outputs, raw_result = self.functions.compute_outputs(
-            "reference", tensors, call, exact=False, is_second_run=is_second_run
-        )
+        outputs, raw_result = self.functions.compute_outputs("reference", tensors, call, exact=False)
         copies = {}  # The reference may reuse its output buffers.
         for name, output in outputs.items():
             copies[name] = output.clone() if isinstance(output, Tensor) else output
@@ -214,23 +209,16 @@ class Judge:
         return call.replace(output=block, several_outputs=parts, updates=tuple(positions) if updates else ())
 
     def _run_in_float64(
-        self,
-        call: Call,
-        tensors: list[Tensor],
-        own_type_outputs: dict[str, Tensor] | None,
-        *,
-        is_second_run: bool = False,
+        self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """Compute the outputs in float64, with notes on where float64 was impossible: there the
         outputs are `own_type_outputs` (None: not computed yet)."""
         try:
-            outputs, _ = self.functions.compute_outputs(
-                "reference", tensors, call, exact=True, is_second_run=is_second_run
-            )
+            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=True)
         except Refused as refused:
             with contextlib.suppress(Refused):
                 if not own_type_outputs:
-                    own_type_outputs, _ = self._run_in_own_types(call, tensors, is_second_run=is_second_run)
+                    own_type_outputs, _ = self._run_in_own_types(call, tensors)
             if own_type_outputs is None:
                 raise
             reason = str(refused).partition(": ")[2]  # Without "the reference on ...".

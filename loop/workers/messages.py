@@ -3,22 +3,17 @@
 import contextlib
 import json
 import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loop.base.processes import die_with_parent, limit_memory
 from loop.calls.call import Call, Plain, Refused, Terms
-from loop.calls.own_modules import FOLDERS
+from loop.calls.own_modules import MAX_ERROR_CHARACTERS, describe_error
 from loop.model.causes import Cause
 from loop.model.dtypes import Device, Layout
 
-MAX_ERROR_CHARACTERS = 1000
-"""Longest error message in characters: an exception may print a whole tensor."""
 R = TypeVar("R")
 
 
@@ -75,20 +70,6 @@ def answer_request(answers: Answers, request: Request[Any]) -> object:
         return RefusalReply(describe_error(error), "declined", type(error).__name__)
     except Exception as error:
         return RefusalReply(describe_error(error), "raised", type(error).__name__)
-
-
-def describe_error(error: Exception) -> str:
-    """An exception in one line: type, first line of its text, last frame in the target's files."""
-    description = type(error).__name__
-    lines = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
-    if lines:
-        description += f": {lines[0]}"
-    target_folders = FOLDERS or [sys.path[0] or os.curdir]  # Searched for the target's modules.
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        if any(path.is_relative_to(folder) for folder in target_folders):
-            return f"{description} ({path.resolve().name}:{frame.lineno})"
-    return description
 
 
 def request_line(request: Request[Any]) -> str:

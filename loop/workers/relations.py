@@ -14,10 +14,11 @@ from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused, attribute_number
+from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.signature import Signature, Tolerance
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
-from loop.workers.messages import describe_error
+from loop.workers.truth import largest_magnitude
 
 RequestedCall = tuple[list[Tensor], dict[str, Any]]
 """Inputs and attributes of a call."""
@@ -38,56 +39,65 @@ class PropertyRunner:
     ) -> None:
         """`tolerance`: by element type. `plain`: the plain implementation; None without one."""
         self.signature, self.tolerance_by_dtype, self.plain = signature, tolerance, plain
-        self.plain_error = 0.0
-        """Error of the plain implementation on this property, with the same types and inputs."""
         self.plain_errors: dict[tuple[str, str], float] = {}
-        """Those errors by (property, call key), so that all variants share them."""
-        self.running_property: Property | None = None
-        """The property that runs now; None if none does."""
-        self.call: Call
-        """The workload's call, on whose inputs the property runs."""
-        self.requested_call: Call
-        """The call that the property requested last."""
-        self.property_name = ""
-        self.request_count = 0
-        """Number of calls that it has requested so far."""
+        """Error of the plain implementation by (property, call key), so that all variants share it."""
+        self.running: Generator[Call, str, PropertyAgreement | None]
+        """The property that runs now: yields calls, receives the file of each output."""
 
     def advance(self, request: AdvanceProperty) -> Call | PropertyAgreement | None:
         """Start a property or give it the requested output. Returns the next call to make; at the
-        end its PropertyAgreement, or None if the property does not apply."""
-        if request.output_file:
-            return self._resume(torch_side.read_tensor(self.requested_call.output, request.output_file).double())
-        self.call, self.request_count, self.property_name = request.call, 0, request.property_name
-        inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
-        start = partial(torch_side.find_function(self.property_name), *inputs, **self.call.attributes)
-        error_key = (self.property_name, self.call.key)
+        end its PropertyAgreement, or None if the property does not apply. Raises Refused if the
+        property raises."""
         try:
-            if error_key not in self.plain_errors:
-                torch.manual_seed(request.seed)
-                self.plain_errors[error_key] = self._measure_plain_error(start())
-            self.plain_error = self.plain_errors[error_key]
-            torch.manual_seed(request.seed)
-            self.running_property = start()
+            if request.output_file:
+                return self.running.send(request.output_file)
+            self.running = self._run(request)
+            return next(self.running)
+        except StopIteration as end:
+            agreement: PropertyAgreement | None = end.value
+            return agreement
         except Refused:
             raise
         except Exception as error:
-            raise self._make_refusal(error) from error
-        return self._resume(None)
+            place = f"property {request.property_name} on {request.call.key}"
+            raise Refused(f"{place}: {describe_error(error)}") from error
 
-    def _make_refusal(self, error: Exception) -> Refused:
-        """A Refused that names the property which raised `error`."""
-        return Refused(f"property {self.property_name} on {self.call.key}: {describe_error(error)}")
+    def _run(self, request: AdvanceProperty) -> Generator[Call, str, PropertyAgreement | None]:
+        """Run a property on the inputs of a call; None if it does not apply."""
+        call, error_key = request.call, (request.property_name, request.call.key)
+        inputs = [torch_side.read_tensor(tensor).double() for tensor in call.inputs]
+        start = partial(torch_side.find_function(request.property_name), *inputs, **call.attributes)
+        if error_key not in self.plain_errors:
+            torch.manual_seed(request.seed)
+            self.plain_errors[error_key] = self._measure_plain_error(start(), call)
+        torch.manual_seed(request.seed)
+        running: Property = start()
+        output: Any = None
+        call_count = 0
+        while True:
+            try:
+                changed_inputs, attributes = running.send(output)
+            except StopIteration as end:
+                if end.value is None:
+                    return None
+                got, expected = end.value
+                tolerance, plain_error = self.tolerance_by_dtype[call.dtype], self.plain_errors[error_key]
+                return compare_sides(got, expected, tolerance, call_count, plain_error)
+            requested_call = self._make_requested_call(call, changed_inputs, attributes)
+            call_count += 1
+            output_file = yield requested_call
+            output = torch_side.read_tensor(requested_call.output, output_file).double()
 
-    def _measure_plain_error(self, running_property: Property) -> float:
+    def _measure_plain_error(self, running: Property, call: Call) -> float:
         """Run a property on the plain implementation; return how far both sides differ: 0.0 if it
         does not apply or there is no plain implementation."""
         if self.plain is None:
             return 0.0
         output: Any = None
-        dtypes = [TORCH_DTYPES[tensor.dtype] for tensor in self.call.inputs]
+        dtypes = [TORCH_DTYPES[tensor.dtype] for tensor in call.inputs]
         while True:
             try:
-                inputs, attributes = running_property.send(output)
+                inputs, attributes = running.send(output)
             except StopIteration as end:
                 if end.value is None:
                     return 0.0
@@ -98,29 +108,12 @@ class PropertyRunner:
             rounded = [tensor.to(dtype) for tensor, dtype in zip(inputs, dtypes, strict=True)]
             output = self.plain(*rounded, **attributes).double()
 
-    def _resume(self, output: Tensor | None) -> Call | PropertyAgreement | None:
-        """Continue the property with the output of its requested call; None starts it. Returns the
-        next call to make; at the end the comparison, or None if the property does not apply. Raises
-        Refused if the property raises."""
-        assert self.running_property is not None
-        try:
-            # `send(None)` starts a generator.
-            inputs, attributes = self.running_property.send(output)  # type: ignore[arg-type]
-        except StopIteration as end:
-            self.running_property = None
-            return None if end.value is None else self._compare_sides(*end.value)
-        except Exception as error:
-            raise self._make_refusal(error) from error
-        self.request_count += 1
-        self.requested_call = self._make_requested_call(inputs, attributes)
-        return self.requested_call
-
-    def _make_requested_call(self, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
-        """Make the call that a property requested: write its inputs to files of its own, derive the
-        output's shape from the sizes of their dimensions."""
+    def _make_requested_call(self, call: Call, inputs: list[Tensor], attributes: dict[str, Any]) -> Call:
+        """Make the call that a property requested, from the workload's `call`: write its inputs to
+        files of its own, derive the output's shape from the sizes of their dimensions."""
         size_by_dimension: dict[str, int] = {}
         files = []
-        for tensor, file in zip(inputs, self.call.inputs, strict=True):
+        for tensor, file in zip(inputs, call.inputs, strict=True):
             dimensions = self.signature.inputs[file.name].split()
             size_by_dimension |= zip(dimensions, tensor.shape, strict=True)
             path = f"{file.path}.related"
@@ -128,30 +121,26 @@ class PropertyRunner:
             files.append(file.replace(path=path, shape=tuple(tensor.shape), extra_elements=0, offset=0))
         output_dimensions = self.signature.output_dimensions.split()
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
-        output_path = f"{self.call.output.path}.related"
         numbers = []
         for name, attribute in self.signature.attributes.items():
             numbers.append(attribute_number(attribute.choices, attributes[name]))
-        return self.call.replace(
-            inputs=tuple(files),
-            output=self.call.output.replace(shape=output_shape, path=output_path),
-            attributes=attributes,
-            numbers=tuple(numbers),
-        )
+        output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
+        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=tuple(numbers))
 
-    def _compare_sides(self, got: Tensor, expected: Tensor) -> PropertyAgreement:
-        """Compare both sides of a property. The allowed error is the tolerance times the number of
-        calls, or twice the plain implementation's error. A larger error of the plain implementation
-        than rounding explains does not count, because then the property is wrong."""
-        tolerance = self.tolerance_by_dtype[self.call.dtype]
-        allowed = self.request_count * (tolerance.atol + tolerance.rtol * expected.abs())
-        finite = expected[expected.isfinite()].abs()
-        plausible = MAX_ROUNDING_SHARE * (float(finite.max()) if finite.numel() else 0.0)
-        if self.plain_error <= plausible:
-            allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * self.plain_error)
-        error = (got - expected).abs()
-        wrong = ~(error <= allowed)
-        largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
-        largest_allowed = float(allowed.max()) if allowed.numel() else 0.0
-        # JSON has no infinity.
-        return PropertyAgreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), largest_allowed)
+
+def compare_sides(
+    got: Tensor, expected: Tensor, tolerance: Tolerance, call_count: int, plain_error: float
+) -> PropertyAgreement:
+    """Compare both sides of a property. The allowed error is the tolerance times the number of
+    calls, or twice the plain implementation's error. A larger error of the plain implementation
+    than rounding explains does not count, because then the property is wrong."""
+    allowed = call_count * (tolerance.atol + tolerance.rtol * expected.abs())
+    plausible = MAX_ROUNDING_SHARE * largest_magnitude(expected)
+    if plain_error <= plausible:
+        allowed = allowed.clamp(min=PLAIN_ERROR_FACTOR * plain_error)
+    error = (got - expected).abs()
+    wrong = ~(error <= allowed)
+    largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0
+    largest_allowed = float(allowed.max()) if allowed.numel() else 0.0
+    # JSON has no infinity.
+    return PropertyAgreement(int(wrong.sum()), wrong.numel(), min(largest, 1e300), largest_allowed)

@@ -24,9 +24,9 @@ from torch import OutOfMemoryError, Tensor
 
 from loop.base.processes import limit_memory
 from loop.calls import torch_side
-from loop.calls.callee import SplitStructure, digest, outputs_of, rebuild_structure, split_structure
+from loop.calls.callee import SplitStructure, outputs_of, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder
-from loop.calls.torch_side import same_bits
+from loop.calls.torch_side import bits_of, bytes_of, same_bits
 from loop.mistakes.functions import floating_positions
 from loop.workers.target_functions import SEED_STEP, draw_inputs, rebuild_inputs, run_check
 
@@ -176,7 +176,8 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
             output_shapes = _floating_shapes(output)
             findings += _find_float64_conflicts(task, inputs)
         findings += _find_seed_problems(task, case, inputs)
-        case_digest = hashlib.sha256(b"".join([inputs.skeleton, *map(digest, inputs.tensors)])).hexdigest()
+        data = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
+        case_digest = hashlib.sha256(b"".join([inputs.skeleton, *data])).hexdigest()
         if case_digest in name_by_digest and inputs.tensors:
             what = f"cases {name_by_digest[case_digest]} and {case['name']} have the same inputs"
             findings.append({"kind": "equal cases", "what": what})

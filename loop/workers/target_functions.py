@@ -25,11 +25,11 @@ from loop.calls.callee import (
     split_structure,
     structure_digest,
 )
+from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.signature import Fill
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
-from loop.workers.messages import describe_error
 
 MAX_DRAWN_BYTES = 256 << 20
 """Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""
@@ -265,19 +265,12 @@ class TargetFunctions:
         return self._call_or_refuse(role, partial(function, *inputs, **keywords), call)
 
     def compute_outputs(
-        self,
-        role: Literal["reference", "plain"],
-        inputs: Sequence[Tensor],
-        call: Call,
-        *,
-        exact: bool,
-        is_second_run: bool = False,
+        self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
         """Run the reference or the plain implementation; return outputs by name and the raw result.
         `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
-        `is_second_run`: advance the random generators first, so that a function that draws random
-        numbers gives another result. Raises Refused if the function changes an input in place that
-        is not an output, because the next function would read the changed values."""
+        Raises Refused if the function changes an input in place that is not an output, because the
+        next function would read the changed values."""
         function, tensors = self.reference if role == "reference" else self.plain, list(inputs)
         for n, tensor in enumerate(inputs):
             if exact:
@@ -287,7 +280,7 @@ class TargetFunctions:
                 tensors[n] = tensor.clone()
         # torch counts in-place changes of a tensor in `_version`.
         versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        result = self._outputs_by_name(role, function, tensors, call, exact, is_second_run)
+        result = self._outputs_by_name(role, function, tensors, call, exact)
         for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
             if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
                 continue
@@ -305,7 +298,7 @@ class TargetFunctions:
         return result
 
     def _outputs_by_name(
-        self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool, is_second_run: bool
+        self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
         """Run a function; return its outputs by name and its raw result, with the parameters of
         `compute_outputs` but without its test for changed inputs. `exact`: `tensors` are in float64."""
@@ -324,8 +317,8 @@ class TargetFunctions:
             return callee.bind(tensors)
 
         bound_call = self._call_or_refuse(role, bind, call)
-        if is_second_run:
-            random.random(), numpy.random.random(), torch.rand(1)  # Advance the random generators.
+        # Making a module seeds these generators. Two runs of a function that draws shall differ.
+        random.seed(), numpy.random.seed(), torch.seed()
         result = self._call_or_refuse(role, bound_call, call)
         outputs = outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates

@@ -53,9 +53,6 @@ def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(rest + b"more")
     with pytest.raises(Refused, match="was changed while a variant ran"):
         read_skeleton(call)
-    path.unlink()
-    with pytest.raises(Refused, match="No such file"):
-        read_skeleton(call)
 
 
 @pytest.mark.parametrize("change", [lambda w: w.neg_(), lambda w: w[0].mul_(2), lambda w: w.mul_(1)])
