@@ -1,12 +1,11 @@
 """Memory shared by the judge and one worker: inputs that the judge writes, and a place for the
 output of each call. The judge reads results directly, so a variant cannot change them on the way."""
 
-import ctypes
 import fcntl
 import gc
 import mmap
 import os
-import select
+import socket
 import tempfile
 from collections.abc import Sequence
 
@@ -38,45 +37,36 @@ LEAVE, PREPARE, RUN, FINISH, COPY_RESULTS = range(5)
 
 
 class Bell:
-    """Two pipes by which judge and worker wake each other, if they share a core and cannot poll."""
+    """Two sockets by which judge and worker wake each other, if they share a core and cannot poll."""
 
     def __init__(self) -> None:
-        self._order_reader, self._order_writer = os.pipe()
-        self._reply_reader, self._reply_writer = os.pipe()
-        self._poll = select.poll()
-        self._poll.register(self._reply_reader, select.POLLIN)
-
-    @property
-    def worker_ends(self) -> tuple[int, int]:
-        """Descriptors for the worker: it waits on the first and wakes the judge by the second."""
-        return self._order_reader, self._reply_writer
+        self._judge_end, self.worker_end = socket.socketpair()
 
     def wake_worker(self) -> None:
-        """Write one byte, for which the worker waits."""
-        os.write(self._order_writer, b"x")
+        """Send one byte, for which the worker waits."""
+        self._judge_end.send(b"x")
 
     def wait_for_worker(self, limit_s: float) -> bool:
         """Wait up to `limit_s` seconds for the worker's byte; return whether it came."""
-        if not self._poll.poll(limit_s * 1e3):
+        self._judge_end.settimeout(limit_s)
+        try:
+            return bool(self._judge_end.recv(1))
+        except TimeoutError:
             return False
-        os.read(self._reply_reader, 1)
-        return True
 
     def close(self) -> None:
-        """Close the pipes."""
-        for pipe_end in (self._order_reader, self._order_writer, self._reply_reader, self._reply_writer):
-            os.close(pipe_end)
+        """Close the sockets."""
+        self._judge_end.close()
+        self.worker_end.close()
 
 
-def obey(
-    memory: mmap.mmap, bell: tuple[int, int] | None, stage: Stage, input_count: int, order_number: int
-) -> None:
+def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, order_number: int) -> None:
     """Carry out the judge's orders in the worker, until the order LEAVE. An exception of a call
     passes through; its order is not reported as done.
 
     The judge writes kind and arguments of an order to control words in `memory`, and last a new
     number to the word ORDER. `order_number`: that of the last order carried out before. `bell`:
-    pipes to wait on and to wake the judge by; None: both sides poll, each on its own core.
+    socket to wait on and to wake the judge by; None: both sides poll, each on its own core.
     """
     control_words = memoryview(memory)[:CONTROL_BYTES].cast("Q")
     gc_was_enabled = gc.isenabled()
@@ -84,7 +74,7 @@ def obey(
     try:
         while True:
             if bell is not None:
-                os.read(bell[0], 1)
+                os.read(bell, 1)
             last_number = order_number
             while (order_number := control_words[ORDER]) == last_number:
                 pass
@@ -105,7 +95,7 @@ def obey(
                 stage.copy_results()
             control_words[DONE_ORDER] = order_number
             if bell is not None:
-                os.write(bell[1], b"x")
+                os.write(bell, b"x")
             if kind == LEAVE:
                 return
     finally:
@@ -125,30 +115,27 @@ def create_shared_file() -> int:
         return os.dup(file.fileno())
 
 
-class InputValues:
-    """The judge's values of one input, the same for all sides. Each call sees a window of them."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.doubled = (ctypes.c_char * (2 * len(data))).from_buffer_copy(data + data)
-        """The values twice in a row, so that one copy writes them in any rotation."""
-
-
 class Pool:
     """The values of one input in shared memory, from which calls take their windows."""
 
-    def __init__(self, tensor: TensorFile, values: InputValues, offset: int) -> None:
-        """`offset`: first byte in shared memory."""
-        self.tensor, self.values, self.offset = tensor, values, offset
+    def __init__(self, tensor: TensorFile, doubled_values: bytes, offset: int) -> None:
+        """`doubled_values`: the judge's values twice in a row, the same object for all sides.
+        `offset`: first byte in shared memory."""
+        self.tensor, self.doubled_values, self.offset = tensor, doubled_values, offset
+        self.end = offset + tensor.pool_nbytes
         self.rotation_bytes = 0
         """Bytes by which the values are rotated now."""
 
-    def write_rotated(self, base_address: int, rotation_bytes: int) -> None:
+    @property
+    def current_values(self) -> memoryview:
+        """The values as they are rotated now."""
+        return memoryview(self.doubled_values)[self.rotation_bytes :][: self.tensor.pool_nbytes]
+
+    def write_rotated(self, memory: mmap.mmap, rotation_bytes: int) -> None:
         """Write the values from byte `rotation_bytes` on, then those before it, so that each address
-        gets another value than the last time. `base_address`: that of the shared memory."""
-        source = ctypes.addressof(self.values.doubled) + rotation_bytes
-        ctypes.memmove(base_address + self.offset, source, len(self.values.data))
+        gets another value than the last time."""
         self.rotation_bytes = rotation_bytes
+        memory[self.offset : self.end] = self.current_values  # type: ignore[call-overload]
 
 
 class Arena:
@@ -175,32 +162,28 @@ class Arena:
         if self.size > HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
-        # The only way to the mapping's address. While it exists, the mapping cannot be closed.
-        self._first_byte = ctypes.c_char.from_buffer(self.memory)
-        self.base_address = ctypes.addressof(self._first_byte)
 
     def _unmap(self) -> None:
-        """Remove the mapping."""
-        self.control_words.release()  # Views of the mapping would block that.
-        del self._first_byte
+        self.control_words.release()  # Views of the mapping would block closing it.
         self.memory.close()
 
-    def lay_out(self, call: Call, values: Sequence[InputValues], most_calls: int = MOST_CALLS) -> None:
-        """Reserve memory for a call's inputs, with these values, and for the outputs of at most
-        `most_calls` calls. Fewer fit if the control words or MAX_OUTPUTS_BYTES do not suffice."""
+    def lay_out(self, call: Call, doubled_values: Sequence[bytes], most_calls: int) -> None:
+        """Reserve memory for a call's inputs, with these values (of each twice in a row), and for the
+        outputs of at most `most_calls` calls. Fewer fit if the control words or MAX_OUTPUTS_BYTES do
+        not suffice."""
         self.output_bytes, self.updated_inputs = call.output.nbytes, call.updated_inputs
         most_by_words = MAX_OFFSETS // max(len(call.inputs), 1)
         most_by_bytes = MAX_OUTPUTS_BYTES // max(self.output_bytes, 1)
         calls = max(1, min(most_calls, MOST_CALLS, most_by_words, most_by_bytes))
         offsets, end = [], CONTROL_BYTES
-        for size in [*(len(data.data) for data in values), *[self.output_bytes] * calls]:
+        for size in [*(tensor.pool_nbytes for tensor in call.inputs), *[self.output_bytes] * calls]:
             offsets.append(-(-(end + GAP_BYTES) // ALIGNMENT) * ALIGNMENT)
             end = offsets[-1] + size
         self._resize(end + GAP_BYTES)
-        self.pools = [Pool(*pool) for pool in zip(call.inputs, values, offsets, strict=False)]
-        self.output_offsets = offsets[len(values) :]
+        self.pools = [Pool(*pool) for pool in zip(call.inputs, doubled_values, offsets, strict=False)]
+        self.output_offsets = offsets[len(call.inputs) :]
         for pool in self.pools:
-            pool.write_rotated(self.base_address, rotation_bytes=0)
+            pool.write_rotated(self.memory, rotation_bytes=0)
 
     def _resize(self, size: int) -> None:
         """Discard the contents and change the size of the mapping; the file itself only grows."""
@@ -219,8 +202,9 @@ class Arena:
 
     def poison_outputs(self, calls: int) -> None:
         """Fill the outputs of the first `calls` calls with NaN, so that unwritten elements show."""
+        poison = bytes([POISON]) * self.output_bytes
         for offset in self.output_offsets[:calls]:
-            ctypes.memset(self.base_address + offset, POISON, self.output_bytes)
+            self.memory[offset : offset + self.output_bytes] = poison
 
     def change_element(self, input_number: int, element: int, flipped_bits: int) -> None:
         """Change one element of an input until `restore_elements`, so that a result computed ahead
@@ -260,9 +244,8 @@ class Arena:
         """Names of inputs that differ from the judge's values, except those a call may update."""
         names = []
         for number, pool in enumerate(self.pools):
-            data, rotation = pool.values.data, pool.rotation_bytes
-            current = self.memory[pool.offset : pool.offset + len(data)]
-            if number not in self.updated_inputs and current != data[rotation:] + data[:rotation]:
+            is_changed = self.memory[pool.offset : pool.end] != bytes(pool.current_values)
+            if is_changed and number not in self.updated_inputs:
                 names.append(pool.tensor.name)
         return names
 

@@ -4,7 +4,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, dataclass_transform
+from typing import Any, Self, dataclass_transform, get_type_hints
 
 from loop.model.causes import Cause
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype
@@ -143,6 +143,16 @@ class Plain:
     def replace(self, **changes: Any) -> Self:
         """A copy with these fields changed."""
         return type(self)(**{**vars(self), **changes})
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """How pydantic, in the session, reads a reply: exactly the class's own fields."""
+        from pydantic_core import core_schema
+
+        hints = get_type_hints(cls)
+        fields = {name: core_schema.typed_dict_field(handler(hints[name])) for name in cls.__annotations__}
+        exact = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        return core_schema.no_info_after_validator_function(lambda values: cls(**values), exact)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
 from loop.base.stats import MIN_VALUES
-from loop.calls.arena import IS_CAPTURED, MOST_CALLS, InputValues
+from loop.calls.arena import IS_CAPTURED, MOST_CALLS
 from loop.calls.call import Call
 from loop.gate.verify import LONGEST_S, call_limit_s, make_check_of
 from loop.machine.machine import cores
@@ -160,15 +160,15 @@ class ProcessSet:
             with self._running_alone(BASELINE, workload):  # The baseline has already imported torch.
                 timings.floors = yield from self.bench.add_torch_floor(self.workers[BASELINE])
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
-        values = [InputValues(Path(tensor.path).read_bytes()) for tensor in tensors]
+        doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
         for name in () if is_cpu else order:
             self.workers[name].resume()
-            self._begin_staging(name, workload, values, timings)
+            self._begin_staging(name, workload, doubled_values, timings)
         for name in order:
             with self._running_alone(name, workload):
                 if is_cpu:
-                    self._begin_staging(name, workload, values, timings)
+                    self._begin_staging(name, workload, doubled_values, timings)
                 yield from self._finish_staging(name, workload, timings)
                 if is_cpu:
                     yield from self._probe_memory(name, workload, timings)
@@ -176,13 +176,13 @@ class ProcessSet:
             with self._running_alone(name, workload):
                 yield from self._probe_memory(name, workload, timings)
 
-    def _begin_staging(self, name: str, workload: Workload, values: list[InputValues], timings: Timings) -> None:
+    def _begin_staging(self, name: str, workload: Workload, doubled_values: list[bytes], timings: Timings) -> None:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
         timed = [segment.calls for segment in timings.segments_of(workload.name)]
         self.calls[name] = TimedCall(
             self.workers[name],
             self.bench.make_call(workload, name, with_windows=True),
-            values,
+            doubled_values,
             self.sides[name],
             self.bench.device,
             empty_order_s=timings.floors.order_s if timings.floors else 0.0,

@@ -175,19 +175,19 @@ class TimedCall:
         self,
         worker: Worker,
         call: Call,
-        values: Sequence[arena.InputValues],
+        doubled_values: Sequence[bytes],
         side: Side,
         device: Device,
         *,
         empty_order_s: float,
         most_calls: int,
     ) -> None:
-        """`empty_order_s`: seconds of an order without calls. `most_calls`: calls that a sample may
-        have; each needs memory for its output."""
+        """`doubled_values`: each input's values twice in a row. `empty_order_s`: seconds of an order
+        without calls. `most_calls`: calls that a sample may have; each needs memory for its output."""
         self.worker, self.call, self.empty_order_s = worker, call, empty_order_s
         self.arena = worker.arena
         """Memory that judge and worker share: words for orders, inputs, one output for each call."""
-        self.arena.lay_out(call, values, most_calls)
+        self.arena.lay_out(call, doubled_values, most_calls)
         self.rng = random.Random()
         """Picks input values fast; what is judged must not depend on it (see `SECRET`)."""
         self.input_windows = InputWindows(call, device, self.rng)
@@ -490,7 +490,7 @@ class TimedCall:
         for number, (pool, elements) in enumerate(zip(self.arena.pools, rotations, strict=True)):
             rotated_bytes = elements * ITEM_SIZES[pool.tensor.dtype]
             self.arena.control_words[arena.ROTATIONS + number] = rotated_bytes
-            pool.write_rotated(self.arena.base_address, rotated_bytes)
+            pool.write_rotated(self.arena.memory, rotated_bytes)
 
     def _prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> Generator[Tick, None, float]:
         """Write inputs, overwrite outputs (poison), have the worker prepare its calls; its seconds."""

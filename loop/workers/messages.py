@@ -3,10 +3,9 @@
 import contextlib
 import json
 import os
+import pickle
 from collections.abc import Callable, Mapping
-from functools import cache
-from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from loop.base.processes import die_with_parent, limit_memory
 from loop.calls.call import Call, Plain, Refused, Terms
@@ -42,21 +41,20 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
-    """Read requests from standard input and write replies to `reply_fd`, until the input ends. Standard input is
-    then /dev/null, so a variant cannot read requests. `respond` makes a reply, by `answers`."""
+    """Read pickled requests from standard input and write replies as JSON to `reply_fd`, until the
+    input ends. Standard input is then /dev/null, so a variant cannot read requests. `respond` makes
+    a reply, by `answers`."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
-    types_by_name = {request_type.__name__: request_type for request_type in answers}
     requests_fd, null_fd = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_fd, 0)
     os.close(null_fd)
     # Invalid Unicode, such as half a file name in an error, becomes question marks.
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
-    with os.fdopen(requests_fd, "r") as requests, replies:
-        for line in requests:
-            message = json.loads(line)
-            replies.write(reply_line(respond(answers, read_typed(types_by_name[message.pop("request")], message))))
+    with os.fdopen(requests_fd, "rb") as requests, replies, contextlib.suppress(EOFError):
+        while True:
+            replies.write(reply_line(respond(answers, pickle.load(requests))))
             replies.flush()
 
 
@@ -72,68 +70,9 @@ def answer_request(answers: Answers, request: Request[Any]) -> object:
         return RefusalReply(describe_error(error), "raised", type(error).__name__)
 
 
-def request_line(request: Request[Any]) -> str:
-    """Encode a request as one JSON line with the name of its type."""
-
-    def fields(value: Any) -> dict[str, Any]:
-        """Fields of a Plain object, or of a pydantic model."""
-        return dict(value) if hasattr(value, "model_validate") else vars(value)
-
-    return json.dumps({"request": type(request).__name__, **vars(request)}, default=fields) + "\n"
-
-
 def reply_line(reply: object) -> str:
     """Encode a reply as one JSON line. The writer replaces invalid Unicode."""
-    if isinstance(reply, RefusalReply):
-        message = {"status": "refused", **vars(reply)}
-    else:
-        message = {"status": "ok", "reply": reply}
-    return json.dumps(message, ensure_ascii=False, default=vars) + "\n"
-
-
-def read_reply(line: bytes, reply_type: Any) -> Any:
-    """Decode a reply of type `reply_type`, or a RefusalReply. Anything else raises ValueError or
-    RecursionError: a candidate may have written it."""
-    message = json.loads(line)
-    status = message.pop("status", None) if isinstance(message, dict) else None
-    if status == "refused":
-        return read_typed(RefusalReply, message)
-    if status != "ok" or message.keys() != {"reply"}:
-        raise ValueError(f"unknown status {status!r:.100}")
-    return read_typed(reply_type, message["reply"])
-
-
-@cache
-def field_types(message_type: type) -> dict[str, Any]:
-    """Names and types of a message's own fields, without those of its base classes."""
-    hints = get_type_hints(message_type)
-    return {name: hints[name] for name in hints if name in message_type.__annotations__}
-
-
-def read_typed(expected: Any, value: Any) -> Any:
-    """Convert JSON to an expected type, such as a message, a tuple or `int | None`; strictly: no
-    other type is converted, but an int may stand for a float. Raises ValueError if it does not match."""
-    arguments, origin = get_args(expected), get_origin(expected)
-    if origin is tuple and type(value) is list:
-        return tuple(read_typed(arguments[0], item) for item in value)
-    if origin is dict and type(value) is dict:
-        return {name: read_typed(arguments[1], item) for name, item in value.items()}
-    if origin is Literal and type(value) is str and value in arguments:
-        return value
-    if origin in (Union, UnionType):
-        for alternative in arguments:
-            with contextlib.suppress(ValueError):
-                return read_typed(alternative, value)
-    elif isinstance(expected, type) and issubclass(expected, Plain):
-        types: dict[str, Any] = field_types(expected)  # type: ignore[arg-type]
-        if type(value) is dict and value.keys() == types.keys():
-            fields = {name: read_typed(types[name], value[name]) for name in types}
-            return expected(**fields)
-    elif hasattr(expected, "model_validate"):  # A pydantic model, only in the judge's messages.
-        return expected.model_validate(value)
-    elif expected is Any or type(value) is expected or (type(value) is int and expected is float):
-        return value
-    raise ValueError(f"no {expected}: {value!r:.100}")
+    return json.dumps(reply, ensure_ascii=False, default=vars) + "\n"
 
 
 Mistake = dict[str, Any]

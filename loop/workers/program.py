@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import random
 import re
 import signal
@@ -10,7 +11,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, Union
+
+from pydantic import TypeAdapter
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import (
@@ -29,7 +33,7 @@ from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
-from loop.workers.messages import RefusalReply, Request, read_reply, request_line
+from loop.workers.messages import RefusalReply, Request
 from loop.workers.nursery import THREAD_VARIABLES, ForkedChild, Nursery, insert_descriptors
 
 SANITIZER_FLAGS = (
@@ -92,6 +96,17 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
         path, line = location.groups()
         message += f" at {path.rpartition('/')[2]}:{line}"
     return cause, message
+
+
+def read_reply(line: bytes, reply_type: Any) -> Any:
+    """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for anything else: a
+    candidate may have written it."""
+    return _reply_adapter(reply_type).validate_json(line, strict=True)
+
+
+@cache
+def _reply_adapter(reply_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
 
 
 class WorkerLost(Exception):
@@ -157,7 +172,7 @@ class Program:
         """Send a request without waiting; `receive` gets its reply."""
         self._unanswered.append(request)
         with contextlib.suppress(ConnectionError):  # The child has died: `receive` reports it.
-            os.write(self._request, request_line(request).encode())
+            os.write(self._request, pickle.dumps(request))
 
     def receive(self, limit_s: float, note: str) -> Generator[Tick, None, Any]:
         """Wait for the reply to the oldest unanswered request. Raises WorkerLost if the child dies,
@@ -176,7 +191,7 @@ class Program:
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
-        except (ValueError, RecursionError, IndexError) as error:  # An invalid reply, or one without a request.
+        except (ValueError, IndexError) as error:  # An invalid reply, or one without a request.
             raise self.kill_as_lost("tampered", FORGED) from error
         if self._pending and not self._unanswered:
             raise self.kill_as_lost("tampered", FORGED)
@@ -287,9 +302,9 @@ class Worker(Program):
         if hasattr(os, "sched_getaffinity"):
             core_count = len(os.sched_getaffinity(0))
         self.bell = None if core_count > threads else Bell()
-        """Pipes to sleep on while the worker runs; None if a core is free to poll from."""
+        """Sockets to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
-        handles = [self.arena.file_descriptor, *(self.bell.worker_ends if self.bell else ())]
+        handles = [self.arena.file_descriptor, *([self.bell.worker_end.fileno()] if self.bell else [])]
         try:
             super().__init__(
                 "loop.workers.worker_program",
@@ -305,7 +320,7 @@ class Worker(Program):
             raise
 
     def _close_shared(self) -> None:
-        """Close shared memory and pipes."""
+        """Close shared memory and bell."""
         self.arena.close()
         if self.bell:
             self.bell.close()

@@ -1,5 +1,5 @@
-"""A worker's program: `python -m loop.workers.worker_program REPLY_FD CORES ARENA_FD [BELL_FD
-BELL_FD]`. It holds one variant and imports torch only for one that needs it: that saves seconds."""
+"""A worker's program: `python -m loop.workers.worker_program REPLY_FD CORES ARENA_FD [BELL_FD]`. It
+holds one variant and imports torch only for one that needs it: that saves seconds."""
 
 import contextlib
 import ctypes
@@ -87,9 +87,9 @@ class LoadedCandidate:
 class WorkerProgram:
     """State of the worker process: a variant and a staged call of it."""
 
-    def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        """`arena`: descriptor of the memory shared with the judge. `bell`: pipes on which to wait for an order
-        and to report it done; None: poll that memory."""
+    def __init__(self, arena: int, bell: int | None) -> None:
+        """`arena`: descriptor of the memory shared with the judge. `bell`: socket on which to wait for
+        an order and to report it done; None: poll that memory."""
         self.arena_descriptor, self.bell = arena, bell
         self.staged_call: Stage = EmptyStage()
         """The call that is laid out for timing; a stage without calls if none is."""
@@ -260,13 +260,13 @@ def make_empty_stage(way: str) -> Stage:
 
 def main(arguments: Sequence[str]) -> None:
     """Answer requests until standard input ends. `arguments`: descriptor for replies, cores such
-    as `2,3`, descriptors of the memory shared with the judge and of two pipes (the bell), if any."""
+    as `2,3`, descriptors of the memory shared with the judge and of a socket (the bell), if any."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
     unbound_cores = {int(core) for core in arguments[1].split(",") if core}
     arena, *bell = (int(handle) for handle in arguments[2:])
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
-    program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
+    program = WorkerProgram(arena, bell[0] if bell else None)
 
     def bind_threads() -> None:
         """Bind all threads of this process to its cores. Emptying `unbound_cores` makes this happen once."""

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from loop.workers import judge_messages, messages
-from loop.workers.messages import CallRange, Computed, Kernel, Observe, RefusalReply, read_reply, reply_line
+from loop.workers.messages import CallRange, Computed, Kernel, Observe, RefusalReply, reply_line
+from loop.workers.program import read_reply
 
 COMPUTED = Computed(
     output_files=("/tmp/y.0",),
@@ -16,7 +17,7 @@ COMPUTED = Computed(
     stray_reads="x",
     call_ranges=(CallRange(1, 2),),
 )
-FIELDS = json.loads(reply_line(COMPUTED))["reply"]
+FIELDS = json.loads(reply_line(COMPUTED))
 REPLIES = [messages.ObeyOrders.reply_type(), Computed, Observe.reply_type(), None, judge_messages.Finding]
 
 
@@ -27,7 +28,7 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     assert RefusalReply("no", "declined") == read_reply(
         reply_line(RefusalReply("no", "declined")).encode(), Computed
     )
-    observed = b'{"status": "ok", "reply": [{"name": "k", "us": 7.0, "registers": null}]}'
+    observed = b'[{"name": "k", "us": 7.0, "registers": null}]'
     assert (Kernel("k", 7.0, None),) == read_reply(observed, Observe.reply_type())
 
 
@@ -37,8 +38,8 @@ def test_a_value_of_another_type_is_not_understood(key: str) -> None:
     others = {name: FIELDS[name] for name in FIELDS if name != key}
     values = (None, 7, {}, [7], [[]], {"a": 1})
     for wrong in (*({**FIELDS, key: value} for value in values), others, {**FIELDS, "more": 1}):
-        with pytest.raises((ValueError, RecursionError)):
-            read_reply(json.dumps({"status": "ok", "reply": wrong}).encode(), Computed)
+        with pytest.raises(ValueError, match="validation error"):
+            read_reply(json.dumps(wrong).encode(), Computed)
 
 
 GARBAGE = [
@@ -46,18 +47,17 @@ GARBAGE = [
     b"garbage",
     b"\xff\xfe",
     b"[" * 100_000,
-    b"[]",
-    b'{"status": []}',
-    b'{"status": "ok"}',
+    b'{"message": []}',
+    b'{"message": "no"}',
     b"1" * 10_000,
+    b"NaN",
 ]
-GARBAGE += [b'{"status": "bug", "message": "not mine"}', b'{"status": "ok", "reply": NaN}']
-GARBAGE.append(b'{"status": "refused", "message": "no", "cause": "so", "code": "", "seed": null}')
+GARBAGE.append(b'{"message": "no", "cause": "so", "code": "", "seed": null}')
 
 
 @pytest.mark.parametrize("kind", REPLIES)
 def test_garbage_is_not_understood(kind: type) -> None:
     """It is nobody's bug but the variant's."""
     for line in GARBAGE:
-        with pytest.raises((ValueError, RecursionError)):
+        with pytest.raises(ValueError, match="validation error"):
             read_reply(line, kind)
