@@ -135,7 +135,7 @@ class Pool:
         """Write the values from byte `rotation_bytes` on, then those before it, so that each address
         gets another value than the last time."""
         self.rotation_bytes = rotation_bytes
-        memory[self.offset : self.end] = self.current_values  # type: ignore[call-overload]
+        memory[self.offset : self.end] = self.current_values
 
 
 class Arena:
