@@ -17,7 +17,7 @@ from loop.model.verdict import Verdict
 from loop.session import recorded
 from loop.session.recorded import ShownRecorded, ShownSession
 from loop.store import index, sessions
-from loop.store.index import SessionListing
+from loop.store.index import IndexEntry
 from loop.store.rows import compute_row
 from loop.store.sessions import LOCK
 
@@ -71,35 +71,34 @@ class SessionList(Printed):
 def list_sessions(target: Path | None) -> SessionList:
     """All sessions of a project, oldest first."""
     root = find_project(target, Path.cwd()).sessions
-    return SessionList(sessions=tuple(_row(listing, root) for listing in index.list_folders(root)))
+    return SessionList(sessions=tuple(_row(entry, root) for entry in index.entries(root)))
 
 
-def _row(session: SessionListing, root: Path) -> SessionLine:
+def _row(entry: IndexEntry, root: Path) -> SessionLine:
     """The row of one session folder. `root`: the folder of all sessions."""
-    has_ended = session.readable and (session.recorded or session.status is not None)
-    if not session.readable:
-        status = "damaged"
-    elif session.recorded:
-        status = "recorded"
-    else:
-        is_running = is_locked(root / session.folder / LOCK)
-        status = session.status or ("running" if is_running else "open")
-    row: SessionLine = {
-        "id": session.folder,
-        "target": session.target,
-        "plan": session.plan,
-        "device": session.device,
-        "status": status,
-        "grade": session.grade or None if has_ended else None,
-        "seconds": session.seconds if has_ended else None,
-        "usd": session.usd if has_ended else None,
-        "fastest": session.fastest if has_ended else None,
+    row = entry.row
+    line: SessionLine = {
+        "id": entry.folder,
+        "target": row.target if row else None,
+        "plan": row.plan if row else None,
+        "device": row.device if row else None,
+        "status": "damaged",
+        "grade": None,
+        "seconds": None,
+        "usd": None,
+        "fastest": None,
     }
-    if session.readable and session.recorded:
-        row["recorded"] = True
-    if session.problem:
-        row["reason"] = session.problem
-    return row
+    if row is not None and row.recorded:
+        line["status"], line["recorded"] = "recorded", True
+    elif row is not None:
+        line["status"] = row.status or ("running" if is_locked(root / entry.folder / LOCK) else "open")
+    if row is not None and (row.recorded or row.status is not None):
+        line["grade"], line["seconds"], line["fastest"] = row.grade or None, row.seconds, row.fastest
+        # The report of an imported session may state no cost.
+        line["usd"] = row.usd if row.charges or not row.recorded else None
+    if entry.problem:
+        line["reason"] = entry.problem
+    return line
 
 
 def show_session(name: str, target: Path | None) -> ShownSession | ShownRecorded:

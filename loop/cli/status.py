@@ -12,6 +12,7 @@ from loop.base.screen import Screen
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.change import hosts_of
+from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import decisions
@@ -24,7 +25,6 @@ from loop.session.bounds import charges_so_far
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
-from loop.store.index import SessionListing
 from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
@@ -107,13 +107,13 @@ class WaitingSession:
     usd: float
 
     @classmethod
-    def read(cls, row: SessionListing, root: Path, card: RateCard) -> "WaitingSession":
+    def read(cls, row: SessionRow, root: Path, card: RateCard) -> "WaitingSession":
         """Read why a session waits. Unreadable files become the reason. `root`: the folder of all sessions."""
-        folder, status = SessionFolder(root / row.folder), row.status or "open"
+        folder, status = SessionFolder(root / row.id), row.status or "open"
         try:
             head, record, lines = folder.head(), folder.record(), folder.lines()
         except LoopError as error:
-            return cls(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
+            return cls(row.id, status, error.message, "loop sessions list", row.usd)
         step, finished = open_step(lines), finished_steps(lines)
         if record is not None:
             why, usd = record.reason, record.bill.usd
@@ -123,7 +123,7 @@ class WaitingSession:
         request = closing.pending_user_task(finished)
         if request and head.resume_command not in request:  # The resume command is printed anyway.
             why = f"{why}; {request}"
-        return cls(row.folder, status, why, head.resume_command, usd)
+        return cls(row.id, status, why, head.resume_command, usd)
 
     @property
     def section(self) -> Section:
@@ -184,11 +184,12 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     now = now or datetime.datetime.now(datetime.UTC)
     here = find_project(target, Path.cwd())
     card = rates(here)
-    listed = [row for row in index.list_folders(here.sessions) if not row.recorded]
-    unfinished = [row for row in listed if row.readable and row.status in (None, *RESUMABLE)]
-    running_ids = {row.folder for row in unfinished if is_locked(here.sessions / row.folder / LOCK)}
+    entries = index.entries(here.sessions)
+    rows = [entry.row for entry in entries if entry.row is not None and not entry.row.recorded]
+    unfinished = [row for row in rows if row.status in (None, *RESUMABLE)]
+    running_ids = {row.id for row in unfinished if is_locked(here.sessions / row.id / LOCK)}
     running = [Running.read(SessionFolder(here.sessions / name), card, now) for name in sorted(running_ids)]
-    waiting = [row for row in unfinished if row.folder not in running_ids]
+    waiting = [row for row in unfinished if row.id not in running_ids]
     setting, milestone, no_milestone = None, None, ""
     try:
         setting = read_setting(target)
@@ -196,7 +197,7 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
     except LoopError as error:
         no_milestone = error.message
     problems = []
-    if damaged := [row.folder for row in listed if row.problem]:
+    if damaged := [entry.folder for entry in entries if entry.problem]:
         names = ", ".join(damaged[:MOST_DAMAGED])
         names += f" and {len(damaged) - MOST_DAMAGED} more" if len(damaged) > MOST_DAMAGED else ""
         count = say.count(len(damaged), "session folder")
@@ -210,9 +211,9 @@ def gather(target: Path | None, now: datetime.datetime | None = None) -> Status:
         more_waiting=max(0, len(waiting) - MOST_WAITING),
         left=tuple(problems),
         gpu={"decision": decision, "why": why},
-        sessions=sum(row.readable for row in listed),
-        usd=sum(row.usd or 0.0 for row in listed) + sum(session.usd for session in running),
-        last=listed[-1].folder if listed else "none",
+        sessions=len(rows),
+        usd=sum(row.usd for row in rows) + sum(session.usd for session in running),
+        last=rows[-1].id if rows else "none",
         milestone=milestone,
         no_milestone=no_milestone,
     )

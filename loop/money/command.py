@@ -34,7 +34,8 @@ WAITING_PARTIES: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Print each session's cost, the sums, the measured savings, and resources without a figure."""
     this_project = find_project(target, Path.cwd())
-    rows, damaged = index.read_index(this_project.sessions)
+    entries = index.entries(this_project.sessions)
+    rows = [entry.row for entry in entries if entry.row is not None]
     card = rates(this_project)
     rows = [_charge_open_session(row, card) if row.status is None and not row.recorded else row for row in rows]
     minutes, usd, roi = sum_savings(rows)
@@ -45,7 +46,7 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
         spared_usd=usd,
         roi=roi,
         notes=tuple(cost_notes(rows)),
-        damaged={damaged_session.folder: damaged_session.problem for damaged_session in damaged},
+        damaged={entry.folder: entry.problem for entry in entries if entry.problem},
     )
     if as_json:
         screen.data(to_json(ledger))

@@ -138,7 +138,8 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
     """The contents of a project's catalogue. Reports behind links, or of ids unsafe as file names, are ignored."""
     root = setting.project.sessions
-    rows, damaged = index.read_index(root)
+    entries = index.entries(root)
+    rows = [entry.row for entry in entries if entry.row is not None]
     patterns = {name: read.value for name, read in setting.patterns.items()}
     real_root = Path(os.path.realpath(root))
     reports = {row.id: real_root / row.id / REPORT for row in rows if stem(row.id) == row.id}
@@ -149,7 +150,7 @@ def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:
         statistics=prediction.compute_statistics(patterns, rows),
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
-        damaged=tuple(damaged),
+        damaged=tuple(entry for entry in entries if entry.problem),
         reports=reports,
         version=__version__,
         date=say.day(now),

@@ -23,7 +23,7 @@ from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text
 from loop.report.templates import make_environment
-from loop.store.index import SessionListing
+from loop.store.index import IndexEntry
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 TAKEN = ("index",)
@@ -65,7 +65,7 @@ class Contents:
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """All sessions that can be read, oldest first."""
-    damaged: tuple[SessionListing, ...] = ()
+    damaged: tuple[IndexEntry, ...] = ()
     reports: Mapping[str, Path] = field(default_factory=dict)
     """Session id to the path of its report in Markdown."""
     version: str = ""

@@ -2,7 +2,7 @@
 
 The file has one JSON line with a checksum per folder. Every read updates it: `loop` reads a folder
 again when size or time of its files changed, or when its line is damaged. If the file cannot be
-written, each read visits all folders. While no session has changed, no model is imported (startup).
+written, each read visits all folders.
 """
 
 import contextlib
@@ -11,78 +11,57 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, remark_once
 from loop.base.places import cache_folder
-
-if TYPE_CHECKING:
-    from loop.model.index import SessionRow
+from loop.model.index import SessionRow
+from loop.store.rows import compute_row
 
 RECENT_SESSIONS = 200
 """Number of newest sessions that predictions, proposals and decisions use."""
 MAX_NAMED = 5
 """`rows` names at most this many damaged folders; `loop sessions list` names all."""
-FORMAT = f"20 {__version__}"
+FORMAT = f"21 {__version__}"
 """Format of lines and rows. Each folder's stamp contains it, so a new format reads all folders again."""
 
 
-class SessionListing(NamedTuple):
-    """One line of `loop sessions list`. None: unknown, or the session has not ended."""
+class IndexEntry(NamedTuple):
+    """What the index says of one session folder."""
 
     folder: str
-    target: str | None
-    plan: str | None
-    device: str | None
-    status: str | None
-    grade: str | None
-    seconds: float | None
-    usd: float | None
-    fastest: str | None
-    """The variant with the best mean ratio."""
-    recorded: bool
+    """Its name."""
+    row: SessionRow | None
+    """None for a copy and for a folder that cannot be read; statistics skip these."""
     problem: str
     """What is wrong with the folder's files; empty if nothing is."""
-    readable: bool
-    """Whether the folder has a row; statistics skip folders without one."""
-
-    @classmethod
-    def of(cls, entry: dict[str, Any]) -> "SessionListing":
-        """The listing of one index entry."""
-        return cls(*(entry[name] for name in cls._fields))
 
 
-def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "list[SessionRow]":
+def rows(root: Path, *, last: int | None = None, target: str | None = None) -> list[SessionRow]:
     """Index rows of the sessions below `root`, oldest first. Default: all.
     `last`: only so many newest. `target`: only this target's. Names damaged folders and skips them."""
-    entries = _read_entries(root)
-    for entry in [entry for entry in entries if entry["problem"]][:MAX_NAMED]:
-        remark_once(f"left out: {entry['problem']}")
-    matching_entries = [entry for entry in entries if target in (None, entry["target"])]
-    return _parse_rows(matching_entries, last)
+    lines = _read_lines(root)
+    for line in [line for line in lines if line["problem"]][:MAX_NAMED]:
+        remark_once(f"left out: {line['problem']}")
+    texts = [line["row"] for line in lines if line["row"] and target in (None, line["target"])]
+    return _parse_rows(texts[max(0, len(texts) - last) :] if last is not None else texts)
 
 
-def read_index(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
-    """All rows, oldest first, and the listings of folders that are damaged, unknown or copies."""
-    entries = _read_entries(root)
-    return _parse_rows(entries), [SessionListing.of(entry) for entry in entries if entry["problem"]]
+def entries(root: Path) -> list[IndexEntry]:
+    """One entry per session folder, oldest first, including damaged folders and copies."""
+    lines = _read_lines(root)
+    parsed_rows = iter(_parse_rows([line["row"] for line in lines if line["row"]]))
+    return [
+        IndexEntry(line["folder"], next(parsed_rows) if line["row"] else None, line["problem"]) for line in lines
+    ]
 
 
-def list_folders(root: Path) -> list[SessionListing]:
-    """One listing per session folder, oldest first, including damaged folders and copies."""
-    return [SessionListing.of(entry) for entry in _read_entries(root)]
-
-
-def _parse_rows(entries: list[dict[str, Any]], last: int | None = None) -> "list[SessionRow]":
-    """The rows in these index entries, of which `last` limits the number. Folders without a row are skipped."""
-    from pydantic import TypeAdapter
-
-    from loop.model.index import SessionRow
-
-    texts = [entry["row"] for entry in entries if entry["readable"]]
-    texts = texts[max(0, len(texts) - last) :] if last is not None else texts
+def _parse_rows(texts: list[str]) -> list[SessionRow]:
+    """The rows of the index from their JSON."""
     return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(texts)}]")
 
 
@@ -92,11 +71,11 @@ def index_file(root: Path) -> Path:
     return cache_folder() / "index" / f"{name}.jsonl"
 
 
-def _read_entries(root: Path) -> list[dict[str, Any]]:
-    """Bring the index file up to date with the folders; return its entries, oldest first.
-    An entry has the fields of SessionListing, `started`, `stamp`, and `row` as JSON."""
+def _read_lines(root: Path) -> list[dict[str, Any]]:
+    """Bring the index file up to date with the folders; return its lines as JSON objects, oldest session first.
+    Each has the fields of IndexEntry (`row` as JSON text), `stamp`, `started` and `target`."""
     stamp_by_folder = _folder_stamps(root)
-    line_by_folder, entry_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
+    line_by_folder, fields_by_folder = dict[str, bytes](), dict[str, dict[str, Any]]()
     path, old_content = index_file(root), b""
     with contextlib.suppress(OSError):
         old_content = sums.read_regular(path)
@@ -104,16 +83,16 @@ def _read_entries(root: Path) -> list[dict[str, Any]]:
         body, _, is_intact = sums.split_checksum(line)
         entry = json.loads(body) if is_intact else {}
         if is_intact and stamp_by_folder.get(entry["folder"]) == entry["stamp"]:
-            line_by_folder[entry["folder"]], entry_by_folder[entry["folder"]] = line, entry
-    for name in sorted(stamp_by_folder.keys() - entry_by_folder.keys()):
-        entry_by_folder[name] = _make_entry(root / name, stamp_by_folder[name])
-        line_by_folder[name] = sums.with_checksum(json.dumps(entry_by_folder[name])).encode()
+            line_by_folder[entry["folder"]], fields_by_folder[entry["folder"]] = line, entry
+    for name in sorted(stamp_by_folder.keys() - fields_by_folder.keys()):
+        fields_by_folder[name] = _make_line(root / name, stamp_by_folder[name])
+        line_by_folder[name] = sums.with_checksum(json.dumps(fields_by_folder[name])).encode()
     new_content = b"".join(line + b"\n" for line in line_by_folder.values())
     if new_content != old_content:
         with contextlib.suppress(LoopError, OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, new_content, durable=False)
-    return sorted(entry_by_folder.values(), key=lambda entry: (entry["started"], entry["folder"]))
+    return sorted(fields_by_folder.values(), key=lambda fields: (fields["started"], fields["folder"]))
 
 
 def _folder_stamps(root: Path) -> dict[str, str]:
@@ -133,19 +112,17 @@ def _folder_stamps(root: Path) -> dict[str, str]:
     return stamp_by_folder
 
 
-def _make_entry(folder: Path, stamp: str) -> dict[str, Any]:
-    """The index entry of one folder. `stamp`: size and time of its files, to detect changes."""
-    from loop.store.rows import compute_row  # Imported late: an unchanged index needs no model.
-
+def _make_line(folder: Path, stamp: str) -> dict[str, Any]:
+    """The line of one folder, as a JSON object. `stamp`: size and time of its files, to detect changes."""
     row, problem = compute_row(folder)
-    entry: dict[str, Any] = dict.fromkeys(SessionListing._fields)
-    entry |= {"folder": folder.name, "stamp": stamp, "problem": problem, "readable": row is not None}
-    entry |= {"recorded": False, "started": ""}  # Empty sorts recorded sessions first.
-    if row is not None:
-        names = ("target", "plan", "device", "status", "grade", "seconds", "usd", "fastest", "recorded")
-        entry |= {name: getattr(row, name) for name in names} | {"row": row.model_dump_json()}
-        if row.started:
-            entry["started"] = row.started.astimezone(datetime.UTC).isoformat(timespec="microseconds")
-        if row.recorded and not row.charges:  # The report of an imported session states no cost.
-            entry["usd"] = None
-    return entry
+    started = ""  # Empty sorts recorded sessions first.
+    if row is not None and row.started:
+        started = row.started.astimezone(datetime.UTC).isoformat(timespec="microseconds")
+    return {
+        "folder": folder.name,
+        "stamp": stamp,
+        "started": started,
+        "target": row.target if row else None,
+        "problem": problem,
+        "row": row.model_dump_json() if row else None,
+    }

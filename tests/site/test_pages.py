@@ -6,7 +6,7 @@ import pytest
 
 from loop.model.index import Judgement
 from loop.site.pages import clean_text, page_path, stem
-from loop.store.index import SessionListing
+from loop.store.index import IndexEntry
 from tests.site.catalogues import HOSTILE, make_contents, make_hostile, make_row, read, site, target_of
 
 SITES = {
@@ -16,7 +16,7 @@ SITES = {
     "open and recorded": make_contents(
         make_row(status=None, grade="", ratios={}, runs=(), steps=()),
         make_row("recorded-1", status=None, recorded=True, started=None, runs=()),
-        damaged=(SessionListing("old", *[None] * 8, False, "session.json: damaged", False),),
+        damaged=(IndexEntry("old", None, "session.json: damaged"),),
     ),
     "hostile": make_hostile(),
 }

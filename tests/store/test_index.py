@@ -82,7 +82,7 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     make_some(tmp_path)
     index.rows(tmp_path)
     read: list[str] = []
-    monkeypatch.setattr("loop.store.rows.compute_row", lambda path: read.append(path.name) or (None, "not read"))
+    monkeypatch.setattr("loop.store.index.compute_row", lambda path: read.append(path.name) or (None, "not read"))
     make_session(tmp_path, "s9", started=NOON + datetime.timedelta(hours=1))
     with open(tmp_path / "s1" / "journal.jsonl", "ab") as file:
         file.write(b"torn")
@@ -95,7 +95,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     make_some(tmp_path, 2)
     shutil.copytree(tmp_path / "s1", tmp_path / "a copy")
     assert ["s0", "s1"] == names(tmp_path)
-    (copy,) = index.read_index(tmp_path)[1]
+    (copy,) = [entry for entry in index.entries(tmp_path) if entry.row is None]
     assert ("a copy", f"{tmp_path / 'a copy'}: a copy of session s1") == (copy.folder, copy.problem)
 
 
@@ -108,8 +108,8 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (found,) = index.read_index(tmp_path)[1]
-    assert found.readable
+    (found,) = index.entries(tmp_path)
+    assert found.row is not None
     assert found.problem.endswith("journal.jsonl:3: damaged journal line")
 
 
