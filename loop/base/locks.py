@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -45,13 +44,13 @@ def locked(path: Path, wait_s: float = DEFAULT_WAIT_S) -> Iterator[int]:
                 if time.monotonic() > deadline:
                     file.seek(0)
                     pid = None
-                    with contextlib.suppress(ValueError, KeyError, TypeError):
-                        pid = int(json.loads(file.read())["pid"])
+                    with contextlib.suppress(ValueError):
+                        pid = int(file.read())
                     raise LockHeld(path, f"process {pid}" if pid else "another process", pid)
                 time.sleep(0.005)
             file.seek(0)
             file.truncate()
-            file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
+            file.write(str(os.getpid()))
             file.flush()
         except OSError as error:
             raise file_error(path, "written", error) from error

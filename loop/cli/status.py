@@ -24,8 +24,8 @@ from loop.session import closing
 from loop.session.bounds import charges_so_far
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import Setting, read_setting
-from loop.store import index, sessions, ticks
-from loop.store.journal import finished_steps, open_step
+from loop.store import index, sessions
+from loop.store.journal import TICKS, finished_steps, open_step, read_ticks
 from loop.store.sessions import LOCK, SessionFolder
 
 MOST_WAITING = 10
@@ -64,7 +64,7 @@ class Running:
         since_s = (now - last_line_at).total_seconds() if last_line_at else 0.0
         seconds = sessions.running_seconds(lines) + max(0.0, since_s)
         note = ""
-        for tick in ticks.read_ticks(folder.path / ticks.NAME):
+        for tick in read_ticks(folder.path / TICKS):
             if step and tick.step == step.step:
                 note = tick.note
         return cls(

@@ -59,53 +59,52 @@ class Reply:
         return document if isinstance(document, dict) else {}
 
 
-def ask_metadata(
-    base_url: str, path: str, headers: Mapping[str, str], *, limit_s: float, method: str = "GET"
-) -> Reply:
-    """One HTTP answer. `limit_s`: time limit of each network operation. Raises NoReply."""
-    address = urlsplit(base_url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=limit_s)
-    try:
-        connection.request(method, path, headers=dict(headers))
-        response = connection.getresponse()
-        text = response.read(MAX_ANSWER_BYTES).decode(errors="replace")
-    except TimeoutError as error:
-        raise NoReply(f"{base_url} did not answer within {limit_s:g} s") from error
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise NoReply(f"{base_url}: {reason}") from error
-    finally:
-        connection.close()
-    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
-
-
 @dataclass
 class Cloud:
     """Client of a cloud's metadata server. Each call asks again, or raises NoReply."""
 
     base_url: str  # Of the server.
+    limit_s: float = ANSWER_LIMIT_S
+    """Time limit in seconds of each network operation."""
     name: ClassVar[str] = ""
     headers: ClassVar[dict[str, str]] = {}
 
-    def is_here(self, limit_s: float) -> bool:
-        """True if this machine belongs to this cloud. `limit_s`: time limit in seconds."""
+    def is_here(self) -> bool:
+        """True if this machine belongs to this cloud."""
         raise NotImplementedError
 
-    def get_notice(self, limit_s: float) -> str:
+    def get_notice(self) -> str:
         """What will happen to the machine and when; empty if nothing is planned."""
         raise NotImplementedError
 
-    def is_spot(self, limit_s: float) -> bool:
+    def is_spot(self) -> bool:
         """True if the machine is a spot machine, which the cloud may take away."""
         raise NotImplementedError
 
-    def get(self, path: str, limit_s: float) -> Reply:
+    def get(self, path: str) -> Reply:
         """The server's answer for a path."""
-        return ask_metadata(self.base_url, path, self.headers, limit_s=limit_s)
+        return self.ask(path, self.headers)
 
-    def get_word(self, path: str, limit_s: float, *expected: str) -> str:
+    def ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Reply:
+        """One HTTP answer of the server."""
+        address = urlsplit(self.base_url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=self.limit_s)
+        try:
+            connection.request(method, path, headers=dict(headers))
+            response = connection.getresponse()
+            text = response.read(MAX_ANSWER_BYTES).decode(errors="replace")
+        except TimeoutError as error:
+            raise NoReply(f"{self.base_url} did not answer within {self.limit_s:g} s") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise NoReply(f"{self.base_url}: {reason}") from error
+        finally:
+            connection.close()
+        return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
+
+    def get_word(self, path: str, *expected: str) -> str:
         """The server's one-word answer in capitals. Raises NoReply unless it is an expected one."""
-        answer = self.get(path, limit_s)
+        answer = self.get(path)
         word = answer.text.strip().upper()
         if answer.status != 200 or word not in expected:
             raise self.unreadable_reply(answer)
@@ -123,18 +122,18 @@ class Gcp(Cloud):
     headers: ClassVar[dict[str, str]] = {"Metadata-Flavor": "Google"}
     instance_path = "/computeMetadata/v1/instance"
 
-    def is_here(self, limit_s: float) -> bool:
+    def is_here(self) -> bool:
         """True if the answer has Google's own header."""
-        return self.get(f"{self.instance_path}/preempted", limit_s).headers.get("metadata-flavor") == "Google"
+        return self.get(f"{self.instance_path}/preempted").headers.get("metadata-flavor") == "Google"
 
-    def get_notice(self, limit_s: float) -> str:
+    def get_notice(self) -> str:
         """The server answers `TRUE` once it will preempt the machine."""
-        word = self.get_word(f"{self.instance_path}/preempted", limit_s, "TRUE", "FALSE")
+        word = self.get_word(f"{self.instance_path}/preempted", "TRUE", "FALSE")
         return "gcp preempts this machine" if word == "TRUE" else ""
 
-    def is_spot(self, limit_s: float) -> bool:
+    def is_spot(self) -> bool:
         """The server answers `TRUE` for spot machines and for the older preemptible ones."""
-        return self.get_word(f"{self.instance_path}/scheduling/preemptible", limit_s, "TRUE", "FALSE") == "TRUE"
+        return self.get_word(f"{self.instance_path}/scheduling/preemptible", "TRUE", "FALSE") == "TRUE"
 
 
 @dataclass
@@ -144,14 +143,14 @@ class Aws(Cloud):
     name = "aws"
     token: str = field(default="", repr=False)
 
-    def is_here(self, limit_s: float) -> bool:
+    def is_here(self) -> bool:
         """True if the server issues a token and returns an instance id."""
-        answer = self.get("/latest/meta-data/instance-id", limit_s)
+        answer = self.get("/latest/meta-data/instance-id")
         return answer.status == 200 and answer.text.startswith("i-")
 
-    def get_notice(self, limit_s: float) -> str:
+    def get_notice(self) -> str:
         """The server answers 404 while nothing is planned, later the action and its time."""
-        answer = self.get("/latest/meta-data/spot/instance-action", limit_s)
+        answer = self.get("/latest/meta-data/spot/instance-action")
         if answer.status == 404:
             return ""
         event = answer.fields if answer.status == 200 else {}
@@ -160,28 +159,23 @@ class Aws(Cloud):
         time_text = _shorten(event.get("time", "once"))
         return f"aws is about to {_shorten(event['action'])} this machine, at {time_text}"
 
-    def is_spot(self, limit_s: float) -> bool:
+    def is_spot(self) -> bool:
         """True if the machine was bought as spot."""
         words = ("SPOT", "ON-DEMAND", "SCHEDULED")
-        return self.get_word("/latest/meta-data/instance-life-cycle", limit_s, *words) == "SPOT"
+        return self.get_word("/latest/meta-data/instance-life-cycle", *words) == "SPOT"
 
-    def get(self, path: str, limit_s: float) -> Reply:
-        """The server's answer for a path. A missing or expired token (status 401) is requested
-        first, with half of the time limit."""
+    def get(self, path: str) -> Reply:
+        """The server's answer for a path. A missing or expired token (status 401) is requested first."""
         if self.token:
-            answer = self._get_with_token(path, limit_s / 2)
+            answer = self.ask(path, {"X-aws-ec2-metadata-token": self.token})
             if answer.status != 401:
                 return answer
         headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFETIME_S)}
-        reply = ask_metadata(self.base_url, "/latest/api/token", headers, limit_s=limit_s / 2, method="PUT")
+        reply = self.ask("/latest/api/token", headers, method="PUT")
         if reply.status != 200 or not TOKEN.fullmatch(reply.text.strip()):
             raise self.unreadable_reply(reply)
         self.token = reply.text.strip()
-        return self._get_with_token(path, limit_s / 2)
-
-    def _get_with_token(self, path: str, limit_s: float) -> Reply:
-        """The server's answer for a path, or status 401 if the token has expired."""
-        return ask_metadata(self.base_url, path, {"X-aws-ec2-metadata-token": self.token}, limit_s=limit_s)
+        return self.ask(path, {"X-aws-ec2-metadata-token": self.token})
 
 
 @dataclass
@@ -193,23 +187,23 @@ class Azure(Cloud):
     machine_name: str = ""
     """Name of this machine in events. While it is unknown (empty), every event counts."""
 
-    def is_here(self, limit_s: float) -> bool:
+    def is_here(self) -> bool:
         """True if the server describes a machine under `compute`. Also learns its name."""
-        compute = self.get("/metadata/instance?api-version=2021-02-01", limit_s).fields.get("compute")
+        compute = self.get("/metadata/instance?api-version=2021-02-01").fields.get("compute")
         self.machine_name = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
-    def get_notice(self, limit_s: float) -> str:
+    def get_notice(self) -> str:
         """The first event that ends this machine; any machine's, if our name is unknown. The very
         first call may take two minutes."""
-        answer = self.get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
+        answer = self.get("/metadata/scheduledevents?api-version=2020-07-01")
         events = answer.fields.get("Events") if answer.status == 200 else None
         if not isinstance(events, list):
             raise self.unreadable_reply(answer)
         ending = [event for event in events if isinstance(event, dict) and event.get("EventType") in ENDINGS]
         if ending and not self.machine_name:
             with contextlib.suppress(NoReply):
-                self.is_here(FIND_LIMIT_S)
+                self.is_here()
         for event in ending:
             machines = event.get("Resources")
             if not machines or not self.machine_name or self.machine_name in machines:
@@ -217,10 +211,10 @@ class Azure(Cloud):
                 return f"azure is about to {kind} this machine, not before {time_text}"
         return ""
 
-    def is_spot(self, limit_s: float) -> bool:
+    def is_spot(self) -> bool:
         """True for the priorities Spot and Low; a machine may have no priority."""
         path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
-        return self.get_word(path, limit_s, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
+        return self.get_word(path, "SPOT", "LOW", "REGULAR", "") in ("SPOT", "LOW")
 
 
 def _shorten(value: object) -> str:
@@ -233,27 +227,26 @@ CHOICES = ("auto", *CLOUDS, "off")
 """Values of the option `--watch-preemption`."""
 
 
-def make_cloud(name: str) -> Cloud:
+def make_cloud(name: str, limit_s: float = ANSWER_LIMIT_S) -> Cloud:
     """Client of a cloud, at the address in LOOP_METADATA_GCP, _AWS or _AZURE if it is set."""
-    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
+    return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"), limit_s)
 
 
-def find_cloud(limit_s: float) -> Cloud | None:
-    """The cloud that this machine is in; None if no metadata server answers within `limit_s`."""
+def find_cloud() -> Cloud | None:
+    """The cloud that this machine is in; None if no metadata server answers within `FIND_LIMIT_S`."""
     for name in CLOUDS:
-        cloud = make_cloud(name)
         with contextlib.suppress(NoReply):
-            if cloud.is_here(limit_s):
-                return cloud
+            if make_cloud(name, FIND_LIMIT_S).is_here():
+                return make_cloud(name)
     return None
 
 
 def terms_of_machine() -> str:
     """Cloud and terms, as `gcp spot` or `aws on_demand`; empty if no metadata server answers."""
-    cloud = find_cloud(FIND_LIMIT_S)
+    cloud = find_cloud()
     with contextlib.suppress(NoReply):
         if cloud is not None:
-            return f"{cloud.name} {'spot' if cloud.is_spot(FIND_LIMIT_S) else 'on_demand'}"
+            return f"{cloud.name} {'spot' if cloud.is_spot() else 'on_demand'}"
     return ""
 
 
@@ -303,14 +296,14 @@ class Watch:
 
     def _poll(self) -> None:
         """Body of the thread: find the cloud, poll it to a notice. Settled: it answered, or there is none."""
-        cloud = find_cloud(FIND_LIMIT_S) if self.choice == "auto" else make_cloud(self.choice)
+        cloud = find_cloud() if self.choice == "auto" else make_cloud(self.choice)
         if cloud is None:
             self.is_settled = True
             return
         self.cloud = cloud.name
         while not self.notice and not self._stopped.is_set():
             try:
-                self.notice = cloud.get_notice(ANSWER_LIMIT_S)
+                self.notice = cloud.get_notice()
                 self.failure, self.is_settled, self._answered_at_s = "", True, time.monotonic()
             except NoReply as error:
                 self.failure = str(error)

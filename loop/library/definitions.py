@@ -3,16 +3,16 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, load_yaml, parse
-from loop.base.documents.complaints import Place
 from loop.base.errors import DefinitionError, UsageError, list_choices
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
-from loop.library.earlier import upgrade
 from loop.model.base import Model
 from loop.model.plan import Pattern, Plan
+from loop.model.signature import OUTPUT
+from loop.model.target import Target
 
 T = TypeVar("T", bound=Model, covariant=True)
 
@@ -24,12 +24,6 @@ class ParsedFile(Generic[T]):
     value: T
     document: Document
     path: Path
-
-    def complain(
-        self, place: Place, expected: str, got: str, hint: str | None = None, *, key: bool = False
-    ) -> Complaint:
-        """Make a complaint about the value at `place`, or about its key if `key` is True."""
-        return complain(self.document, place, expected, got, hint, key=key)
 
 
 def definition_folders(name: str, project: Project) -> list[Path]:
@@ -58,7 +52,7 @@ def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[P
             name = getattr(definition.value, "name", path.stem)
             if name != path.stem:
                 expected = f"{path.stem!r}, the file's name"
-                raise DefinitionError([definition.complain(("name",), expected, repr(name))])
+                raise DefinitionError([complain(definition.document, ("name",), expected, repr(name))])
             yield definition
 
 
@@ -67,6 +61,26 @@ def read_file(path: Path, model: type[T]) -> ParsedFile[T]:
     document = load_yaml(path)
     document = replace(document, data=upgrade(model, document.data))
     return ParsedFile(parse(model, document), document, path)
+
+
+def upgrade(model: type[Model], data: Any) -> Any:
+    """Upgrade plain YAML data for `model` to the current format; return other data unchanged.
+    A manifest of format 1 has one `output` per signature; it becomes an entry of `outputs`."""
+    if model is not Target or not isinstance(data, Mapping) or data.get("format") != 1:
+        return data
+    upgraded = {**_move_output(data), "format": 2}
+    if isinstance(components := data.get("components"), Mapping):
+        upgraded["components"] = {name: _move_output(part) for name, part in components.items()}
+    return upgraded
+
+
+def _move_output(data: Any) -> Any:
+    """A target or component whose signature has its `output` moved into `outputs`."""
+    signature = data.get("signature") if isinstance(data, Mapping) else None
+    if not isinstance(signature, Mapping) or "output" not in signature:
+        return data
+    other_fields = {name: value for name, value in signature.items() if name != "output"}
+    return {**data, "signature": {**other_fields, "outputs": {OUTPUT: signature["output"]}}}
 
 
 def check_expression(
@@ -91,7 +105,7 @@ def complain_unknown_patterns(plan: ParsedFile[Plan], known_patterns: Mapping[st
     for index, name in enumerate(plan.value.patterns):
         if name not in known_patterns:
             place, hint = ("patterns", index), name_hint(name, known_patterns)
-            complaints.append(plan.complain(place, "the name of a pattern", repr(name), hint))
+            complaints.append(complain(plan.document, place, "the name of a pattern", repr(name), hint))
     return complaints
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from loop.base.documents import load_yaml, parse
+from loop.base.documents import complain, load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
 from loop.library.definitions import ParsedFile, read_file
@@ -57,8 +57,8 @@ def _check_rate_names(definition: ParsedFile[RateCard], card: RateCard) -> RateC
         if name is not None and rate is None:
             known = ", ".join(rate.name for rate in definition.value.rates)
             hint = "`loop cost rates` lists the shipped ones too"
-            raise DefinitionError([definition.complain((field,), f"one of {known}", repr(name), hint)])
+            raise DefinitionError([complain(definition.document, (field,), f"one of {known}", repr(name), hint)])
         if rate is not None and rate.resource not in resources:
             expected, got = f"a rate of {' or '.join(resources)}", f"{name!r}, a rate of {rate.resource}"
-            raise DefinitionError([definition.complain((field,), expected, got)])
+            raise DefinitionError([complain(definition.document, (field,), expected, got)])
     return card

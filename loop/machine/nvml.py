@@ -1,8 +1,7 @@
 """Sensors of a GPU through NVML: its clock, why it is throttled, and other users."""
 
 import ctypes
-import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,6 @@ from loop.model.measurement import DeviceReading
 LIBRARY = "libnvidia-ml.so.1"
 SM_CLOCK = 1
 """Value of nvmlClockType_t for the SM clock."""
-END_OF_LIST = ("", "-1")
-"""Entries of CUDA_VISIBLE_DEVICES that hide the GPUs from there on."""
 MOST_PROCESSES = 256
 UNKNOWN_BYTES = 2**64 - 1
 """Value that NVML returns for an unknown number."""
@@ -126,42 +123,20 @@ def throttle_names(reasons: int) -> tuple[str, ...]:
     return tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
 
 
-def open_sensors(
-    device: int | str = 0, environ: Mapping[str, str] = os.environ, library: str = LIBRARY
-) -> Sensors | None:
-    """Sensors of a GPU, by CUDA index or UUID; None without a driver or GPU. CUDA_VISIBLE_DEVICES
-    translates an index, which is reliable only if all GPUs are of one model."""
+def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:
+    """Sensors of the GPU with this UUID, as CUDA shows it; None without a driver or such a GPU."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
         return None
-    name = device if isinstance(device, str) else nvml_name(device, environ.get("CUDA_VISIBLE_DEVICES"))
-    if name is None or nvml.nvmlInit_v2() != 0:
+    if nvml.nvmlInit_v2() != 0:
         return None
     handle = ctypes.c_void_p()
-    if isinstance(name, int):
-        is_there = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(handle)) == 0
-    else:
-        # CUDA's UUID of a MIG part begins with GPU, NVML's with MIG.
-        uuids = (name, name.replace("GPU-", "MIG-", 1))
-        by_uuid = nvml.nvmlDeviceGetHandleByUUID
-        is_there = any(by_uuid(ctypes.c_char_p(uuid.encode()), ctypes.byref(handle)) == 0 for uuid in uuids)
-    if not is_there:
-        nvml.nvmlShutdown()
-        return None
-    return Sensors(nvml, handle)
-
-
-def nvml_name(cuda_index: int, visible: str | None) -> int | str | None:
-    """NVML's name of a CUDA program's GPU: its index among all GPUs, or its UUID; None if it is
-    hidden. `visible`: value of CUDA_VISIBLE_DEVICES; None if it is not set."""
-    if visible is None:
-        return cuda_index
-    names = [name.strip() for name in visible.split(",")]
-    name = names[cuda_index] if cuda_index < len(names) else ""
-    if name in END_OF_LIST:
-        return None
-    return int(name) if name.isdecimal() else name
+    for name in (uuid, uuid.replace("GPU-", "MIG-", 1)):  # CUDA's UUID of a MIG part begins with GPU.
+        if nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(name.encode()), ctypes.byref(handle)) == 0:
+            return Sensors(nvml, handle)
+    nvml.nvmlShutdown()
+    return None
 
 
 BUSY_PERCENT = 5

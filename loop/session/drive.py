@@ -14,10 +14,8 @@ from loop.model.record import Finished, Started, StepTick
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
 from loop.session.course import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
-from loop.store.journal import Journal
+from loop.store.journal import TICKS, Journal, TickFile
 from loop.store.sessions import SessionFolder
-from loop.store.ticks import NAME as TICKS
-from loop.store.ticks import TickFile
 
 ATTEMPT_FIELDS = {"run", "pattern", "step", "attempt"}
 """Fields that identify one attempt at a step."""

@@ -8,5 +8,4 @@ Readers name damaged files and skip them. A session recorded before `loop` has o
 - `fingerprints` removes from error texts what differs from run to run.
 - `judgements` collects the failed and passed checks of a variant over all sessions.
 - `past_changes` lists what earlier sessions built, verified and reverted.
-- `ticks` stores progress notes of running steps.
 """

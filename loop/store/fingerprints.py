@@ -7,6 +7,7 @@ keeps the error name of compiler, linker, CUDA, git or Python, and names of symb
 import re
 from collections.abc import Callable, Iterable
 
+from loop.base.errors import remove_escapes
 from loop.base.processes import describe_exit
 from loop.model.index import FailureSeen
 from loop.model.output import CommandOutput, VerifyOutput, read_output
@@ -40,7 +41,6 @@ OUT_OF_MEMORY = re.compile(
     "out of memory|out_of_memory|cudaerrormemoryallocation|bad_alloc|memoryerror|cannot allocate", re.IGNORECASE
 )
 """Out-of-memory messages of programs, libraries and drivers."""
-CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f]")
 SOURCE_POSITION = re.compile(r"[^\s:()]+(?:\(\d+\)|(?::\d+){1,2}|:\(\.[^)\s]*\)):\s+")
 """Source positions: `file:12:3: `, `file(12): `, `file.o:(.text+0xa): `."""
 ERROR_START = re.compile(
@@ -116,7 +116,7 @@ def names_error(line: str) -> bool:
 
 def normalise_line(line: str) -> str:
     """Normal form of a line: everything that differs between machines or runs is replaced."""
-    text = CONTROL_SEQUENCES.sub("", line[:MAX_LINE])
+    text = remove_escapes(line[:MAX_LINE])
     if OUT_OF_MEMORY.search(text):
         return "CUDA out of memory" if "cuda" in text.lower() else "out of memory"
     # Cut what precedes the error: source position, variant, program.

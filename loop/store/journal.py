@@ -1,10 +1,13 @@
-"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on."""
+"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on.
+
+Beside it, a file of limited size has progress notes of running steps.
+"""
 
 import contextlib
 import datetime
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -12,7 +15,7 @@ from pydantic import ValidationError
 from loop.base.documents import sums
 from loop.base.documents.files import file_error
 from loop.base.errors import LoopError, WorkFailed
-from loop.model.record import Closed, Event, Finished, Line, Opened, Started
+from loop.model.record import Closed, Event, Finished, Line, Opened, Started, StepTick
 
 NAME = "journal.jsonl"
 
@@ -22,7 +25,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        checked_lines = list(_checked_lines(path, _read_rows(path)))
+        checked_lines = list(_checked_lines(path))
         self._lines = [line for line, _ in checked_lines]
         self._last_checksum = checked_lines[-1][1] if checked_lines else ""
         try:
@@ -64,34 +67,29 @@ class Journal:
 
 def read_journal(path: Path) -> list[Line]:
     """All lines of a journal, without an unfinished last one. Raises LoopError on a damaged line."""
-    return [line for line, _ in _checked_lines(path, _read_rows(path))]
+    return [line for line, _ in _checked_lines(path)]
 
 
 def read_intact_lines(path: Path) -> tuple[list[Line], str]:
-    """Lines before the first damage, and the damage (empty: none). Raises LoopError if unreadable."""
+    """Lines before the first damage, and the damage; empty: none."""
     lines: list[Line] = []
-    rows = _read_rows(path)
     try:
-        lines.extend(line for line, _ in _checked_lines(path, rows))
+        lines.extend(line for line, _ in _checked_lines(path))
     except LoopError as error:
         return lines, error.message
     return lines, ""
 
 
-def _read_rows(path: Path) -> list[bytes]:
-    """The journal's lines as bytes. The last item is what follows the last line end: empty, or half a line."""
+def _checked_lines(path: Path) -> Iterator[tuple[Line, str]]:
+    """Each line with its checksum. Raises WorkFailed at the first line that breaks the checksum chain."""
+    checksum, content = "", b""
     try:
-        return sums.read_regular(path).split(b"\n")
+        content = sums.read_regular(path)
     except FileNotFoundError:
-        return [b""]
+        pass
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _checked_lines(path: Path, rows: Sequence[bytes]) -> Iterator[tuple[Line, str]]:
-    """Each line with its checksum. Raises WorkFailed at the first line that breaks the checksum chain."""
-    checksum = ""
-    *rows, partial_row = rows  # The last one is not checked: a kill may have cut it.
+    *rows, partial_row = content.split(b"\n")  # The last one is not checked: a kill may have cut it.
     for number, row in enumerate(rows, start=1):
         problem = f"{path}:{number}: damaged journal line"
         hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
@@ -141,3 +139,41 @@ def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
     return file_error(path, "written", error, hint)
+
+
+TICKS = "ticks.jsonl"
+MAX_TICK_BYTES = 2**20
+"""Maximum size of the file of progress notes, which `loop status` reads. Later notes are dropped."""
+MIN_INTERVAL_S = 0.02
+"""Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
+
+
+class TickFile:
+    """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last_tick: StepTick | None = None
+        self._remaining_bytes = MAX_TICK_BYTES - (path.stat().st_size if path.exists() else 0)
+
+    def add(self, tick: StepTick) -> None:
+        """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
+        last, if its note repeats the last one or it comes within `MIN_INTERVAL_S` of it."""
+        last = self._last_tick
+        if last is not None and last.is_same_attempt(tick) and not tick.heartbeat:
+            is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
+            if tick.note == last.note or is_too_soon:
+                return
+        text = json.dumps(tick.model_dump(mode="json"))
+        self._remaining_bytes -= len(sums.with_checksum(text)) + 1
+        self._last_tick = tick
+        if self._remaining_bytes >= 0:
+            with contextlib.suppress(OSError):
+                sums.append_sealed(self._path, text)
+
+
+def read_ticks(path: Path) -> list[StepTick]:
+    """All readable ticks; empty when the file is missing. Reports damaged lines and skips them."""
+    with contextlib.suppress(OSError):
+        return list(sums.sealed_lines(path, StepTick))
+    return []

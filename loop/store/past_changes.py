@@ -10,7 +10,10 @@ from loop.model.output import VerifyOutput, outputs_by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
 from loop.store.judgements import sessions_with_failures, wrong_builds
-from loop.store.sessions import SessionFolder, earlier_sessions, list_sessions, remark_left_out
+from loop.store.sessions import SessionFolder, list_sessions, remark_left_out
+
+MAX_EARLIER = 50
+"""Most earlier sessions that are looked at."""
 
 
 def _earlier_sessions(
@@ -18,8 +21,9 @@ def _earlier_sessions(
 ) -> Iterator[tuple[SessionFolder, SessionHead, tuple[Finished, ...]]]:
     """Sessions before `head` for which `key_of` gives the same, oldest first, with their heads and steps.
     Skips damaged sessions. Later sessions do not count: a resumed session then sees the same past."""
-    key = key_of(head)
-    for folder in earlier_sessions(root, head.id):
+    key, folders = key_of(head), list_sessions(root)
+    ids = [folder.id for folder in folders]
+    for folder in folders[: ids.index(head.id) if head.id in ids else None][-MAX_EARLIER:]:
         try:
             earlier_head = folder.head()
             if key_of(earlier_head) == key:

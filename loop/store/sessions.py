@@ -22,9 +22,6 @@ from loop.store import journal
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES, RECORDED = "changes", "recorded.json"
 RESERVE_BYTES = 1 << 20
-OTHER_FOLDERS = ("plans", "history")
-MAX_EARLIER = 50
-"""Number of earlier sessions that `earlier_sessions` returns at most."""
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
@@ -157,20 +154,13 @@ def list_sessions(root: Path) -> list[SessionFolder]:
     """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():
         return []
-    folders = (SessionFolder(path) for path in root.iterdir() if path.name not in OTHER_FOLDERS)
+    folders = map(SessionFolder, root.iterdir())
 
     def sort_key(folder: SessionFolder) -> list[str | int]:
         # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
         return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
 
     return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=sort_key)
-
-
-def earlier_sessions(root: Path, session: str) -> list[SessionFolder]:
-    """The last `MAX_EARLIER` sessions before one, oldest first. A resume does not change the answer."""
-    folders = list_sessions(root)
-    ids = [folder.id for folder in folders]
-    return folders[: ids.index(session) if session in ids else None][-MAX_EARLIER:]
 
 
 def find_session(root: Path, name: str) -> SessionFolder:

@@ -396,7 +396,7 @@ class Bench:
         """Sensors of the GPU in use, opened once; None on a CPU or if the driver has no NVML."""
         if self.device == "cuda" and self._sensors is None:
             gpu = gpus().first
-            self._sensors = (open_sensors(gpu.uuid if gpu else 0),)  # 0: the driver's first GPU.
+            self._sensors = (open_sensors(gpu.uuid) if gpu else None,)
         return self._sensors[0] if self._sensors else None
 
     @property

@@ -35,7 +35,7 @@ def wait(watch: Watch, until: str) -> None:
 def test_a_cloud_is_found_by_its_own_server(name: str, fake: FakeCloud) -> None:
     """And by no other's."""
     fake.name = name
-    here = find_cloud(LATE_S)
+    here = find_cloud()
     assert here is not None
     assert name == here.name
 
@@ -45,22 +45,22 @@ def test_a_notice_is_read_and_its_absence_is_none(name: str, fake: FakeCloud) ->
     """Which cloud, what, and where it says so, when."""
     fake.name = name
     cloud = make_cloud(name)
-    assert "" == cloud.get_notice(LATE_S)
+    assert "" == cloud.get_notice()
     fake.noticed = True
-    assert cloud.get_notice(LATE_S).startswith(name)
+    assert cloud.get_notice().startswith(name)
 
 
 def test_an_event_of_azure_about_another_machine_is_no_notice(fake: FakeCloud) -> None:
     """Events go to every machine of a set; a freeze of one's own passes."""
     fake.name, fake.noticed, fake.others = "azure", True, True
-    assert "" == make_cloud("azure").get_notice(LATE_S)
+    assert "" == make_cloud("azure").get_notice()
 
 
 def test_a_token_of_aws_that_has_expired_is_replaced(fake: FakeCloud) -> None:
     """401 leads to a new one, not to blindness."""
     fake.name, fake.noticed = "aws", True
     cloud = Aws(fake.url, token="expired-long-ago")
-    assert "aws is about to terminate this machine, at 2026-11-21T12:02:00Z" == cloud.get_notice(LATE_S)
+    assert "aws is about to terminate this machine, at 2026-11-21T12:02:00Z" == cloud.get_notice()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fa
     fake.name, fake.trouble = name, trouble
     begun = time.monotonic()
     with pytest.raises(NoReply):
-        make_cloud(name).get_notice(0.2)
+        make_cloud(name, 0.2).get_notice()
     assert time.monotonic() - begun < LATE_S
 
 

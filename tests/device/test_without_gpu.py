@@ -23,7 +23,7 @@ def test_a_machine_without_a_driver_is_told_so() -> None:
 
 def test_there_are_no_sensors_without_a_driver() -> None:
     """The parent goes on without them."""
-    assert open_sensors(0, {}, "libnowhere.so.1") is None
+    assert open_sensors("GPU-0", "libnowhere.so.1") is None
 
 
 CONSTANTS = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from loop.model.measurement import Segment
 from loop.model.record import Closed, Opened, StepTick
+from loop.store.journal import TICKS, TickFile
 from loop.store.sessions import SessionFolder
-from loop.store.ticks import NAME, TickFile
 from tests.makers import make_finished, make_measured, make_measurement, make_record, make_speed
 from tests.store.folders import make_session
 
@@ -26,7 +26,7 @@ def make(root: Path) -> SessionFolder:
         for side, s in (("cpu", 30.0 + n), ("baseline", 45.0 - n))
     ]
     folder.write_samples(Path(SAMPLED).stem, rows)
-    signs = TickFile(folder.path / NAME)
+    signs = TickFile(folder.path / TICKS)
     for seconds in (0.5, 1.5):
         signs.add(StepTick(run=1, pattern="baseline-first", step="measure", seconds=seconds, note=f"at {seconds}"))
     folder.write_record(make_record(folder.head(), [make_speed(WORKLOAD)], lines=len(folder.lines())))

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from loop.model.record import StepTick
-from loop.store import ticks
-from loop.store.ticks import TickFile, read_ticks
+from loop.store.journal import TICKS, TickFile, read_ticks
 
 
 def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
@@ -15,7 +14,7 @@ def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
 
 def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
     """The same words, or words at the heels of others, are left out; another step and a heartbeat are not."""
-    written = TickFile(tmp_path / ticks.NAME)
+    written = TickFile(tmp_path / TICKS)
     for one in (
         tick(0.0, "a"),
         tick(1.0, "a"),
@@ -27,5 +26,5 @@ def test_only_what_says_something_new_is_kept(tmp_path: Path) -> None:
         tick(0.0, "b", step="other", attempt=2),
     ):
         written.add(one)
-    kept = [(one.step, one.attempt, one.note) for one in read_ticks(tmp_path / ticks.NAME)]
+    kept = [(one.step, one.attempt, one.note) for one in read_ticks(tmp_path / TICKS)]
     assert [("s", 1, "a"), ("s", 1, "b"), ("s", 1, "b"), ("other", 1, "b"), ("other", 2, "b")] == kept
