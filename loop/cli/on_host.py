@@ -5,11 +5,11 @@ import datetime
 import os
 import re
 import shlex
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from loop.jobs import hosts as machines
 from loop.jobs import there as sent_jobs
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import ListedHost
-from loop.jobs.remote import BACK_OFF_S, HOME, Connection, Unreachable, retry_unreachable
+from loop.jobs.remote import HOME, Connection, Unreachable, retry_unreachable
 from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
 from loop.library import trust
 from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
@@ -40,8 +40,8 @@ from loop.store import index, sessions
 from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
 
-POLL_WAITS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Seconds between two polls of a job; the last is repeated. A poll takes 20 ms of the other machine."""
+POLL_S = 0.5
+"""Seconds between two polls of a job. A poll takes 20 ms of the other machine."""
 GIVE_UP_S = 3600.0 * 12
 """Seconds without an answer after which a machine is given up."""
 COMMAND_S = 900.0
@@ -126,23 +126,10 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
     paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
     unfinished_line = {OUT: b"", STDERR: b""}  # Stream to the begin of a line whose end has not come.
-    polls, failures, lost_since = 0, 0, 0.0  # 0.0: the connection works.
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
-        try:
-            state = there.poll(folder.id, *sizes)
-        except Unreachable as error:
-            lost_since = lost_since or time.time()
-            if time.time() - lost_since > GIVE_UP_S:
-                raise
-            if failures == 1:  # The first retry usually succeeds: report only the second.
-                screen.say(f"{error.message}; the job goes on there, and so does this command")
-            time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
-            failures += 1
-            continue
-        if lost_since:
-            screen.say(f"{there.name} answers again")
-        lost_since, failures = 0.0, 0
+        poll = partial(there.poll, folder.id, *sizes)
+        state = retry_unreachable(poll, GIVE_UP_S, screen.status)
         for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)
@@ -155,8 +142,7 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
         if state.has_ended:
             return state
         if not state.has_more:
-            time.sleep(POLL_WAITS_S[min(polls, len(POLL_WAITS_S) - 1)])
-            polls += 1
+            time.sleep(POLL_S)
 
 
 def _bring_back(
@@ -298,85 +284,91 @@ def run_on_host(command: Command, values: Mapping[str, Any], screen: Screen) -> 
     """Run a command on the `--on` machine: send the project, start a job, follow it. Returns its exit code.
     `values`: parameter of the command to its value. Raises Busy while results of this project are
     there."""
-    options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     keep_until = parse_until(values.get("keep_until"), datetime.datetime.now().astimezone())
-    setting = trusted_setting(options.get("target"), screen)
-    here, session_root = setting.project, setting.project.sessions
-    if read_origin(here.target):
-        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(here)), str(values["on"]))
-    resumed = sessions.find_session(session_root, options["resume"]) if options.get("resume") else None
-    if resumed is not None:  # The other machine trusts what is allowed here.
+    setting = trusted_setting(values.get("target"), screen)
+    project, resumed = setting.project, None
+    if read_origin(project.target):
+        hint = "loop targets inspect TASK"
+        raise UsageError("--on: a task of another format is judged here only", hint)
+    (host, *_) = machines.choose_hosts(machines.read_hosts(hosts_folder(project)), str(values["on"]))
+    if values.get("resume"):  # The other machine trusts what is allowed here.
+        resumed = sessions.find_session(project.sessions, values["resume"])
         ask_for_session_trust(resumed.path, resumed.head(), setting, screen)
-    sending = _Sending.from_project(here)
-    if unfetched := unfetched_job(host, session_root, sending.tree, resumed):
+    sending = _Sending.from_project(project, resumed)
+    if unfetched := unfetched_job(host, project.sessions, sending.tree, resumed):
         if resumed is None:  # Sending again would replace a folder with unfetched branches.
             raise Busy(host.name, unfetched.id)
         screen.say(f"job {unfetched.id} has not been brought back from {host.name} yet")
         return follow(unfetched, screen)
-    with connected(host, screen) as there, ExitStack() as locks:
+    lock_folder = state_folder() / "trees"
+    lock_folder.mkdir(parents=True, exist_ok=True)
+    with connected(host, screen) as there:
         # Two commands must not send the same project to one machine at a time.
-        lock_folder = state_folder() / "trees"
-        lock_folder.mkdir(parents=True, exist_ok=True)
-        locks.enter_context(locked(lock_folder / f"{host.name}-{sending.tree}"))
-        home, free_kb = there.check_ready(sending.tree)
-        needed_kb = sending.kilobytes + SPARE_KB
-        if free_kb < needed_kb:
-            message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-            ssh = shlex.join(there.connection.ssh_arguments)
-            raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
-        # Send the session to resume, the newest, and those whose results these build on.
-        resumed_id = resumed.id if resumed else ""
-        newest = [session.id for session in sessions.list_sessions(session_root)[-SENT_SESSIONS:]]
-        ids = {resumed_id, *sessions_needed(session_root), *newest}
-        past = sorted(name for name in ids if sent_jobs.SESSION.fullmatch(name))
-        paths = (path for name in past for path in (session_root / name).rglob("*"))
-        past_files = [path.relative_to(session_root).as_posix() for path in paths if path.name not in UNSENT]
-        title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
-        project_there = f"{home}/{HOME}/trees/{sending.tree}"
-        if sending.target is not None:
-            options["target"] = f"{project_there}/{sending.target}"
-        if resumed:
-            options["resume"] = resumed_id
-        minutes = options.get("budget_minutes") or options.get("max_minutes")
-        job = Job(
-            id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
-            words=tuple(command.command_line(options)),
-            title=title,
-            folder=f"{project_there}/{sending.cwd}",
-            ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
-        )
-        sent = SentJob(
-            host=host.name,
-            project=None if hosts_folder(here) is None else str(here.target),
-            sessions=str(session_root),
-            root=str(sending.root or ""),
-            tree=sending.tree,
-            home=home,
-            resumed=resumed_id,
-            past=tuple(name for name in past if name != resumed_id),
-            # After the last command that needs the machine, it may be stopped.
-            last=command.words != CHECK_COMMAND and not options.get("dry_run"),
-            keep_until=keep_until,
-        )
-        variables = _job_variables(host, here, resumed)
-        folder = create_job(job)
-        locks.enter_context(locked(folder.path / LOCK))
-        sent_jobs.write_sent(folder, sent)
-        git_config = git_config_to_send(sending.root) if sending.root else ""
-        try:
-            retry_unreachable(lambda: there.send_past(sending.tree, session_root, past_files, past))
-            root = sending.root or PACKAGE
-            retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.file_names, git_config))
-        except BaseException:  # Not submitted: forget the job.
-            shutil.rmtree(folder.path, ignore_errors=True)
-            raise
-        retry_unreachable(lambda: there.submit(folder, variables, sending.tree))
+        with locked(lock_folder / f"{host.name}-{sending.tree}"):
+            folder = _send_job(command, values, sending, host, there, keep_until)
         screen.say(f"on {host.name}: job {folder.id}")
-        locks.close()
         return follow(folder, screen, there)
+
+
+def _send_job(
+    command: Command,
+    values: Mapping[str, Any],
+    sending: "_Sending",
+    host: ListedHost,
+    there: RemoteJobs,
+    keep_until: float | None,
+) -> JobFolder:
+    """Send the project and its sessions, and start the command there as a job. Raises UsageError without disk
+    space, and Busy while a job of this project runs there. `keep_until`: seconds since 1970."""
+    home, free_kb = there.check_ready(sending.tree)
+    needed_kb = sending.kilobytes + SPARE_KB
+    if free_kb < needed_kb:
+        message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        ssh = shlex.join(there.connection.ssh_arguments)
+        raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
+    project, past, root = sending.project, sending.past_sessions, sending.root or PACKAGE
+    git_config = git_config_to_send(sending.root) if sending.root else ""
+    paths = (path for name in past for path in (project.sessions / name).rglob("*"))
+    past_files = [str(path.relative_to(project.sessions)) for path in paths if path.name not in UNSENT]
+    retry_unreachable(lambda: there.send_past(sending.tree, project.sessions, past_files, past))
+    retry_unreachable(lambda: there.send_tree(sending.tree, root, sending.file_names, git_config))
+    options = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
+    title = shlex.join(["loop", *command.command_line({**options, "target": None})]).replace(" -- ", " ")
+    project_there = f"{home}/{HOME}/trees/{sending.tree}"
+    if sending.target is not None:
+        options["target"] = f"{project_there}/{sending.target}"
+    resumed_id = sending.resumed.id if sending.resumed else ""
+    if resumed_id:
+        options["resume"] = resumed_id
+    minutes = options.get("budget_minutes") or options.get("max_minutes")
+    job = Job(
+        id=f"{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+        words=tuple(command.command_line(options)),
+        title=title,
+        folder=f"{project_there}/{sending.cwd}",
+        ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
+    )
+    sent = SentJob(
+        host=host.name,
+        project=None if project.bundled else str(project.target),
+        sessions=str(project.sessions),
+        root=str(sending.root or ""),
+        tree=sending.tree,
+        home=home,
+        resumed=resumed_id,
+        past=tuple(name for name in past if name != resumed_id),
+        # After the last command that needs the machine, it may be stopped.
+        last=command.words != CHECK_COMMAND and not options.get("dry_run"),
+        keep_until=keep_until,
+    )
+    variables = _job_variables(host, sending)
+    folder = create_job(job)
+    with locked(folder.path / LOCK):  # Nobody follows it before it is there.
+        sent_jobs.write_sent(folder, sent)
+        retry_unreachable(lambda: there.submit(folder, variables, sending.tree))
+    return folder
 
 
 def unfetched_job(host: ListedHost, root: Path, tree: str, resumed: SessionFolder | None) -> JobFolder | None:
@@ -411,6 +403,9 @@ def connected(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
 class _Sending:
     """The files to send: the git checkout around a project, else its folder; none for the bundled target."""
 
+    project: Project
+    resumed: SessionFolder | None
+    """The session that goes on there; None for a new one."""
     root: Path | None
     target: str | None
     """The target's folder below `root`; None for the bundled target, which the other machine has."""
@@ -421,13 +416,14 @@ class _Sending:
     """Name of the folder on the other machine: the same for every command of this checkout."""
 
     @classmethod
-    def from_project(cls, project: Project) -> "_Sending":
+    def from_project(cls, project: Project, resumed: SessionFolder | None) -> "_Sending":
         """The files of a project. Raises UsageError if they exceed `LARGEST_BYTES`."""
         here = Path.cwd().resolve()
-        is_sent = _is_sent(project)
+        # The bundled target is sent only from a source checkout of loop: elsewhere nobody edits it.
+        is_sent = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
         root = (root_of(project.target) or project.target).resolve() if is_sent else root_of(here)
         if root is None:
-            return cls(None, None, ".", (), "none")
+            return cls(project, resumed, None, None, ".", (), "none")
         session_folders = [head.parent for head in project.sessions.glob(f"*/{sessions.HEAD}")]
         # Sessions are sent apart.
         names = [n for n in list_files_to_send(root) if not any(map((root / n).is_relative_to, session_folders))]
@@ -437,7 +433,7 @@ class _Sending:
         # Two machines that send to the same host use different folders there.
         machine = next(filter(None, (read_text(Path(file)).strip() for file in MACHINE_IDS)), os.uname().nodename)
         tree = f"{safe_name}-{content_hash([machine, str(root)])[:12]}"
-        sending = cls(root, target, cwd, tuple(names), tree)
+        sending = cls(project, resumed, root, target, cwd, tuple(names), tree)
         if sending.kilobytes << 10 > LARGEST_BYTES:
             size = f"{sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
             raise UsageError(f"{root}: {size}", hint="name what nobody needs there in .gitignore")
@@ -448,15 +444,19 @@ class _Sending:
         """Size of all files in KiB."""
         return sum(os.lstat(self.root / name).st_size for name in self.file_names if self.root) >> 10
 
+    @property
+    def past_sessions(self) -> list[str]:
+        """Sessions to send: the one to resume, the newest, and those whose results these build on."""
+        root = self.project.sessions
+        newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
+        names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())
+        return sorted(name for name in names if sent_jobs.SESSION.fullmatch(name))
 
-def _is_sent(project: Project) -> bool:
-    """Whether the target's files are sent. The bundled target's are only if loop is a source checkout."""
-    return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
 
-
-def _job_variables(host: ListedHost, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
+def _job_variables(host: ListedHost, sending: _Sending) -> dict[str, str]:
     """Environment variables of the job: the machine's prices, hashes the user trusts, and visible GPUs."""
-    trusted_hashes = [trust.definition_hash(project)] if _is_sent(project) else []
+    project, resumed = sending.project, sending.resumed
+    trusted_hashes = [] if sending.target is None else [trust.definition_hash(project)]
     if resumed:
         trusted_hashes.append(trust.digest_of(trust.session_commands(resumed.head())))
     hosted = Sender(

@@ -121,11 +121,10 @@ def init(request: InitRequest) -> MadeTarget:
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
-    variant_line, entry_files, entry_notes = variant.write_entry(facts)
-    notes = [*facts.notes, *entry_notes]
+    variant_line, entry_files = variant.write_entry(facts)
     texts = {name: read_text(path) for name, path in copied.items()}
     texts |= {f"{module}.py": text for module, text in facts.files.items()} | entry_files
-    texts[MANIFEST] = manifest(folder, facts, variant_line, notes, module_names)
+    texts[MANIFEST] = manifest(folder, facts, variant_line, module_names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
@@ -133,7 +132,7 @@ def init(request: InitRequest) -> MadeTarget:
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
     target = str(folder.absolute())
-    return MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)
+    return MadeTarget(target=target, files=tuple(files), notes=facts.notes, next=next_commands)
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:
@@ -197,8 +196,8 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to shapes, and fixed sizes. A size given
-    by number gets a letter as its name; equal numbers share one name. Raises UsageError."""
+    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to its shape, and fixed sizes.
+    A size given by number gets a letter as its name; equal numbers share one name. Raises UsageError."""
     specs: list[TensorSpec] = []
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))
@@ -206,6 +205,8 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
         dims = match["dims"].split(",") if match else [""]
         is_reserved = not {*dims}.isdisjoint((*RESERVED, *GENERATOR_NAMES))
         is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
+        if any(spec.name == path for spec in specs):
+            raise UsageError(f"--like {path}: given twice", hint="one shape for each tensor")
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
@@ -221,7 +222,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     likes: Likes = {}
     for spec in specs:
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in spec.dims)
-        likes[spec.name] = (*likes.get(spec.name, ()), spec.model_copy(update={"dims": named_dims}))
+        likes[spec.name] = spec.model_copy(update={"dims": named_dims})
     if both := {*used} & {path.replace(".", "_") for path in likes}:
         raise UsageError(f"--like: `{min(both)}` is a tensor and a size", hint="call the size otherwise")
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

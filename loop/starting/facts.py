@@ -5,7 +5,6 @@ import importlib
 import itertools
 import math
 import re
-import resource
 import sys
 import time
 import types
@@ -29,8 +28,8 @@ from loop.starting.texts import Hypothesis, executed_names
 SEED = 7
 REFERENCE = "loop_starting_reference"
 """Module name under which the wrapper of the user's function is imported here."""
-LONG_S, MOST_BYTES, MOST_GROWTH_BYTES = 0.5, 16 << 20, 256 << 20
-"""Limits of a timed call: seconds, size of an output, growth of peak memory."""
+LONG_S, MOST_BYTES = 0.5, 16 << 20
+"""Limits of a timed call: seconds, size of an output."""
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
 ODD_SIZES = (3, 5)
@@ -178,7 +177,8 @@ def gather_facts(
     notes, hypothesis = list(choices.notes), trial.hypothesis
     for path, choice in hypothesis.choices.items():  # Note each choice among several.
         notes += choice.notes
-        if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
+        is_guessed = len(choices.by_path[path]) > 1 and path not in choices.values
+        if is_guessed and choice.tensor is None:
             text = str(choice.attributes.get(choice.text, choice.text))
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
@@ -203,7 +203,7 @@ def gather_facts(
         notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(error)}")
     return TargetFacts(
         function=hypothesis.subject.function,
-        kind=hypothesis.subject.kind,
+        is_module=hypothesis.subject.is_module,
         inputs=tuple(hypothesis.inputs),
         outputs=tuple(outputs),
         updates=updates,
@@ -253,14 +253,13 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
     largest: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate = sizes.timed(divisor)
-        peak_kib, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+        began = time.monotonic()
         if not trial.try_sizes(candidate):
             continue
         is_long = time.monotonic() - began > LONG_S
-        growth_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib) << 10
         outputs = trial.outcomes[-1][1].outputs.values()
         output_bytes = max((tensor.numel() * tensor.element_size() for tensor in outputs), default=0)
-        if largest and (is_long or output_bytes > MOST_BYTES or growth_bytes > MOST_GROWTH_BYTES):
+        if largest and (is_long or output_bytes > MOST_BYTES):
             break
         largest = candidate
     return largest or base
@@ -309,7 +308,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
     names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
     outputs: list[TensorSpec] = []
     updates: dict[str, str] = {}
-    for number in first.changed if hypothesis.subject.kind == "function" else ():
+    for number in () if hypothesis.subject.is_module else first.changed:
         updated = inputs[number]
         updates[f"new_{updated.name}"] = updated.name
         outputs.append(TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype))

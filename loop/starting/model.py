@@ -1,6 +1,6 @@
 """What `loop init` and the process that tries a function tell each other, as JSON."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict
 
@@ -24,8 +24,8 @@ class TensorSpec(Model):
     """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
 
 
-Likes = dict[str, tuple[TensorSpec, ...]]
-"""Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
+Likes = dict[str, TensorSpec]
+"""Path of a tensor (`x`, `config.scale`) to its `--like` option."""
 
 
 class TrialTerms(Model):
@@ -36,7 +36,7 @@ class TrialTerms(Model):
     """Folder from which the user's module is imported."""
     module: str
     name: str
-    """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
+    """Function or class in the module, as in `softmax`, `Block` or `Block.forward`."""
     function: str
     """Name of the target's function."""
     likes: Likes
@@ -55,8 +55,8 @@ class TargetFacts(Model):
 
     model_config = WITH_INFINITY
     function: str
-    kind: Literal["function", "module", "object"]
-    """Of a `module` or an `object`, an instance is made and called; its weights are an input."""
+    is_module: bool
+    """Whether it is a torch.nn.Module: an instance is made and called, and its weights are an input."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     updates: dict[str, str]
@@ -77,7 +77,7 @@ class TargetFacts(Model):
     @property
     def needs_generator(self) -> bool:
         """Whether the target needs a Python function that makes its inputs."""
-        return self.kind != "function" or any(spec.values not in ("normal", "positive") for spec in self.inputs)
+        return self.is_module or any(spec.values not in ("normal", "positive") for spec in self.inputs)
 
 
 class TrialResult(Model):

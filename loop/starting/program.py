@@ -41,19 +41,19 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
             raise IncompleteRequest(f"{terms.module}: no `{word}` there", did_you_mean(word, names) or "")
     # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
-    class_or_function = owner if is_method else member
-    is_module = inspect.isclass(class_or_function) and issubclass(class_or_function, torch.nn.Module)
-    instance: dict[str, Any] = {}  # Fields of `Subject` for a class, which is made and then called.
-    if is_module and is_method and word != "forward":
-        message = f"{terms.module}:{name} is a method of a module"
-        raise IncompleteRequest(message, f"name the module: {owner.__name__}")
-    if inspect.isclass(class_or_function):
-        method = word if is_method else "forward" if is_module else "__call__"
-        call = choices.add_arguments(getattr(class_or_function, method), bound=True)
+    user_class = owner if is_method else member
+    instance: dict[str, Any] = {}  # Fields of `Subject` for a module, which is made and then called.
+    if inspect.isclass(user_class):
+        if not issubclass(user_class, torch.nn.Module):
+            message = f"{terms.module}:{name} is of a class that is no torch.nn.Module"
+            raise IncompleteRequest(message, "name a function that makes an object and calls it")
+        if is_method and word != "forward":
+            message = f"{terms.module}:{name} is a method of a module"
+            raise IncompleteRequest(message, f"name the module: {owner.__name__}")
+        call = choices.add_arguments(user_class.forward, bound=True)
         choices.is_constructor = True
-        instance["constructor"] = choices.add_arguments(class_or_function, class_or_function)
-        instance["kind"] = "module" if is_module else "object"
-        instance["method"] = "" if is_module else method
+        constructor = choices.add_arguments(user_class, user_class)
+        instance = {"constructor": constructor, "is_module": True}
         name = name.rpartition(".")[0] if is_method else name
     else:
         try:
@@ -77,8 +77,8 @@ def _check_names(function: str, attributes: Sequence[str], choices: Choices) -> 
             hint = did_you_mean(unknown[0], choices.names) or ""
             raise IncompleteRequest(f"{option} {unknown[0]}: {message}", hint)
     if choices.missing:
-        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
-        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
+        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor")]
+        value_paths = [path for path, kind in choices.missing.items() if kind != "tensor"]
         values = " ".join(f"--set {path}=VALUE" for path in value_paths)
         hint = f"; or, where it is no tensor, {values}" if tensor_paths and values else values
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
@@ -138,7 +138,7 @@ def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> In
     if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
         return IncompleteRequest(f"{subject.full_name} does not run: {text}", hint)
-    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
+    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].tensor]
     hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
     if guessed:
         hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or {hint}"
@@ -149,12 +149,13 @@ def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> In
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
     """The trial with each index tensor bounded by the largest size with which the call runs."""
     for path, choice in trial.hypothesis.choices.items():
-        if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
+        if choice.tensor is None or choice.tensor.values not in ("index", "distinct"):
             continue
-        values = choice.inputs[0].values
-        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
-        for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
-            candidate = Trial(replace(trial.hypothesis, choices={**trial.hypothesis.choices, path: other}))
+        tensors = [other.tensor for other in choices.by_path[path] if other.tensor is not None]
+        bounded = [tensor for tensor in tensors if tensor.values == choice.tensor.values]
+        for tensor in sorted(bounded, key=lambda tensor: -sizes.get(tensor.high, 0)):
+            others = {**trial.hypothesis.choices, path: replace(choice, tensor=tensor)}
+            candidate = Trial(replace(trial.hypothesis, choices=others))
             with contextlib.suppress(Exception):
                 if candidate.run(sizes).is_finite:
                     trial = candidate
@@ -166,7 +167,7 @@ def try_function(terms: TrialTerms) -> TargetFacts:
     """The facts of the target, with the text of its Python files. Raises IncompleteRequest."""
     choices = Choices(terms.likes, terms.values, terms.attributes)
     subject = find_subject(terms, choices)
-    shapes = [spec.dims for path, specs in terms.likes.items() if path in choices.used for spec in specs]
+    shapes = [spec.dims for path, spec in terms.likes.items() if path in choices.used]
     if not shapes:
         raise IncompleteRequest(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
     sizes = Sizes(shapes, terms.fixed_sizes)
