@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import PrivateAttr
+
 from loop.actions import ACTIONS
-from loop.base.documents import did_you_mean, to_json
+from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, UsageError, remark_once
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
@@ -73,7 +75,6 @@ class BenchRequest:
     budget_s: float = 60
     limit_s: float = 600
     samples: Path | None = None
-    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,31 +99,47 @@ class BenchAnswer(Printed):
     steps: tuple[Finished, ...]
     explanations: tuple[Explanation, ...] = ()
     """Why and where variants are wrong, one entry per wrong variant."""
+    _repeat_options: tuple[str, ...] = PrivateAttr(())
+    """Options of the command that repeats a failure on the same inputs."""
 
     @classmethod
-    def from_steps(cls, steps: Sequence[Finished]) -> "BenchAnswer":
+    def from_steps(cls, request: BenchRequest, steps: Sequence[Finished]) -> "BenchAnswer":
         """The answer made of the finished steps of a command."""
         outputs = outputs_of(steps, DebugOutput)
         explanations = tuple(explanation for output in outputs for explanation in output.explanations)
         status = "failed" if any(record.status != "passed" for record in steps) else "passed"
-        return cls.model_validate({"status": status, "steps": tuple(steps), "explanations": explanations})
+        values = {"status": status, "steps": tuple(steps), "explanations": explanations}
+        answer = cls.model_validate(values)
+        options = [word for name in request.workloads for word in ("--workloads", name)]
+        options += ["--device", request.device] if request.device != "auto" else []
+        options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
+        options += ["--threads", str(request.threads)] if request.threads else []
+        options += ["--target", str(request.target)] if request.target else []
+        answer._repeat_options = tuple(options)
+        return answer
+
+    def show(self, screen: Screen) -> None:
+        """Print the steps' results, and the command that repeats a failure."""
+        show_findings(self.steps, self._repeat_options, screen)
 
 
-def run_bench(request: BenchRequest, screen: Screen) -> int:
-    """`loop kernels ...`: run the steps and print their results. Returns the exit code."""
-    return print_steps(request, *run_bench_steps(request, screen), screen)
+def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
+    """`loop kernels ...`: run the steps. Returns their results and the exit code."""
+    steps, code = run_bench_steps(request, screen)
+    return BenchAnswer.from_steps(request, steps), code
 
 
-def doctor(request: BenchRequest, screen: Screen) -> int:
-    """`loop doctor`: run the environment pattern alone. Returns the exit code."""
+def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
+    """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
     chosen = choose_device_and_variants(request, setting.target)
-    return print_steps(request, *run_pattern_alone(setting, pattern, chosen, request, screen), screen)
+    steps, code = run_pattern_alone(setting, pattern, chosen, request, screen)
+    return BenchAnswer.from_steps(request, steps), code
 
 
-def run_step(request: BenchRequest, screen: Screen) -> int:
-    """`loop run step`: run one action, usually as a job of a session elsewhere. Returns the exit code."""
+def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
+    """`loop run step`: run one action, usually as a job of a session elsewhere."""
     action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
@@ -141,7 +158,8 @@ def run_step(request: BenchRequest, screen: Screen) -> int:
     minutes = TimeBudget(minutes=request.limit_s / 60)
     pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
     chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
-    return print_steps(request, *run_pattern_alone(setting, pattern, chosen, request, screen, checks), screen)
+    steps, code = run_pattern_alone(setting, pattern, chosen, request, screen, checks)
+    return BenchAnswer.from_steps(request, steps), code
 
 
 def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
@@ -247,20 +265,6 @@ def run_pattern_alone(
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
     is_failed = any(record.status != "passed" for record in finished)
     return finished, ending.exit_code or (ExitCode.GATE_FAILED if is_failed else ExitCode.OK)
-
-
-def print_steps(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
-    """Print the steps' results, and the command that repeats a failure; as JSON if asked. Returns `code`."""
-    if request.json:
-        screen.data(to_json(BenchAnswer.from_steps(finished)))
-        return code
-    options = [word for name in request.workloads for word in ("--workloads", name)]
-    options += ["--device", request.device] if request.device != "auto" else []
-    options += [f"--{name}" for name in ("emulate", "sanitize") if getattr(request, name)]
-    options += ["--threads", str(request.threads)] if request.threads else []
-    options += ["--target", str(request.target)] if request.target else []
-    show_findings(finished, options, screen)
-    return code
 
 
 class VariantList(Printed):

@@ -56,7 +56,7 @@ def bench_options(
 def bench(words: str, *examples: str, **options: Any) -> Callable[[Function], Function]:
     """`@command` for a command of `cli.bench`; its last word (`verify`) becomes the request's `subcommand`."""
     subcommand = words.partition(" ")[2]
-    return command(words, "cli.bench:run_bench", *examples, result="BenchAnswer", subcommand=subcommand, **options)
+    return command(words, "cli.bench:run_bench", *examples, subcommand=subcommand, **options)
 
 
 def session_options(
@@ -276,13 +276,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command(
-    "run step",
-    "cli.bench:run_step",
-    "loop run step kernel.verify --variant cpu --json",
-    result="BenchAnswer",
-    subcommand="step",
-)
+@command("run step", "cli.bench:run_step", "loop run step kernel.verify --variant cpu --json", subcommand="step")
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -303,14 +297,7 @@ def run_step(
     """
 
 
-@command(
-    "doctor",
-    "cli.bench:doctor",
-    "loop doctor --device cuda",
-    mcp="starts",
-    result="BenchAnswer",
-    subcommand="doctor",
-)
+@command("doctor", "cli.bench:doctor", "loop doctor --device cuda", mcp="starts", subcommand="doctor")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 

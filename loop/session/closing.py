@@ -155,7 +155,7 @@ def print_outcome(
         print_sections([section for section in sections if section.screen], screen)
     screen_content = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    lines = [line for section in screen_content.further_sections.values() for line in text_lines(section, width)]
+    lines = [line for section in screen_content.further_sections for line in text_lines(section, width)]
     lines += filter(None, [pending_user_task(finished)])
     lines += [f"note: {note}" for note in record.bill.notes]
     for line in lines:

@@ -61,16 +61,16 @@ class FirstScreen:
     next: str
     command: str
     """The command to run next; empty when the proposal contains none."""
-    further_sections: dict[str, Section]
-    """Further sections by topic: the variants, details of each wrong variant, cost and duration."""
+    further_sections: tuple[Section, ...]
+    """The variants, details of each wrong variant, cost and duration."""
 
     @property
-    def sections(self) -> dict[str, Section]:
-        """All sections by topic, the most important first."""
+    def sections(self) -> tuple[Section, ...]:
+        """All sections, the most important first."""
         causes = Section(note="What is wrong:" if self.cause else "", lines=self.cause)
         command = (self.command,) if self.command else ()
         proposal = Section(note=f"Next: {self.next}", code=command)
-        return {"what is wrong": causes, "what to do next": proposal, **self.further_sections}
+        return causes, proposal, *self.further_sections
 
 
 def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
@@ -95,11 +95,11 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         cause=tuple(cause_lines),
         next=shortened(proposal, LONGEST_SENTENCE),
         command=command,
-        further_sections={
-            "variants": Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
-            **dict(_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command)),
-            "cost": Section(lines=tuple(_grade_and_cost_lines(record, finished))),
-        },
+        further_sections=(
+            Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
+            *_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command),
+            Section(lines=tuple(_grade_and_cost_lines(record, finished))),
+        ),
     )
 
 
@@ -115,15 +115,15 @@ def _ending_phrase(record: SessionRecord) -> str:
 
 def _sections_on_wrong_variants(
     diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
-) -> Iterator[tuple[str, Section]]:
-    """(topic, section) of each diagnosed variant: further `causes`, and its command unless it is `command`."""
+) -> Iterator[Section]:
+    """A section on each diagnosed variant: further `causes`, and its command unless it is `command`."""
     for diagnosis in diagnoses:
         name = diagnosis.variant
         lines = [f"{label}: {text}" for variant, label, text in causes if variant == name][:MOST_FURTHER_LINES]
         if diagnosis.command not in ("", command):
             lines.append(f"Again: `{diagnosis.command}`")
         note = f"What else is known of `{name}`:" if lines else ""
-        yield f"what else is wrong with {name}", Section(note=note, lines=tuple(lines))
+        yield Section(note=note, lines=tuple(lines))
 
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
@@ -357,12 +357,10 @@ DEFAULT_LIMIT_BYTES = 65_536
 """Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
 SMALLEST_LIMIT_BYTES = 1_500
 """The smallest limit in bytes: headline and link need that much."""
-NOTE_BYTES = 160
-"""Bytes reserved for the note that names omitted sections."""
 FIRST_SECTIONS = 3
 """The first sections (cause, next action, variants) precede the output of failed steps."""
-SECTION_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
-"""Sizes to which a section is cut, tried from the largest until the section fits."""
+SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
+"""Sizes of a summary's tables and lists, tried from the largest until it fits."""
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<mention>@(?=\w)|#(?=\d))", re.DOTALL)
 """An escaped character, code between backticks (these two stay), or the sign of a GitHub mention."""
@@ -390,35 +388,16 @@ def markdown_summary(
     if len(command.encode()) > limit // 4:
         command = f"loop report {shortened(record.head.id, 80)}"
     end = f"\nThe whole report: {inline_code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
-    free_bytes = limit - len(begin.encode()) - len(end.encode()) - NOTE_BYTES
-    sections = list(summary.sections.items())
-    failed_steps = [step for step in latest_attempts(finished) if step.status == "failed"]
-    titles = [f"what {course.step_name(step)} said" for step in failed_steps]
-    outputs = zip(titles, course.failed_step_sections(View(record, finished)), strict=True)
-    sections[FIRST_SECTIONS:FIRST_SECTIONS] = outputs
-    parts, shortened_names = [begin], []
-    for name, section in sections:
-        if not section:
-            continue
-        text, is_whole = _fitting_text(section, free_bytes)
-        parts.append(text)
-        free_bytes -= len(text.encode())
-        if not is_whole:
-            shortened_names.append(name)
-    names = [escape_prose(shortened(name, 60)) for name in shortened_names[:2]]
-    if len(shortened_names) > 2:
-        names.append(f"{len(shortened_names) - 2} more")
-    note = f"\nShortened for length: {say.listed_words(names)}.\n" if names else ""
-    return "".join([*parts, note, end])
-
-
-def _fitting_text(section: Section, free_bytes: int) -> tuple[str, bool]:
-    """(the section as Markdown, the longest cut that fits into `free_bytes`, whether whole). Empty: none fits."""
-    for size in SECTION_SIZES:
-        text = f"\n{without_mentions(sections_as_markdown([section], size))}\n"
-        if len(text.encode()) <= free_bytes:
-            return text, size == SECTION_SIZES[0]
-    return "", False
+    failed_steps = course.failed_step_sections(View(record, finished))
+    sections = [*summary.sections[:FIRST_SECTIONS], *failed_steps, *summary.sections[FIRST_SECTIONS:]]
+    note = ""
+    for size in SUMMARY_SIZES:
+        body = without_mentions(sections_as_markdown(sections, size))
+        text = f"{begin}\n{body}\n{note}{end}"
+        if len(text.encode()) <= limit:
+            return text
+        note = "\nShortened for length.\n"
+    return f"{begin}{note}{end}"
 
 
 def without_mentions(text: str) -> str:

@@ -43,7 +43,7 @@ def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     assert limit >= len(text.encode())
     assert {3} >= {line.count("|") for line in tables(text)}
     assert 0 == text.count("```") % 2
-    assert "Shortened for length: " in text
+    assert "Shortened for length." in text
     assert "The whole report: `loop report" in text
 
 
