@@ -78,13 +78,13 @@ class Command:
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
     mcp: McpEffect = ""
-    fixed_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Further arguments of the work, which no option sets."""
+    subcommand: str = ""
+    """A further argument of the work, which no option sets."""
     options_first: bool = False
     """Whether all words after the first non-option are arguments, also those with dashes."""
     shared: Callable[..., None] | None = None
     """A function whose parameters come before the command's own: options that several commands share."""
-    has_json: bool = False
+    has_json: bool = True
     """Whether `--json` is added to the parameters."""
 
     @property
@@ -182,7 +182,8 @@ class Command:
             return int(import_object(ON_HOST)(self, values, screen))
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
-        values = {**values, "screen": screen, "as_json": as_json, **self.fixed_values}
+        values = {**values, "screen": screen, "as_json": as_json}
+        values["subcommand"] = self.subcommand
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             values |= _values_of_task(target, values)
         for parameter in self.parameters:
@@ -207,25 +208,12 @@ class Command:
         return int(code)
 
 
-def command(
-    words: str,
-    work: str,
-    *examples: str,
-    result: str = "",
-    mcp: McpEffect = "",
-    has_json: bool = True,
-    options_first: bool = False,
-    shared: Callable[..., None] | None = None,
-    **fixed_values: Any,
-) -> Callable[[Function], Function]:
+def command(words: str, work: str, *examples: str, **fields: Any) -> Callable[[Function], Function]:
     """Decorator that makes a function the command `words`. The arguments are fields of `Command`."""
 
     def define(function: Function) -> Function:
         """Add the function's command to `ALL`; the function stays as it is."""
-        lines = examples or (f"loop {words}",)
-        ALL.append(
-            Command(words, function, lines, work, result, mcp, fixed_values, options_first, shared, has_json)
-        )
+        ALL.append(Command(words, function, examples or (f"loop {words}",), work, **fields))
         return function
 
     return define

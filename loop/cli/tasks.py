@@ -7,9 +7,6 @@ evaluator cannot run here, loop applies the rule that the format states, and the
 
 import json
 import re
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +15,7 @@ from typing import Any, Literal
 from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import python_path, run, run_to_end
+from loop.base.processes import run_to_end
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, run_bench_steps
 from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
@@ -47,8 +44,7 @@ from loop.timing.theirs import (
     reason_lines,
     verdict_row,
 )
-from loop.workers.judge_process import UNTIMED_ENVIRONMENT
-from loop.workers.program import memory_limit
+from loop.workers.judge_process import run_untimed
 
 ROUNDS = 6
 """Rounds of timed calls. One output per round is judged: half of them wrong are missed once in 64 times."""
@@ -368,25 +364,14 @@ class Audit:
         variants = {name: self.setting.target.variants[name] for name in names}
         python_variants = {name: v for name, v in variants.items() if isinstance(v, PythonVariant)}
         functions = {name: f"{variant.module}:{variant.function}" for name, variant in python_variants.items()}
-        scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
+        limit_s = self.request.terms.limit_s * max(len(names), 1)
+        terms = json.dumps(self._rule_terms(functions))
         try:
-            terms, result = scratch / "terms.json", scratch / "result.json"
-            terms.write_text(json.dumps(self._rule_terms(functions)))
-            command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            environment = {
-                "PYTHONPATH": python_path(),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                **UNTIMED_ENVIRONMENT,
-                **memory_limit(self.device),
-            }
-            limit_s = self.request.terms.limit_s * max(len(names), 1)
-            completed = run_to_end(run(command, limit_s=limit_s, cwd=scratch, env=environment, note="stated rule"))
-            if not result.is_file():
-                last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
-                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last_line}")
-            return json.loads(result.read_text())  # type: ignore[no-any-return]
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            text = run_untimed("loop.workers.stated", terms, limit_s=limit_s, device=self.device)
+        except WorkFailed as error:
+            message = f"{self.task.path}: its inputs or its reference: {error.message}"
+            raise WorkFailed(message) from error
+        return json.loads(text)  # type: ignore[no-any-return]
 
     def _rule_terms(self, functions: Mapping[str, str]) -> dict[str, Any]:
         """The input of `loop.workers.stated`. `functions`: name of an answer to its `module:function`."""

@@ -274,11 +274,11 @@ WAIT_ARGUMENT = "wait_s"
 DEFAULT_WAIT_S = 30.0
 """Its default in seconds."""
 TOOL_COMMANDS = (
-    Command("job status", job_status, mcp="reads", has_json=True),
-    Command("job wait", job_wait, mcp="reads", has_json=True),
-    Command("job cancel", job_cancel, mcp="ends", has_json=True),
-    Command("change brief", change_brief, mcp="reads", has_json=True),
-    Command("change edit", change_edit, mcp="edits", has_json=True),
+    Command("job status", job_status, mcp="reads"),
+    Command("job wait", job_wait, mcp="reads"),
+    Command("job cancel", job_cancel, mcp="ends"),
+    Command("change brief", change_brief, mcp="reads"),
+    Command("change edit", change_edit, mcp="edits"),
 )
 """Tools that are no commands of the command line: for jobs, and for editing without a shell."""
 

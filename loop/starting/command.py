@@ -8,8 +8,6 @@ import ast
 import json
 import re
 import shlex
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
@@ -19,7 +17,6 @@ from typing import Any
 from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
-from loop.base.processes import python_path, run, run_to_end
 from loop.base.screen import Screen
 from loop.formats.python_text import read_text
 from loop.formats.target import WORKLOAD_NAME
@@ -29,7 +26,7 @@ from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
 from loop.starting.model import Likes, TargetFacts, TensorSpec, TrialResult, TrialTerms
 from loop.starting.source import BUILD_BY_ENDING, FirstVariant, find_function, identifier, read_kernel
-from loop.workers.judge_process import UNTIMED_ENVIRONMENT
+from loop.workers.judge_process import run_untimed
 
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZE = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
@@ -37,6 +34,7 @@ PATH = re.compile(rf"{WORKLOAD_NAME.pattern}(\.{WORKLOAD_NAME.pattern})*")
 GENERATOR_NAMES = ("seed", "device", "drawn")
 """Names of a generator's own parameters, which no size may have."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
+PROGRAM = "loop.starting.program"
 TRIAL_LIMIT_S = 180.0
 """Time limit of the process that tries a function."""
 MODULE_ROLES = ("reference", "mine", "inputs")
@@ -161,19 +159,10 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
 
 
 def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
-    """Try the function in a process. Raises UsageError if it does not run, with a hint what to add."""
-    env = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED_ENVIRONMENT}
-    env["TORCH_COMPILE_DISABLE"] = "1"
-    with tempfile.TemporaryDirectory(prefix="loop-init-", ignore_cleanup_errors=True) as scratch:
-        terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
-        terms_file.write_text(terms.model_dump_json())
-        command = (sys.executable, "-m", "loop.starting.program", str(terms_file), str(result_file))
-        process = run(command, limit_s=TRIAL_LIMIT_S, cwd=Path(terms.folder), env=env, note="trying it")
-        completed = run_to_end(process)
-        if not result_file.is_file():
-            last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
-            raise UsageError(f"{terms.module}:{terms.name} ended the process that tried it: {last_line}")
-        result = TrialResult.model_validate_json(result_file.read_text())
+    """Try the function in a process. Raises UsageError, with a hint what to add, if it does not run."""
+    folder = Path(terms.folder)
+    text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=folder)
+    result = TrialResult.model_validate_json(text)
     if result.facts is None:
         words = [word for text in result.like_options for word in text.split()]
         command_line = request.command_line(request.folder, *words) if words else ""

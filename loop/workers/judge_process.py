@@ -2,14 +2,17 @@
 
 import os
 import random
+import sys
+import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
-from loop.base.processes import Tick
+from loop.base.processes import Tick, python_path, run, run_to_end
 from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, RUN, WORKER_NS
 from loop.calls.call import Call
 from loop.machine.machine import cores, count_memory_kills
@@ -181,6 +184,36 @@ def _time_empty_orders(
 UNTIMED_ENVIRONMENT = {**PASSIVE_WAITING, "THP_MEM_ALLOC_ENABLE": "1"}
 """Environment of processes that are never timed: with huge pages, PyTorch has about 1 % of the page
 faults. Workers keep the user's default, because they are timed."""
+
+
+def run_untimed(
+    module: str, terms: str, *, limit_s: float, device: Device = "cpu", folder: Path | None = None
+) -> str:
+    """Run `python -m MODULE TERMS RESULT`, where TERMS is a file that holds `terms`. Returns what the program
+    wrote into RESULT. `folder`: where it runs; None: an empty one. Raises WorkFailed if it writes nothing."""
+    with tempfile.TemporaryDirectory(prefix="loop-", ignore_cleanup_errors=True) as scratch:
+        terms_file, result_file = Path(scratch) / "terms.json", Path(scratch) / "result.json"
+        terms_file.write_text(terms)
+        completed = run_to_end(
+            run(
+                [sys.executable, "-m", module, str(terms_file), str(result_file)],
+                limit_s=limit_s,
+                cwd=folder or Path(scratch),
+                env={
+                    "PYTHONPATH": python_path(),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "TORCH_COMPILE_DISABLE": "1",
+                    **UNTIMED_ENVIRONMENT,
+                    **memory_limit(device),
+                },
+            )
+        )
+        if not result_file.is_file():
+            last_line = (completed.errors.strip().splitlines() or [completed.ending])[-1]
+            raise WorkFailed(f"a process ended without a result: {last_line}")
+        return result_file.read_text()
+
+
 R = TypeVar("R")
 
 
