@@ -99,13 +99,22 @@ class Command:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """All parameters on the command line, as keywords: shared ones, own ones, and `--json`."""
+        """All parameters on the command line, as keywords: shared ones, own ones, and `--json`.
+        An annotation with a text alone, `Annotated[bool, "Show all."]`, is an option with that help."""
         parameters: list[Parameter] = []
         for function in filter(None, (self.shared, self.function)):
             parameters += inspect.signature(function).parameters.values()
         if self.has_json:
             parameters.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JSON))
-        return tuple(parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters)
+        keywords = []
+        for parameter in parameters:
+            kind, option = get_args(parameter.annotation)
+            if isinstance(option, str):  # A flag has one name: typer would add `--no-...`.
+                flag = [f"--{parameter.name.replace('_', '-')}"] if kind is bool else []
+                option = typer.Option(*flag, help=option)
+            annotation = Annotated[kind, option]  # type: ignore[valid-type]
+            keywords.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=annotation))
+        return tuple(keywords)
 
     @property
     def parameter_names(self) -> frozenset[str]:

@@ -12,17 +12,15 @@ from loop.cli.command import Function, command
 Words = list[str] | None
 DEVICES = ["auto", "cpu", "cuda"]
 EXECUTORS = ["local", "ssh", "ray", "slurm"]
-DryRun = Annotated[bool, Option("--dry-run", help="Show what would run, with time and cost; run nothing.")]
-Yes = Annotated[bool, Option("--yes", help="Do it without asking.")]
+DryRun = Annotated[bool, "Show what would run, with time and cost; run nothing."]
+Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
 Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET, autocompletion=names.targets)]
 Device = Annotated[str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: DEVICES)]
-Variants = Annotated[
-    Words,
-    Option("--variant", metavar="NAME", help="Only this variant; may be repeated.", autocompletion=names.variants),
-]
-Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
-Seed = Annotated[int, Option(help="Seed of all inputs.")]
+ONLY = "Only this variant; may be repeated."
+Variants = Annotated[Words, Option("--variant", metavar="NAME", help=ONLY, autocompletion=names.variants)]
+Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
+Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS, autocompletion=names.workload_sets)]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
@@ -34,12 +32,18 @@ KeepUntil = Annotated[str | None, Option(metavar="HH:MM", help=KEEP)]
 JOBS = "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm."
 Executor = Annotated[str, Option(metavar="NAME", help=JOBS, autocompletion=lambda: EXECUTORS)]
 Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
+PLAN = "Name of a plan; see `loop plan list`. Default: baseline."
+RESUME = "Go on with this session (an id, or last)."
+Resume = Annotated[str | None, Option(metavar="ID", help=RESUME, autocompletion=names.sessions)]
 PATTERN = "Name of a pattern; see `loop patterns list`."
 PatternName = Annotated[str, Argument(metavar="NAME", help=PATTERN, autocompletion=names.patterns)]
 SESSION = "An id, its beginning, or last."
+IDS = "Two or more: ids, beginnings of ids, last, last~1."
 SessionName = Annotated[str, Argument(metavar="ID", help=SESSION, autocompletion=names.sessions)]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
+PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (it pauses): who proposes changes."
+PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
 
 
@@ -63,14 +67,14 @@ def session_options(
     device: Device = "auto",
     variants: Variants = None,
     threads: Threads = None,
-    seed: Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")] = None,
-    max_usd: Annotated[float | None, Option(help="End when AI and machine cost so much.")] = None,
+    seed: Annotated[int | None, "Seed of all inputs. Default: a new one."] = None,
+    max_usd: Annotated[float | None, "End when AI and machine cost so much."] = None,
     executor: Executor = "",
     width: Width = 1,
     on: On = None,
     keep_until: KeepUntil = None,
     dry_run: DryRun = False,
-    events: Annotated[bool, Option("--events", help="Print each event as a line of JSON.")] = False,
+    events: Annotated[bool, "Print each event as a line of JSON."] = False,
 ) -> None:
     """Shared parameters of commands that run a plan."""
 
@@ -78,9 +82,7 @@ def session_options(
 def task_options(
     path: Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")],
     evaluator: Evaluator = None,
-    evaluator_python: Annotated[
-        str | None, Option(metavar="PATH", help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")
-    ] = None,
+    evaluator_python: Annotated[str | None, Option(help=PYTHON, envvar="LOOP_EVALUATOR_PYTHON")] = None,
     limit_minutes: Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)] = 10.0,
     format_name: Form = None,
     device: Device = "auto",
@@ -94,9 +96,7 @@ def task_options(
     "trust", "cli.requests:trust_project", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"
 )
 def trust(
-    target: Annotated[
-        Path | None, Argument(help="Folder of a project or a session, or a task of another format. Default: here.")
-    ] = None,
+    target: Annotated[Path | None, Argument(help="A project, session or task. Default: here.")] = None,
     variants: Annotated[Words, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
 ) -> None:
     """Show what a project would run, and allow it.
@@ -115,16 +115,10 @@ def trust(
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
-    command: Annotated[str | None, Option(help="A program with its arguments.")] = None,
-    like: Annotated[
-        Words, Option(help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated.")
-    ] = None,
-    values: Annotated[
-        Words, Option("--set", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated.")
-    ] = None,
-    reference: Annotated[
-        str | None, Option(help="module:function that is right, for a file or a program.")
-    ] = None,
+    command: Annotated[str | None, "A program with its arguments."] = None,
+    like: Annotated[Words, "A tensor: x=N,M, x=64,1000, ids=N:int64; may be repeated."] = None,
+    values: Annotated[Words, Option("--set", help="Another value: heads=4; may be repeated.")] = None,
+    reference: Annotated[str | None, "module:function that is right, for file or program."] = None,
 ) -> None:
     """Make a target of your own function, kernel or program.
 
@@ -156,7 +150,7 @@ def targets_inspect(path: Annotated[Path, Argument(help="A task.")], format_name
 )
 def targets_judge(
     answers: Annotated[Words, Argument(metavar="ANSWER", help="Files of answers.")] = None,
-    measure: Annotated[bool, Option("--measure", help="Ours measures the speed, too.")] = False,
+    measure: Annotated[bool, "Ours measures the speed, too."] = False,
 ) -> None:
     """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
 
@@ -231,23 +225,13 @@ def agents_install(
     shared=session_options,
 )
 def run_session(
-    plan: Annotated[
-        str | None,
-        Argument(help="Name of a plan; see `loop plan list`. Default: baseline.", autocompletion=names.plans),
-    ] = None,
+    plan: Annotated[str | None, Argument(help=PLAN, autocompletion=names.plans)] = None,
     target: Target = None,
-    budget_minutes: Annotated[
-        float | None, Option(help="Stop early enough to report within that; counts all runs of a session.")
-    ] = None,
-    ai_usd: Annotated[float | None, Option(help="What AI cost in dollars, where nothing measures it.")] = None,
+    budget_minutes: Annotated[float | None, "Stop in time to report; counts all runs."] = None,
+    ai_usd: Annotated[float | None, "What AI cost in dollars, where nothing measures it."] = None,
     evaluator: Evaluator = None,
-    resume: Annotated[
-        str | None,
-        Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
-    ] = None,
-    decline: Annotated[
-        bool, Option("--decline", help="With --resume: make no further change; end the session.")
-    ] = False,
+    resume: Resume = None,
+    decline: Annotated[bool, "With --resume: make no further change; end the session."] = False,
     hypothesis: Hypothesis = "",
 ) -> None:
     """Run a session: build, verify, measure, report.
@@ -312,16 +296,8 @@ def doctor(target: Target = None, device: Device = "auto") -> None:
 )
 def kernels_verify(
     workloads: Sets = None,
-    emulate: Annotated[
-        bool, Option("--emulate", help="Run CUDA variants under the emulator, even with a GPU.")
-    ] = False,
-    sanitize: Annotated[
-        bool,
-        Option(
-            "--sanitize",
-            help="On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
-        ),
-    ] = False,
+    emulate: Annotated[bool, "Run CUDA variants under the emulator, even with a GPU."] = False,
+    sanitize: Annotated[bool, "Also run compute-sanitizer; without a GPU, ASan and UBSan."] = False,
     executor: Executor = "",
     width: Width = 1,
 ) -> None:
@@ -359,9 +335,7 @@ def kernels_measure(
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
-    gpu: Annotated[
-        str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")
-    ] = "sm_89",
+    gpu: Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`.")] = "sm_89",
     workloads: Sets = None,
 ) -> None:
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
@@ -383,33 +357,20 @@ def kernels_prove_gate() -> None:
     shared=session_options,
 )
 def optimize(
-    target: Annotated[
-        Path | None, Argument(help="Folder with a target.yaml, or a task. Default: as `--target`.")
-    ] = None,
-    plan: Annotated[
-        str, Option(help="The plan whose rounds are walked.", autocompletion=names.plans)
-    ] = "optimize",
-    proposer: Annotated[
-        str,
-        Option(
-            metavar="COMMAND",
-            help="Who proposes changes: a command ('CMD {brief} {workdir}'), claude, codex, tuner or person "
-            "(it pauses).",
-        ),
-    ] = "person",
+    target: Annotated[Path | None, Argument(help="A target or a task. Default: as `--target`.")] = None,
+    plan: Annotated[str, Option(help="The plan to walk.", autocompletion=names.plans)] = "optimize",
+    proposer: Annotated[str, Option(metavar="COMMAND", help=PROPOSER)] = "person",
     max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,
-    max_minutes: Annotated[float | None, Option(help="End after so many minutes.")] = None,
+    max_minutes: Annotated[float | None, "End after so many minutes."] = None,
     max_tokens: Annotated[int | None, Option(help="End after so many tokens.", min=1)] = None,
-    max_gpu_seconds: Annotated[float | None, Option(help="End after so many seconds on the GPU.")] = None,
+    max_gpu_seconds: Annotated[float | None, "End after so many seconds on the GPU."] = None,
     stall: Annotated[int, Option(help="End when nothing was kept in so many candidates.", min=1)] = 6,
-    target_ratio: Annotated[
-        float | None, Option(help="End when a variant is so many times as fast as at the start.")
-    ] = None,
-    proposer_minutes: Annotated[float, Option(help="What a proposer may take for one candidate.")] = 30,
-    quiet_minutes: Annotated[float, Option(help="End a proposer that prints nothing for so long.")] = 10,
-    env: Annotated[Words, Option(help="A variable that the proposer sees besides; may be repeated.")] = None,
-    resume: Annotated[str | None, Option(metavar="ID", help="Go on with this campaign (an id, or last).")] = None,
-    again: Annotated[bool, Option("--again", help="Try again what lost in an earlier session.")] = False,
+    target_ratio: Annotated[float | None, "End when a variant is so many times as fast."] = None,
+    proposer_minutes: Annotated[float, "What a proposer may take for one candidate."] = 30,
+    quiet_minutes: Annotated[float, "End a proposer that prints nothing for so long."] = 10,
+    env: Annotated[Words, "A variable that the proposer sees besides; may be repeated."] = None,
+    resume: Resume = None,
+    again: Annotated[bool, "Try again what lost in an earlier session."] = False,
 ) -> None:
     """Let a program change a kernel; keep what is faster.
 
@@ -434,16 +395,13 @@ def optimize(
 )
 def bisect(
     command: Annotated[Words, Argument(help="After --: the command that --probe runs.")] = None,
-    good: Annotated[str, Option(help="A good revision. Default: the last that passed a session.")] = "",
-    bad: Annotated[str | None, Option(help="A bad revision. Default: the checkout as it is.")] = None,
-    metric: Annotated[str, Option(help="latency or correctness.")] = "latency",
-    variant: Annotated[str | None, Option(help="The variant that became slower or wrong.")] = None,
+    good: Annotated[str, "A good revision. Default: the last that passed a session."] = "",
+    bad: Annotated[str | None, "A bad revision. Default: the checkout as it is."] = None,
+    metric: Annotated[str, "latency or correctness."] = "latency",
+    variant: Annotated[str | None, "The variant that became slower or wrong."] = None,
     workloads: Sets = None,
-    probe: Annotated[str | None, Option(help="exit: 0 is good, 125 skips, any other is bad.")] = None,
-    probe_limit_s: Annotated[
-        float | None,
-        Option(help="Time limit of the command; a commit that passes it is skipped. Default: 600.", min=0.01),
-    ] = None,
+    probe: Annotated[str | None, "exit: 0 is good, 125 skips, any other is bad."] = None,
+    probe_limit_s: Annotated[float | None, Option(help=PROBE_LIMIT, min=0.01)] = None,
     target: Target = None,
     device: Device = "auto",
     threads: Threads = None,
@@ -476,12 +434,8 @@ def status(target: Target = None) -> None:
 
 @command("clean", "cli.clean:clean", "loop clean", "loop clean --yes", "loop clean --cache", result="LeftBehind")
 def clean(
-    names: Annotated[
-        Words, Argument(metavar="NAME", help="Only these, edits included. Default: all left over.")
-    ] = None,
-    cache: Annotated[
-        bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
-    ] = False,
+    names: Annotated[Words, Argument(metavar="NAME", help="Only these, with their edits.")] = None,
+    cache: Annotated[bool, "Instead: builds and indexes. All of them can be made again."] = False,
     yes: Yes = False,
 ) -> None:
     """List worktrees that loop left behind and no session needs. Then ask, and remove them.
@@ -504,11 +458,11 @@ def clean(
 def report(
     session_id: SessionName = "last",
     form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
-    output: Annotated[Path | None, Option(help="Write this file instead; a report's figures beside it.")] = None,
+    output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
-    limit: Annotated[int, Option(help="Of a summary, in bytes.")] = 65_536,
-    link: Annotated[str, Option(help="Of a summary: where the whole report is.")] = "",
-    json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
+    limit: Annotated[int, "Of a summary, in bytes."] = 65_536,
+    link: Annotated[str, "Of a summary: where the whole report is."] = "",
+    json: Annotated[bool, "The same as --format json."] = False,
 ) -> None:
     """Print a session's report, rendered again from its record.
 
@@ -551,7 +505,7 @@ def patterns_check(
 )
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
-    write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
+    write: Annotated[bool, "Write all of them into the package."] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
@@ -589,12 +543,7 @@ def sessions_import(
 
 @command("sessions compare", "cli.sessions:compare_sessions", "loop sessions compare last~1 last", mcp="reads")
 def sessions_compare(
-    names: Annotated[
-        list[str],
-        Argument(
-            metavar="ID", help="Two or more: ids, beginnings of ids, last, last~1.", autocompletion=names.sessions
-        ),
-    ],
+    names: Annotated[list[str], Argument(metavar="ID", help=IDS, autocompletion=names.sessions)],
     target: Target = None,
 ) -> None:
     """Compare sessions: environment, sources, verdicts, ratios, cost, time.
@@ -634,16 +583,11 @@ def cost_rates(target: Target = None) -> None:
     result="money.model:KeepOrStop",
 )
 def cost_keep_or_stop(
-    idle_hours: Annotated[float | None, Option(help="Hours until the GPU is needed again.")] = None,
-    gpu_usd_per_hour: Annotated[float | None, Option(help="Default: the rate card's.")] = None,
-    stop_cost_usd: Annotated[float | None, Option(help="Cost of a stop.")] = None,
-    restart_minutes: Annotated[
-        float | None, Option(help="Minutes of a restart; default: as sessions measured.")
-    ] = None,
-    waiting: Annotated[
-        str | None,
-        Option(help="Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody."),
-    ] = None,
+    idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
+    gpu_usd_per_hour: Annotated[float | None, "Default: the rate card's."] = None,
+    stop_cost_usd: Annotated[float | None, "Cost of a stop."] = None,
+    restart_minutes: Annotated[float | None, "Minutes of a restart. Default: as measured."] = None,
+    waiting: Annotated[str | None, "Who waits: nobody, agent, engineer. Default: the card's."] = None,
     target: Target = None,
 ) -> None:
     """Decide whether to keep an idle GPU or to stop it.
@@ -654,9 +598,7 @@ def cost_keep_or_stop(
 
 @command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml", result="money.model:Pivot")
 def cost_pivot(
-    options: Annotated[
-        Path | None, Option(help="YAML file with the options; without one, the stop rules.")
-    ] = None,
+    options: Annotated[Path | None, "YAML file with options. Default: the stop rules."] = None,
     target: Target = None,
 ) -> None:
     """Decide whether to go on or to try something else.
@@ -692,7 +634,7 @@ def jobs(limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40) 
 )
 def jobs_follow(
     job: Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")] = "last",
-    cancel: Annotated[bool, Option("--cancel", help="End it first, as Ctrl-C does.")] = False,
+    cancel: Annotated[bool, "End it first, as Ctrl-C does."] = False,
 ) -> None:
     """Show what a job on another machine says until it ends, and bring back what it made."""
 
