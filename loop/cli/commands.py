@@ -564,12 +564,12 @@ def catalog_build(
     """
 
 
-@command("cost show", "money.command:show_costs", mcp="reads", result="money.model:Ledger")
+@command("cost show", "money.command:show_costs", mcp="reads")
 def cost_show(target: Target = None) -> None:
     """Show what sessions cost, and savings that were measured. `?`: not measured; `+`: in part."""
 
 
-@command("cost rates", "money.command:show_rates", result="money.model:Prices")
+@command("cost rates", "money.command:show_rates")
 def cost_rates(target: Target = None) -> None:
     """Show the prices of the rate card, each with its source and age."""
 
@@ -580,7 +580,6 @@ def cost_rates(target: Target = None) -> None:
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80",
-    result="money.model:KeepOrStop",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[float | None, "Hours until the GPU is needed again."] = None,
@@ -596,7 +595,7 @@ def cost_keep_or_stop(
     """
 
 
-@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml", result="money.model:Pivot")
+@command("cost pivot", "money.command:pivot", "loop cost pivot --options pivot.yaml")
 def cost_pivot(
     options: Annotated[Path | None, "YAML file with options. Default: the stop rules."] = None,
     target: Target = None,

@@ -6,40 +6,35 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import UsageError
 from loop.base.places import Project, find_project
-from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.library.rates import rates
-from loop.library.targets import read_target as read_target
+from loop.library.targets import read_target
 from loop.machine.gpus import gpus
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
-from loop.money.model import AgedRate, Costs, Ledger, Options, Prices, StopCost, Waiting
+from loop.money.model import AgedRate, Costs, KeepOrStop, Ledger, Options, Pivot, Prices, StopCost, Waiting
 from loop.money.section import RESOURCE_NAMES
-from loop.report import format as say
 from loop.store import index
 
-MOST_SHOWN = 30
-"""Most sessions in the printed table; totals cover all sessions."""
 SUM_DECIMALS = 9
 """Decimals to which sums are rounded, so that sums of cents are exact."""
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
 WAITING_PARTIES: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 
 
-def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """Print each session's cost, the sums, the measured savings, and resources without a figure."""
+def show_costs(target: Path | None) -> Ledger:
+    """Each session's cost, the sums, the measured savings, and resources without a figure."""
     this_project = find_project(target, Path.cwd())
     entries = index.entries(this_project.sessions)
     rows = [entry.row for entry in entries if entry.row is not None]
     card = rates(this_project)
     rows = [_charge_open_session(row, card) if row.status is None and not row.recorded else row for row in rows]
     minutes, usd, roi = sum_savings(rows)
-    ledger = Ledger(
+    return Ledger(
         totals=sum_costs("sum", rows),
         rows=tuple(sum_costs(row.id, [row]) for row in rows),
         spared_minutes=minutes,
@@ -48,13 +43,6 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
         notes=tuple(cost_notes(rows)),
         damaged={entry.folder: entry.problem for entry in entries if entry.problem},
     )
-    if as_json:
-        screen.data(to_json(ledger))
-    elif not rows:
-        screen.say(f"no sessions in {this_project.sessions}; `loop run session` makes one")
-    else:
-        _show_ledger(ledger, screen)
-    return ExitCode.OK
 
 
 def _charge_open_session(session: SessionRow, card: RateCard) -> SessionRow:
@@ -112,47 +100,15 @@ def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
         yield note if count == 1 else f"{note} ({count} sessions)"
 
 
-def _show_ledger(ledger: Ledger, screen: Screen) -> None:
-    """Print the ledger for people: the last sessions, savings, notes, damaged folders."""
-    last_rows = ledger.rows[-MOST_SHOWN:]
-    if len(last_rows) < len(ledger.rows):
-        screen.data(f"the last {len(last_rows)} of {len(ledger.rows)} sessions; --json has all")
-    cells = [costs.cells for costs in (*last_rows, ledger.totals)]
-    screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
-    screen.data("")
-    if ledger.spared_minutes:
-        roi = "" if ledger.roi is None else f"; ROI {ledger.roi:.3g}"
-        amount = f"{ledger.spared_minutes:.1f} min, {say.usd(ledger.spared_usd)}"
-        screen.prose(f"spared, as measured here: {amount}{roi}")
-    for note in ledger.notes:
-        screen.prose(f"note: {note}")
-    for folder, reason in ledger.damaged.items():
-        screen.prose(f"damaged: {folder}: {reason}")
-
-
-def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """Print the rate card, with the age of each price."""
+def show_rates(target: Path | None) -> Prices:
+    """The rate card, with the age of each price."""
     card, today = rates(find_project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     prices = []
     for rate in card.all_rates:
         age_days = (today - rate.as_of).days
         fields = {"old": age_days > STALE_DAYS, "charged_at": rate.name in (card.gpu, card.waiting, card.ai)}
         prices.append(AgedRate(**dict(rate), **fields, age_days=age_days))
-    if as_json:
-        screen.data(to_json(Prices(rates=tuple(prices))))
-        return ExitCode.OK
-    sources = list(dict.fromkeys(rate.source for rate in prices))
-    rows = []
-    for rate in prices:
-        name = f"{rate.name} *" if rate.charged_at else rate.name
-        age_text = f"{rate.age_days} d, old" if rate.old else f"{rate.age_days} d"
-        source_number = str(sources.index(rate.source) + 1)
-        rows.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, source_number))
-    screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), rows, wrap=0)
-    screen.data("")
-    for number, source in enumerate(sources, start=1):
-        screen.data(f"{number:2d}  {source}")
-    return ExitCode.OK
+    return Prices(rates=tuple(prices))
 
 
 def keep_or_stop(
@@ -163,10 +119,8 @@ def keep_or_stop(
     restart_minutes: float | None,
     waiting: str | None,
     target: Path | None,
-    as_json: bool,
-    screen: Screen,
-) -> int:
-    """Print costs of idling and of a stop, break-even and decision; returns 0. Raises UsageError.
+) -> KeepOrStop:
+    """Costs of idling and of a stop, break-even and decision. Raises UsageError.
 
     Prices left out come from the rate card, a restart's time from past sessions. `waiting`: for whom
     a restart costs time, one of `WAITING_PARTIES`.
@@ -192,13 +146,7 @@ def keep_or_stop(
         raise UsageError(problem, hint=f"leave out {part}")
     else:
         stop = StopCost(usd=stop_cost_usd, source="as given")
-    decision = decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
-    if as_json:
-        screen.data(to_json(decision))
-        return ExitCode.OK
-    for line in (decision.sentence, *stop.compare_with_idling(usd_per_hour)):
-        screen.prose(line)
-    return ExitCode.OK
+    return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
 
 
 def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Project) -> float:
@@ -239,19 +187,10 @@ def _stop_cost_by_restart(
     return decisions.stop_cost(*restart, usd_per_hour, *decisions.waiting_party(card, party))
 
 
-def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
-    """Print stop rules and expected values. The exit code does not depend on the decision.
-
-    `options`: file of options to weigh; None: only the stop rules are checked.
-    """
+def pivot(options: Path | None, target: Path | None) -> Pivot:
+    """Stop rules and expected values. `options`: file of options to weigh; None: only check the stop rules."""
     choices = read_file(options, Options).value if options is not None else None
     this_project = find_project(target, Path.cwd())
     rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)  # Oldest first.
     rules = decisions.check_stop_rules([row for row in rows if row.device == rows[-1].device])
-    decision = decisions.weigh_pivot(choices, rules)
-    if as_json:
-        screen.data(to_json(decision))
-        return ExitCode.OK
-    for line in decision.lines:
-        screen.prose(line)
-    return ExitCode.OK
+    return decisions.weigh_pivot(choices, rules)

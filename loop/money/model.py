@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.money import Rate
 from loop.model.output import Output
@@ -12,6 +13,8 @@ from loop.report import format as say
 
 Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
+MOST_SHOWN = 30
+"""Most sessions in the printed table of costs; totals cover all sessions."""
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 
 
@@ -63,6 +66,26 @@ class Ledger(Printed):
     damaged: dict[str, str]
     """Session folders that were skipped, each with the reason."""
 
+    def show(self, screen: Screen) -> None:
+        """Print the last sessions, savings, notes and damaged folders."""
+        if not self.rows:
+            screen.say("no sessions yet; `loop run session` makes one")
+            return
+        last_rows = self.rows[-MOST_SHOWN:]
+        if len(last_rows) < len(self.rows):
+            screen.data(f"the last {len(last_rows)} of {len(self.rows)} sessions; --json has all")
+        cells = [costs.cells for costs in (*last_rows, self.totals)]
+        screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
+        screen.data("")
+        if self.spared_minutes:
+            roi = "" if self.roi is None else f"; ROI {self.roi:.3g}"
+            amount = f"{self.spared_minutes:.1f} min, {say.usd(self.spared_usd)}"
+            screen.prose(f"spared, as measured here: {amount}{roi}")
+        for note in self.notes:
+            screen.prose(f"note: {note}")
+        for folder, reason in self.damaged.items():
+            screen.prose(f"damaged: {folder}: {reason}")
+
 
 class AgedRate(Rate):
     """A price with its age."""
@@ -78,6 +101,20 @@ class Prices(Printed):
 
     schema_version: int = 2
     rates: tuple[AgedRate, ...]
+
+    def show(self, screen: Screen) -> None:
+        """Print a table with a row per price, then the sources by number."""
+        sources = list(dict.fromkeys(rate.source for rate in self.rates))
+        rows = []
+        for rate in self.rates:
+            name = f"{rate.name} *" if rate.charged_at else rate.name
+            age_text = f"{rate.age_days} d, old" if rate.old else f"{rate.age_days} d"
+            source_number = str(sources.index(rate.source) + 1)
+            rows.append((name, f"{rate.usd_per_hour:.5g}", str(rate.as_of), age_text, source_number))
+        screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), rows, wrap=0)
+        screen.data("")
+        for number, source in enumerate(sources, start=1):
+            screen.data(f"{number:2d}  {source}")
 
 
 class StopCost(Model):
@@ -114,13 +151,18 @@ class KeepOrStop(Printed):
     """Idle hours at which keeping costs as much as stopping."""
     decision: Literal["keep", "stop"]
     """The cheaper choice; `keep` if both cost the same."""
-    stop: StopCost | None = None
+    stop: StopCost
 
     @property
     def sentence(self) -> str:
         """The decision with both costs and the break-even."""
         costs = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
         return f"{self.decision.capitalize()} it: {costs} (break-even {hours_text(self.break_even_hours)})."
+
+    def show(self, screen: Screen) -> None:
+        """Print the decision, then both costs."""
+        for line in (self.sentence, *self.stop.compare_with_idling(self.gpu_usd_per_hour)):
+            screen.prose(line)
 
 
 class KeepOutput(Output):
@@ -216,6 +258,11 @@ class Pivot(Printed):
     def lines(self) -> tuple[str, ...]:
         """The conclusion, then a line for each stop rule and each option."""
         return (self.decision, *(rule.line for rule in self.rules), *(option.line for option in self.options))
+
+    def show(self, screen: Screen) -> None:
+        """Print the conclusion, the stop rules and the options."""
+        for line in self.lines:
+            screen.prose(line)
 
 
 class PivotOutput(Output):

@@ -87,10 +87,9 @@ def test_the_next_plan(folder: Path) -> None:
 def listed(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
     """Rows by id, and what is said below the table."""
     monkeypatch.setenv("LOOP_SESSIONS", str(root))
-    out, err = io.StringIO(), io.StringIO()
-    listing.list_sessions(None, Screen(out, err), as_json=True)
-    listing.list_sessions(None, Screen(io.StringIO(), err), as_json=False)
-    return {row["id"]: row for row in json.loads(out.getvalue())["sessions"]}, err.getvalue()
+    err, sessions = io.StringIO(), listing.list_sessions(None)
+    sessions.show(Screen(io.StringIO(), err))
+    return {row["id"]: dict(row) for row in sessions.sessions}, err.getvalue()
 
 
 def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

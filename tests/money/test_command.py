@@ -1,7 +1,6 @@
 """`loop cost show|rates`: over real session folders, damaged ones among them."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +32,7 @@ def add(name: str, *charges: Charge, **bill: Any) -> SessionFolder:
 
 def shown() -> dict[str, Any]:
     """What `loop cost show --json` says."""
-    found: dict[str, Any] = json.loads(text(as_json=True)[0])
-    return found
-
-
-def text(*, as_json: bool = False) -> tuple[str, str]:
-    """What `loop cost show` prints on stdout and on stderr."""
-    out, err = io.StringIO(), io.StringIO()
-    assert 0 == show_costs(target=None, as_json=as_json, screen=Screen(out, err))
-    return out.getvalue(), err.getvalue()
+    return show_costs(None).model_dump(mode="json")
 
 
 def test_totals_by_resource_with_unknown_ai_as_null() -> None:
@@ -53,7 +44,9 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     totals = {name: found["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
     assert {"minutes": 1.2, "gpu_usd": 0.0, "ai_usd": None, "engineer_usd": 1.0, "usd": 1.0} == totals
     assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in found["notes"]
-    lines = text()[0].splitlines()
+    out = io.StringIO()
+    show_costs(None).show(Screen(out, io.StringIO()))
+    lines = out.getvalue().splitlines()
     assert "?" in lines[1]
     assert any("AI: not measured" in line for line in lines)
 
@@ -98,15 +91,14 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
         "format: 1\ngpu: mine\nwaiting: engineer\nrates:\n"
         "  - {name: mine, resource: gpu, usd_per_hour: 1.25, source: my invoice, as_of: 2020-02-29}\n"
     )
-    printed = {as_json: io.StringIO() for as_json in (True, False)}
-    for as_json, out in printed.items():
-        show_rates(target=folder, as_json=as_json, screen=Screen(out, io.StringIO()))
-    (mine,) = (rate for rate in json.loads(printed[True].getvalue())["rates"] if rate["name"] == "mine")
+    prices, out = show_rates(folder), io.StringIO()
+    prices.show(Screen(out, io.StringIO()))
+    (mine,) = (rate for rate in prices.model_dump(mode="json")["rates"] if rate["name"] == "mine")
     assert (1.25, True, True, "my invoice") == tuple(
         mine[key] for key in ("usd_per_hour", "old", "charged_at", "source")
     )
     assert mine["age_days"] > 2000
-    lines = printed[False].getvalue().splitlines()
+    lines = out.getvalue().splitlines()
     assert [] != [line for line in lines if "mine *" in line]
     assert [] != [line for line in lines if "my invoice" in line]
     assert all(len(line) <= 80 for line in lines)

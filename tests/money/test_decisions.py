@@ -36,13 +36,6 @@ def keep(**fields: Any) -> str:
     return out.getvalue()
 
 
-def weighed(options: Path, *, as_json: bool = False) -> str:
-    """What `pivot` prints."""
-    out = io.StringIO()
-    assert 0 == pivot(options=options, target=None, as_json=as_json, screen=Screen(out, io.StringIO()))
-    return out.getvalue()
-
-
 def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
     """The history's first case: 5 h at $0.20 against $0.80."""
     words = ("--idle-hours", "5", "--gpu-usd-per-hour", "0.20", "--stop-cost-usd", "0.80", "--json")
@@ -77,11 +70,13 @@ def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None
     """A missing probability gives a break-even, not a guess."""
     file = tmp_path / "pivot.yaml"
     file.write_text(OPTIONS)
-    answer = json.loads(weighed(file, as_json=True))
+    answer = pivot(file, None).model_dump(mode="json")
     assert (3, "what next", "go on") == (answer["schema_version"], answer["question"], answer["best"])
     assert [[250.0, 350.0], None] == [option["expected_usd"] for option in answer["options"]]
     file.write_text(OPTIONS.replace("rewrite", "pivot to warp specialisation and tensor cores"))
-    text = weighed(file)
+    out = io.StringIO()
+    pivot(file, None).show(Screen(out, io.StringIO()))
+    text = out.getvalue()
     assert "2 sessions without measurable progress" in " ".join(text.split())
     assert "it pays from a probability of 25 to 35 %" in " ".join(text.split())
     assert [] == [line for line in text.splitlines() if len(line) > 80]
