@@ -17,6 +17,8 @@ OUTCOMES = {
     "inconclusive": "No answer",
     "refused": "Not searched",
 }
+MOST_NAMED_WORKLOADS = 4
+"""Most workloads that are named; more are only counted."""
 MOST_LINES = 60
 """Lines of the culprit's diff in the report; git has the rest."""
 
@@ -41,11 +43,21 @@ def basis_lines(answer: BisectAnswer) -> Iterator[str]:
     """The basis of an answer: the culprit's step, workloads, observations, skipped commits."""
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
-    if answer.scope_text:
-        yield f"Judged on {answer.scope_text}"
+    if answer.workloads and answer.probes:
+        scope = say.count(len(answer.workloads), "workload")
+        scope += f" ({', '.join(answer.workloads)})" if len(answer.workloads) <= MOST_NAMED_WORKLOADS else ""
+        scope += f" of the {_sets_text(answer.sets)}" if answer.sets else ""
+        scope += f", in {say.count(answer.checks, 'check')}" if answer.checks else ""
+        scope += f"; not tried: the {_sets_text(answer.left_out)}" if answer.left_out else ""
+        yield f"Judged on {scope}"
     observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
     yield from (f"Skipped `{commit[:12]}`: {reason}" for commit, reason in answer.skipped.items())
+
+
+def _sets_text(names: Sequence[str]) -> str:
+    """`set quick`, `sets quick, edges`."""
+    return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def sections(finished: Sequence[Finished]) -> Iterator[Section]:

@@ -24,7 +24,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
-from loop.model.workloads import count_operations, is_supported, parse_scale, scaled_normal
+from loop.model.workloads import count_operations, is_supported, parse_scale
 from loop.steps.context import Context, Result, RunningAction
 
 REPEATS = 4
@@ -255,7 +255,7 @@ def _make_entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]
     known = (*target.signature.dimensions, *target.signature.attributes_and_parameters, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:
-        entry["values"] = scaled_normal(float(case["scale"]))
+        entry["values"] = f"normal*{float(case['scale']):g}"
     return entry
 
 

@@ -1,35 +1,11 @@
 """Turns of debugging: one hypothesis and one change at a time, and no repeat of a wrong build."""
 
-from collections.abc import Iterable
-
 from loop.debug.probing import build_sides_by_name
 from loop.gate.kernel import distinct_workloads, planned_check_sets, workloads
 from loop.gate.verify import Job, verify
-from loop.model.change import PastSearch
 from loop.model.debugging import EarlierTry, TurnOutput
 from loop.model.dtypes import Device
-from loop.model.target import Value, Values
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-
-Point = tuple[tuple[str, Value], ...]
-"""One choice of tuning values, sorted, as a dictionary key."""
-
-
-def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that earlier searches of equal `ground` rejected, with the reason of the last search. `tuning`: name
-    of the tuning parameters; `ground`: digest of sources, workloads and tolerances; empty: none."""
-    reason_by_point: dict[Point, str] = {}
-    for search in searches:
-        for values, reason in search.reasons_by_point(tuning) if ground and search.ground == ground else ():
-            reason_by_point.pop(point(values), None)  # An accepted point has no reason.
-            if reason:
-                reason_by_point[point(values)] = reason
-    return reason_by_point
-
-
-def point(values: Values) -> Point:
-    """Values as a hashable key."""
-    return tuple(sorted(values.items()))
 
 
 def hypotheses(context: Context, arguments: NoArguments) -> RunningAction[TurnOutput]:

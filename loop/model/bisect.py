@@ -13,8 +13,6 @@ Metric = Literal["latency", "correctness"]
 """What bisection compares: time of a call, or whether checks pass."""
 UNCOMMITTED = "uncommitted"
 """Used instead of a hash for the checkout's uncommitted changes."""
-MOST_NAMED_WORKLOADS = 4
-"""Texts name at most this many workloads; more are only counted."""
 
 
 class Candidate(Model):
@@ -100,27 +98,6 @@ class BisectAnswer(Model):
     """Workloads behind the answer: those that regressed, or else all of `sets`."""
     checks: int = 0
     """Number of correctness checks, over all commits."""
-
-    @property
-    def scope_text(self) -> str:
-        """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: ...`, or empty."""
-        if not self.workloads or not self.probes:
-            return ""
-
-        def count_text(count: int, noun: str) -> str:
-            return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-        def sets_text(names: tuple[str, ...]) -> str:
-            return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
-
-        text = count_text(len(self.workloads), "workload")
-        if len(self.workloads) <= MOST_NAMED_WORKLOADS:
-            text += f" ({', '.join(self.workloads)})"
-        if self.sets:
-            text += f" of the {sets_text(self.sets)}"
-        if self.checks:
-            text += f", in {count_text(self.checks, 'check')}"
-        return text + (f"; not tried: the {sets_text(self.left_out)}" if self.left_out else "")
 
 
 class BisectOutput(Output):

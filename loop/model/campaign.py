@@ -6,10 +6,10 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.money import AiUse
+from loop.model.plan import Positive
 
 PERSON, TUNER = "person", "tuner"
 """Proposers that are no command: for `person` the session pauses; for `tuner` it searches values itself."""
-Positive = Annotated[float, Field(gt=0)]
 Ended = Literal[
     "edited", "unedited", "done", "failed", "deadline", "stalled", "limited", "login", "uncompiled", "conflict",
     "repeated", "interrupted",

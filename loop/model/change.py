@@ -12,7 +12,7 @@ from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.target import Values
+from loop.model.target import Value, Values
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
@@ -291,7 +291,18 @@ def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
     """Time and cost of the priced hosts that a session's jobs used."""
-    return HostUse.from_jobs(jobs_of(finished))
+    use_by_host: dict[str, HostUse] = {}
+    end_by_host: dict[str, float] = {}  # End of the time that is already charged.
+    for job in sorted(jobs_of(finished), key=lambda job: job.began):
+        if job.usd_per_hour is None:
+            continue
+        begin, end = max(job.began, end_by_host.get(job.host, 0.0)), job.began + job.seconds
+        seconds = max(0.0, end - begin)
+        end_by_host[job.host] = begin + seconds
+        use = use_by_host.get(job.host, HostUse(host=job.host, seconds=0.0, usd=0.0))
+        usd = use.usd + seconds / 3600 * job.usd_per_hour
+        use_by_host[job.host] = HostUse(host=job.host, seconds=use.seconds + seconds, usd=usd)
+    return tuple(use_by_host.values())
 
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
@@ -308,20 +319,35 @@ class PastSearch(Model):
     taken_back: str = ""
     """Why the gate reverted its best point; empty if it was not reverted."""
 
-    def reasons_by_point(self, tuning: str) -> Iterator[tuple[Values, str]]:
-        """Each point tried for a tuning with the reason why it lost; empty if it can still win.
-        Left out: points that this search itself skipped, as they had lost before."""
-        trials = [trial for trial in self.trials if trial.tuning == tuning and trial.outcome != "lost"]
-        reverted = [trial for trial in trials if self.taken_back and trial.outcome == "best"]
-        ratios = [trial.ratio or 0.0 for trial in trials if trial not in reverted]
-        best_ratio = max(ratios, default=0.0)
+
+Point = tuple[tuple[str, Value], ...]
+"""One choice of tuning values, sorted, as a dictionary key."""
+
+
+def point(values: Values) -> Point:
+    """Values as a hashable key."""
+    return tuple(sorted(values.items()))
+
+
+def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
+    """Points that lost in the last earlier search of equal `ground` that tried them, with the reason.
+    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances; empty: none."""
+    reason_by_point: dict[Point, str] = {}  # Without a reason the point can still win.
+    for search in searches:
+        if not ground or search.ground != ground:
+            continue
+        # Points that the search itself skipped had lost before.
+        trials = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
+        reverted = [trial for trial in trials if search.taken_back and trial.outcome == "best"]
+        best_ratio = max((trial.ratio or 0.0 for trial in trials if trial not in reverted), default=0.0)
         for trial in trials:
             reason = ""
             if trial.outcome in ("refused", "wrong"):
-                reason = f"{trial.reason or trial.outcome} (session {self.session})"
+                reason = f"{trial.reason or trial.outcome} (session {search.session})"
             elif trial in reverted:
-                reason = f"taken back in session {self.session}: {self.taken_back}"
+                reason = f"taken back in session {search.session}: {search.taken_back}"
             elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
                 speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
-                reason = f"{speeds} (session {self.session})"
-            yield trial.values, reason
+                reason = f"{speeds} (session {search.session})"
+            reason_by_point[point(trial.values)] = reason
+    return {values: reason for values, reason in reason_by_point.items() if reason}

@@ -7,8 +7,6 @@ from pydantic import Field, model_validator
 from loop.model.base import Model
 
 Usd = Annotated[float, Field(ge=0, le=1_000_000)]
-Resource = Literal["gpu", "ai", "engineer"]
-RESOURCES: tuple[Resource, ...] = ("gpu", "ai", "engineer")
 
 
 class HistorySession(Model):
@@ -35,11 +33,6 @@ class HistorySession(Model):
     max_diff: float | None = None
     mean_diff: float | None = None
     note: str | None = None
-
-    def resource_usd(self, resource: Resource) -> float | None:
-        """Cost of one resource in US dollars; None if the report does not state it."""
-        usd: float | None = getattr(self, f"{resource}_usd")
-        return usd
 
 
 class History(Model):

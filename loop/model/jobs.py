@@ -1,6 +1,5 @@
 """Where and when jobs ran, as job folders and session records store it."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 from loop.model.base import Model
@@ -53,24 +52,3 @@ class HostUse(Model):
     seconds: float
     """Seconds in which at least one job ran. Parallel jobs count once."""
     usd: float
-
-    @classmethod
-    def from_jobs(cls, jobs: Iterable[JobRun]) -> tuple["HostUse", ...]:
-        """Time and cost of each host with a price on which these jobs ran."""
-        use_by_host: dict[str, HostUse] = {}
-        end_by_host: dict[str, float] = {}  # End of the time that is already charged.
-        for job in sorted(jobs, key=lambda job: job.began):
-            if job.usd_per_hour is None:
-                continue
-            begin, end = max(job.began, end_by_host.get(job.host, 0.0)), job.began + job.seconds
-            seconds = max(0.0, end - begin)
-            end_by_host[job.host] = begin + seconds
-            use = use_by_host.get(job.host, cls(host=job.host, seconds=0.0, usd=0.0))
-            usd = use.usd + seconds / 3600 * job.usd_per_hour
-            use_by_host[job.host] = cls(host=job.host, seconds=use.seconds + seconds, usd=usd)
-        return tuple(use_by_host.values())
-
-
-def jobs_usd(jobs: Iterable[JobRun]) -> float:
-    """Total cost in US dollars of the hosts on which these jobs ran."""
-    return sum(use.usd for use in HostUse.from_jobs(jobs))

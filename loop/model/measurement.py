@@ -322,11 +322,6 @@ class PositiveControl(Model):
     blocks: int
     reason: str
 
-    @property
-    def is_slowdown_seen(self) -> bool:
-        """Whether the measurement detected that the variant was slowed down on purpose."""
-        return self.verdict == "slower"
-
 
 class ControlResult(Model):
     """Mutation test of the gate: a variant with an injected bug or cheat, or an honest variant."""

@@ -3,12 +3,10 @@
 import datetime
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from loop.model.base import Count, Model
 from loop.model.plan import Text
-
-AiSource = Literal["result", "stated"]
 
 
 class Tokens(Model):
@@ -47,7 +45,7 @@ class ModelUse(Model):
 class AiUse(Model):
     """AI use of a session's agents, from the most reliable source available."""
 
-    source: AiSource
+    source: Literal["result", "stated"]
     agents: tuple[str, ...] = ()
     models: tuple[ModelUse, ...] = ()
     usd: float | None
@@ -79,18 +77,8 @@ MINIMUM_S = {"gcp": 60.0}
 """Cloud to its minimum charge in seconds: GCP bills by the second, but at least one minute."""
 
 
-def _refuse_blank(price: object) -> object:
-    """Refuse an empty price: catalogues leave it blank for machines that are not offered."""
-    if price is None:
-        raise ValueError("expected a price, or no such line, got nothing")
-    return price
-
-
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
 """US dollars per hour. Catalogues write 0 or 700 for "not offered"; both are refused."""
-OptionalPrice = Annotated[Price | None, BeforeValidator(_refuse_blank)]
-
-
 Terms = Literal["on_demand", "spot"]
 """Rental terms: `on_demand` until returned; `spot` until the cloud takes the machine away."""
 
@@ -98,8 +86,8 @@ Terms = Literal["on_demand", "spot"]
 class HourPrices(Model):
     """Hourly prices of one machine, on demand and as a spot machine."""
 
-    on_demand: OptionalPrice = None
-    spot: OptionalPrice = None
+    on_demand: Price | None = None
+    spot: Price | None = None
     """US dollars per hour of a spot machine. The price may change daily."""
 
     @model_validator(mode="after")
@@ -123,7 +111,7 @@ class Rate(Model):
     """An hourly price of a GPU, an engineer or AI, with source and date."""
 
     name: Text
-    resource: Literal["gpu", "engineer", "ai"]
+    resource: Resource
     usd_per_hour: Price
     source: Text
     as_of: datetime.date

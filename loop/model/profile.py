@@ -189,18 +189,7 @@ class Promised(Model):
     workload: str
     build: str
     ratio: Annotated[float, Field(gt=0)]
-
-    def outcome_in(self, ratio: float, session: str) -> "GainOutcome":
-        """Outcome of the promise in later session `session`. `ratio`: its speed against the baseline;
-        `self.ratio` is that of the session that promised."""
-        return GainOutcome(
-            promise=self.promise,
-            variant=self.variant,
-            workload=self.workload,
-            actual=ratio / self.ratio,
-            basis="later session",
-            session=session,
-        )
+    """Speed against the baseline in the session that promised."""
 
 
 class GainOutcome(Model):

@@ -299,7 +299,3 @@ class StepTick(StepKey):
     note: str
     heartbeat: bool = False
     """Whether the note only repeats the current state after a silence."""
-
-    def is_same_attempt(self, other: "StepTick") -> bool:
-        """Whether both notes belong to the same attempt at the same step."""
-        return (self.key, self.attempt) == (other.key, other.attempt)

@@ -26,13 +26,6 @@ class SanitizerReport(Model):
     thread: str = ""
     block: str = ""
 
-    @property
-    def location_text(self) -> str:
-        """Location as text, with a leading space: ` in small_kernel at small.cuh:99, called at b.cu:3`."""
-        text = f" in {self.kernel}" if self.kernel else ""
-        text += f" at {', called at '.join(self.places)}" if self.places else ""
-        return text + (f", thread {self.thread} of block {self.block}" if self.thread else "")
-
 
 class SanitizerRun(Model):
     """The run of one variant under one sanitizer tool."""
@@ -62,7 +55,9 @@ class SanitizerRun(Model):
         workload = self.workload or f"one of {len(self.workloads)} workloads"
         count = f" ({self.total - 1} more)" if self.total > 1 else ""
         article = "an" if error.kind[0] in "aeiou" else "a"
-        finding = f"{article} {error.kind}{error.location_text}"
+        finding = f"{article} {error.kind}{f' in {error.kernel}' if error.kernel else ''}"
+        finding += f" at {', called at '.join(error.places)}" if error.places else ""
+        finding += f", thread {error.thread} of block {error.block}" if error.thread else ""
         return f"{self.variant} has {finding}, on {workload}: {error.words}{count}"
 
 

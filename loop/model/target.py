@@ -257,12 +257,6 @@ class CAbiVariant(_Variant):
     must_not_compile: tuple[MustNotCompile, ...] = ()
     """Configurations that the compiler must refuse."""
 
-    def built_for_emulator(self, macros: tuple[str, ...]) -> "CAbiVariant":
-        """The variant as built for the emulator: on a CPU, by `emulation`. `macros`: flags of tuned values."""
-        assert self.emulation is not None
-        build = self.emulation.with_placeholders_filled({TUNED: macros})
-        return self.model_copy(update={"device": "cpu", "build": build})
-
 
 class PythonVariant(_Variant):
     """A Python function: PyTorch, Triton or a torch extension."""
@@ -454,10 +448,13 @@ class Target(Model):
         return variant.model_copy(update={"build": build})
 
     def emulated_variant(self, name: str, device: str = "") -> CAbiVariant:
-        """A variant as built for the emulator, with the tuned values of a device. Default: the first GPU."""
+        """A variant as built for the emulator on a CPU, with tuned values of a device. Default: the first GPU."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        return variant.built_for_emulator(self.tuning_macros(device or next(iter(self.devices), "sm_89")))
+        assert variant.emulation is not None
+        macros = self.tuning_macros(device or next(iter(self.devices), "sm_89"))
+        build = variant.emulation.with_placeholders_filled({TUNED: macros})
+        return variant.model_copy(update={"device": "cpu", "build": build})
 
     def tuning_macros(self, device: str) -> tuple[str, ...]:
         """Compiler flags that define all tuned values for a device: `cpu` or a compute capability."""

@@ -197,11 +197,6 @@ def parse_scale(values: str) -> float | None:
     return None
 
 
-def scaled_normal(scale: float) -> str:
-    """The kind of normal values with this standard deviation, as in `normal*0.001`."""
-    return f"normal*{scale:g}"
-
-
 def workload_weights(target: Target, dtype: Dtype) -> dict[str, float]:
     """Workload name to weight, over all sets. Default weight: 1; a stated one wins over it."""
     weight_by_name: dict[str, float] = {}

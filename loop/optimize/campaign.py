@@ -20,8 +20,7 @@ from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.model.campaign import Ended, Proposal
-from loop.model.change import Brief, BriefOutput, jobs_of
-from loop.model.jobs import jobs_usd
+from loop.model.change import Brief, BriefOutput, hosts_of
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
 from loop.optimize.keeping import CampaignSpent
@@ -189,7 +188,7 @@ def sum_spending(context: Context) -> CampaignSpent:
     seconds = sum(record.seconds for record in context.finished)
     # Without the proposers, which run in step `change.brief`.
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
-    machine_usd = seconds / 3600 * context.task.usd_per_hour + jobs_usd(jobs_of(context.finished))
+    machine_usd = seconds / 3600 * context.task.usd_per_hour + sum(use.usd for use in hosts_of(context.finished))
     return CampaignSpent(
         candidates=len(changes.proposals) if is_unattended else len(changes.judged_changes),
         since_last_kept=changes.count_since_last_kept if is_unattended else 0,

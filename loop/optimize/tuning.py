@@ -20,7 +20,6 @@ from loop.base.processes import Tick, run_side_by_side
 from loop.base.stats import geometric_mean, times
 from loop.builds import build
 from loop.builds.build import BuildFailed
-from loop.debug.turns import point, rejected_points
 from loop.gate.kernel import planned_check_sets
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
@@ -28,7 +27,7 @@ from loop.library.definitions import read_file
 from loop.library.tuned import write_best
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.change import Brief, BriefOutput, TriedPoint
+from loop.model.change import Brief, BriefOutput, TriedPoint, point, rejected_points
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.plan import Identifier

@@ -37,7 +37,9 @@ def list_outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
             promised, speeds = pending.get((*place, variant)), row.speeds.get(variant, {})
             if promised is not None and promised.build != build and promised.workload in speeds:
                 del pending[(*place, variant)]
-                outcomes.append(promised.outcome_in(speeds[promised.workload], row.id))
+                fields = promised.model_dump(include={"promise", "variant", "workload"})
+                actual = speeds[promised.workload] / promised.ratio
+                outcomes.append(GainOutcome(**fields, actual=actual, basis="later session", session=row.id))
         pending |= {
             (*place, promise.variant): promise for promise in row.promises if promise.variant not in judged
         }

@@ -167,7 +167,7 @@ def trust_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     for comparison in comparisons:
         for control in comparison.positive_controls:
             seen = f"seen after {say.count(control.blocks, 'block')}"
-            outcome = seen if control.is_slowdown_seen else f"not seen: {control.reason}"
+            outcome = seen if control.verdict == "slower" else f"not seen: {control.reason}"
             slowed = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
             lines.append(f"positive control, {slowed}: {outcome}")
     return tuple(lines)

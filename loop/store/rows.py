@@ -9,9 +9,9 @@ from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept_gains
-from loop.model.history import RESOURCES, RecordedSession
+from loop.model.history import RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.model.money import Charge, Unmeasured
+from loop.model.money import Charge, Resource, Unmeasured
 from loop.model.output import Output, outputs_of
 from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
@@ -95,7 +95,7 @@ def session_row(head: SessionHead, record: SessionRecord | None, lines: Sequence
 def _recorded_row(session: RecordedSession) -> SessionRow:
     """The index row of a session recorded before `loop`, from the figures of its report."""
     gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
-    usd = {resource: row.resource_usd(resource) for resource in RESOURCES}
+    usd: dict[Resource, float | None] = {"gpu": row.gpu_usd, "ai": row.ai_usd, "engineer": row.engineer_usd}
     stated = {"rate": "history", "seconds": seconds, "basis": "stated"}
     charges = [Charge(resource=name, usd=cost, **stated) for name, cost in usd.items() if cost is not None]
     missing = [name for name, cost in usd.items() if cost is None]

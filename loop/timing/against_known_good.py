@@ -355,7 +355,7 @@ def _judge_contest(
     for measurement in (m for m in measured if m.against == "known_good"):
         decision = contest.decide_now(timings, measurement.workload, contest.rivals[0])
         verdict, reason = decision.verdict, decision.reason
-        if verdict == "same" and not positive.is_slowdown_seen:
+        if verdict == "same" and positive.verdict != "slower":
             verdict, slowdown = "inconclusive", f"a slowdown of {positive.slowdown:.0%} put in on purpose"
             reason = f"{slowdown} was not seen: {positive.reason}"
         judged.append(verdicts.speed_verdict(measurement, verdict, reason, decision.e_value))
@@ -372,7 +372,7 @@ def _summarise_contest(contest: Contest, contest_verdicts: Sequence[Verdict], ti
         null, positive = contest.null_control(timings), contest.positive_control(timings)
         unclear = f", inconclusive on {null.inconclusive}" if null.inconclusive else ""
         parts.append(f"against itself: same on {null.same} of {null.comparisons}{unclear}")
-        parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.is_slowdown_seen else 'not seen'}")
+        parts.append(f"{positive.slowdown:.0%} slowdown {'seen' if positive.verdict == 'slower' else 'not seen'}")
     speeds = [verdict for verdict in contest_verdicts if isinstance(verdict, SpeedVerdict)]
     if speeds:
         mean = times(geometric_mean([speed.ratio for speed in speeds]), 3)

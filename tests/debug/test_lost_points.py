@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from loop.debug.turns import rejected_points
-from loop.model.change import PastSearch, TriedPoint
+from loop.model.change import PastSearch, TriedPoint, rejected_points
 
 
 def trial(rows: int, outcome: str = "timed", ratio: float | None = None, **fields: Any) -> TriedPoint:
