@@ -160,7 +160,8 @@ class TickFile:
         """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
         last, if its note repeats the last one or it comes within `MIN_INTERVAL_S` of it."""
         last = self._last_tick
-        if last is not None and last.is_same_attempt(tick) and not tick.heartbeat:
+        is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
+        if last is not None and is_same_attempt and not tick.heartbeat:
             is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
             if tick.note == last.note or is_too_soon:
                 return
