@@ -6,7 +6,6 @@ import gc
 import mmap
 import os
 import socket
-import tempfile
 from collections.abc import Sequence
 
 from loop.calls.call import POISON, Call, TensorFile
@@ -111,6 +110,8 @@ def create_shared_file() -> int:
         file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         return file_descriptor
+    import tempfile  # Here: on Linux no worker needs it.
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loop.base.processes import lift_memory_limit
+from loop.base.own_process import lift_memory_limit
 from loop.calls.call import Call, CommandTerms, Refused, TensorFile
 from loop.calls.invocation import Places, Prepared, Run, Stage
 

@@ -3,8 +3,6 @@ folder. Import torch before `search_folder`, because a target's file `torch.py` 
 
 import os
 import sys
-import traceback
-from pathlib import Path
 
 FOLDERS: list[str] = []
 """Folders of the target in search order, at the front of sys.path."""
@@ -37,6 +35,9 @@ def explain_shadowed_import(name: str) -> str:
 
 def describe_error(error: Exception) -> str:
     """An exception in one line: type, first line of its text, last frame in the target's files."""
+    import traceback  # Here, and not at the top: a worker that is timed needs neither.
+    from pathlib import Path
+
     description = type(error).__name__
     lines = str(error)[:MAX_ERROR_CHARACTERS].strip().splitlines()
     if lines:

@@ -31,7 +31,7 @@ from loop.model.jobs import State, Where
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
 COMMAND_DYING_WITH_PARENT = (
     *COMMAND[:-1],
-    f"from loop.base.processes import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {COMMAND[-1]}",
+    f"from loop.base.own_process import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {COMMAND[-1]}",
 )
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import locked_temporary_folder
+from loop.base.own_process import die_with_parent
 from loop.base.places import PACKAGE, private_folder, shipped
-from loop.base.processes import die_with_parent
 from loop.jobs.hosts import ListedHost
 
 OPTIONS = (

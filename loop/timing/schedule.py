@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import Tick, kill_group
+from loop.base.processes import Tick, kill_trees
 from loop.base.stats import MIN_VALUES
 from loop.calls.arena import IS_CAPTURED, MOST_CALLS
 from loop.calls.call import Call
@@ -111,8 +111,7 @@ class ProcessSet:
 
     def close(self) -> None:
         """End all processes at the same time, because each takes a while."""
-        for worker in self.workers.values():
-            kill_group(worker.child.process.pid)
+        kill_trees([worker.child.process.pid for worker in self.workers.values()])
         self.stack.close()
 
     def wait_until_loaded(self) -> Generator[Tick, None, None]:

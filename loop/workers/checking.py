@@ -11,8 +11,6 @@ import math
 import os
 import random
 import sys
-import tempfile
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -214,6 +212,8 @@ class DryRun:
     """Runs an emulated library in a mode that lists its kernel launches and executes none."""
 
     def __init__(self, request: ListLaunches) -> None:
+        from pathlib import Path
+
         self.path = Path(request.path)
         # Set first: the library may read them only when loaded.
         os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: str(self.path)}
@@ -283,6 +283,9 @@ def _wait_for_torch() -> None:
 def trace_kernels(prepared: Prepared) -> tuple[Kernel, ...]:
     """Record the kernels of one prepared call with torch's profiler. It uses the second of two profiler runs,
     because the first includes the profiler's setup. Raises Refused if torch has no GPU."""
+    import tempfile
+    from pathlib import Path
+
     import torch
     from torch.profiler import ProfilerActivity, profile
 

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from loop.base.processes import die_with_parent, limit_memory
+from loop.base.own_process import die_with_parent, limit_memory
 from loop.calls.call import Call, Plain, Refused, Terms
 from loop.calls.own_modules import MAX_ERROR_CHARACTERS, describe_error
 from loop.model.causes import Cause

@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from loop.base.processes import Child, adopt_orphans, child_environment, die_with_parent, python_path
+from loop.base.own_process import adopt_orphans, die_with_parent
+from loop.base.processes import Child, child_environment, python_path
 
 PASSIVE_WAITING = {"OMP_WAIT_POLICY": "passive"}
 """The judge uses every core between timings; its idle threads must not spin during one."""

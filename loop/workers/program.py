@@ -17,16 +17,8 @@ from typing import Any, TypeVar, Union
 from pydantic import TypeAdapter
 
 from loop.base.errors import WorkFailed
-from loop.base.processes import (
-    MEMORY_VARIABLE,
-    Child,
-    Tick,
-    describe_exit,
-    is_stopped,
-    python_path,
-    run,
-    run_to_end,
-)
+from loop.base.own_process import MEMORY_VARIABLE
+from loop.base.processes import Child, Tick, describe_exit, is_stopped, python_path, run, run_to_end
 from loop.calls.arena import Arena, Bell
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory
@@ -158,6 +150,7 @@ class Program:
                 env={"PYTHONPATH": python_path(), **inherited_environment(), **environment},
                 stdin=request_end,
                 pass_fds=inherited,
+                dies_by_itself=not tool,
             )
         except BaseException:
             for descriptor in (self._request, self._reply):

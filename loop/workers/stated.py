@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import OutOfMemoryError, Tensor
 
-from loop.base.processes import limit_memory
+from loop.base.own_process import limit_memory
 from loop.calls import torch_side
 from loop.calls.callee import SplitStructure, outputs_of, rebuild_structure, split_structure
 from loop.calls.own_modules import search_folder

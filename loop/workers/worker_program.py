@@ -11,13 +11,11 @@ import resource
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from loop.calls import invocation
 from loop.calls.arena import CONTROL_BYTES, obey
 from loop.calls.call import FunctionTerms, LibraryTerms, Refused
-from loop.calls.external import External
 from loop.calls.invocation import EmptyStage, Loaded, Places, Prepared, Run, Stage
 from loop.calls.library import Compiled
 from loop.calls.own_modules import search_folder
@@ -126,6 +124,8 @@ class WorkerProgram:
             search_folder(request.folder)
             loaded = torch_call.Importable(terms, request.device)
         else:
+            from loop.calls.external import External
+
             loaded = External(terms, request.folder)
         self.slowdown_share = request.slowdown_share
         if request.mistake:
@@ -145,7 +145,8 @@ class WorkerProgram:
         paths, call_ranges = list[str](), list[messages.CallRange]()
         for output in (*check.outputs.values(), *check.enclosed_outputs.values()):
             path = f"{request.call.output.path}.{len(paths)}"
-            Path(path).write_bytes(output.data)
+            with open(path, "wb") as file:
+                file.write(output.data)
             paths.append(path)
             call_ranges.append(messages.CallRange(output.first_call, output.last_call))
         return messages.Computed(
@@ -222,13 +223,15 @@ def measure_first_call_bytes(run: Run) -> int | None:
     report it. Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5))."""
 
     def read_peak_bytes() -> int:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM"):  # The peak of the resident set, in KiB.
-                return int(line.split()[1]) * 1024
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("VmHWM"):  # The peak of the resident set, in KiB.
+                    return int(line.split()[1]) * 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
         bytes_before = read_peak_bytes()
     except OSError:
         run()

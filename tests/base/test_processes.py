@@ -86,7 +86,7 @@ def test_waits_run_side_by_side_and_answer_in_order() -> None:
 
 def test_a_program_is_refused_memory_before_the_machine_is_short_of_it() -> None:
     """What it has when it begins does not count; an allocation beyond that fails, and nothing is killed."""
-    code = "from loop.base.processes import limit_memory\nlimit_memory()\nbytearray(10**7)\nbytearray(10**9)"
+    code = "from loop.base.own_process import limit_memory\nlimit_memory()\nbytearray(10**7)\nbytearray(10**9)"
     environment = {"PYTHONPATH": python_path(), "LOOP_MEMORY": "100000000"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from loop.base.errors import LoopError
-from loop.base.processes import kill_tree
+from loop.base.processes import kill_trees
 from loop.formats import table
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
@@ -257,7 +257,7 @@ def _run(run: Run, command: Sequence[str]) -> str:
             break
         except subprocess.TimeoutExpired:
             if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
-                kill_tree(child.pid)
+                kill_trees([child.pid])
     if why:
         raise Excluded(why)
     if not output.strip():

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from loop.base.processes import adopt_orphans
+from loop.base.own_process import adopt_orphans
 from tests.faults import Case, FaultClass, asked_for, classes, limit_s, side_by_side
 from tests.faults.results import Outcome, Store, write_pages
 
