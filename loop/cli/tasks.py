@@ -18,8 +18,7 @@ from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, run_bench_steps
-from loop.formats import evaluators, flashinfer, gpumode, kernelbench, table
-from loop.formats.evaluators import EVALUATORS
+from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.gpumode import TESTS
 from loop.formats.model import ForeignTask, find_hindrances
 from loop.formats.table import write_as_target
@@ -198,8 +197,6 @@ class Audited(Printed):
 def audit(request: TaskRequest, screen: Screen) -> Audited:
     """Judge controls by both judges, and look for weak points of the task. Raises UsageError if it cannot."""
     task = table.load_task(request.path.absolute(), request.format_name)
-    if task.format not in evaluators.ANSWER_MAKERS:
-        raise UsageError(f"{request.path}: loop cannot audit {table.find_format(task.format).title} yet")
     folder, _ = write_as_target(request.path, (), request.format_name)
     task_audit = Audit(request, task, trusted_setting(folder, screen))
     screen.status("inputs and reference")
@@ -267,7 +264,7 @@ class Audit:
         place = tasks_folder() / f"audit-{content_hash(f'{self.task.path} {self.request.format_name}')[:16]}"
         place.mkdir(parents=True, exist_ok=True)
         for control in controls:
-            ending, text = evaluators.wrong_answer(self.task, control.mistake(target, target.dtypes["cpu"]))
+            ending, text = theirs.wrong_answer(self.task, control.mistake(target, target.dtypes["cpu"]))
             stem = re.sub(r"[^a-z0-9]+", "_", control.name.lower()).strip("_")
             files.append(place / f"{stem}{ending}")
             files[-1].write_text(text)
@@ -341,7 +338,7 @@ class Audit:
 
     def judge_by_evaluator(self, files: Mapping[str, Path], screen: Screen) -> tuple[dict[str, Verdict], str]:
         """The evaluator's verdict on each answer, honest first; or none, and the reason."""
-        task, evaluator = self.task, EVALUATORS[self.task.format]
+        task, evaluator = self.task, theirs.EVALUATORS[self.task.format]
         if evaluator.needs_cuda(task) and not gpus().usable:
             return {}, NO_GPU
         if evaluator.package and self.request.evaluator is None:

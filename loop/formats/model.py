@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from loop.model.base import Model, Printed
 
@@ -18,6 +18,12 @@ ELEMENT_TYPES = frozenset(
 )
 """Element types that tasks may name."""
 Obstacle = Literal["cuda", "several GPUs", "dependency", "file", "download", "contract"]
+
+
+class TaskFile(Model):
+    """Content of a task's file. Fields that `loop` does not need are ignored: other projects add some."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class Case(Model):

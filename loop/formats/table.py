@@ -11,8 +11,7 @@ from loop.base.documents import content_hash, did_you_mean, hash_files, to_json,
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
 from loop.base.screen import Screen, table_lines, terminal_columns
-from loop.formats import flashinfer, flashinfer_target, gpumode, kernelbench
-from loop.formats.gpumode import make_target
+from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, find_hindrances
 from loop.formats.target import TargetDraft
 from loop.library import trust as origin
@@ -44,13 +43,13 @@ FORMATS = (
         kernelbench.make_target,
         "a Python file with Model, get_inputs and get_init_inputs",
     ),
-    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, make_target, "a folder with task.yml"),
+    Format(gpumode.NAME, "GPU MODE", gpumode.claims, gpumode.load, gpumode.make_target, "a folder with task.yml"),
     Format(
         flashinfer.TRACE,
         "FlashInfer Trace",
         flashinfer.claims_trace,
         flashinfer.load_trace,
-        flashinfer_target.make_target,
+        flashinfer.make_target,
         "a JSON file below a folder `definitions`",
     ),
     Format(
@@ -58,7 +57,7 @@ FORMATS = (
         "SOL-ExecBench",
         flashinfer.claims_sol,
         flashinfer.load_sol,
-        flashinfer_target.make_target,
+        flashinfer.make_target,
         "a folder with definition.json and workload.jsonl",
     ),
 )

@@ -9,10 +9,10 @@ from loop.base.errors import UsageError
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.base.stats import times
-from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
 from loop.formats.table import find_origin
 from loop.formats.theirs import (
+    EVALUATORS,
     LIMIT_S,
     ForeignAnswer,
     Verdict,
@@ -103,15 +103,12 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> RunningAction[TheirsO
 def ask_evaluator(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Generator[Tick, None, Verdict]:
     """The evaluator's verdict; `not available` if `loop` knows none for the task's format. Raises UsageError
     if the checkout does not exist."""
-    evaluator = EVALUATORS.get(task.format)
-    if evaluator is None:
-        return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
     evaluator_input = ForeignAnswer(
         task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
     )
-    return (yield from run_evaluator(evaluator_input, evaluator))
+    return (yield from run_evaluator(evaluator_input, EVALUATORS[task.format]))
 
 
 def pair_verdicts(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> VerdictPair:

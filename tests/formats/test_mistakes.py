@@ -63,7 +63,6 @@ def test_of_a_gpumode_manifest(old: str, new: str, said: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"opset": 3}, "opset: expected"),
         ({"reference": "def run(x:\n"}, "reference: expected Python, got"),
         ({"reference": "def run(x, z):\n    return x\n"}, "reference: expected run(x), got run(x, z)"),
         (

@@ -8,8 +8,7 @@ import pytest
 
 from loop.base.processes import run_to_end
 from loop.formats import table
-from loop.formats.evaluators import EVALUATORS
-from loop.formats.theirs import ForeignAnswer, Verdict, run_evaluator
+from loop.formats.theirs import EVALUATORS, ForeignAnswer, Verdict, run_evaluator
 from tests.formats import tasks
 
 EVALUATOR = """import os
