@@ -137,17 +137,17 @@ def set_up(host: str, target: Path | None, screen: Screen) -> HostList:
     for listed in hosts:
         name = listed.name
         with connected(listed, screen) as there:
-            facts = remote.ask_facts(there.connection)
-            remote.refuse_unfit(there.connection, facts)
+            facts = remote.ask_facts(there)
+            remote.refuse_unfit(there, facts)
             if running := there.list_running():
                 hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
                 raise UsageError(f"{name}: job {running[0]} runs with the loop that is there", hint)
-            lacks = tuple(remote.list_missing_tools(there.connection, facts))
+            lacks = tuple(remote.list_missing_tools(there, facts))
             for line in lacks:
                 screen.say(f"{name}: {line}")
             wait = "" if facts["torch"] else "; torch takes minutes"
             screen.say(f"{name}: installing loop into ~/{remote.HOME}/venv, over Python {facts['python']}{wait}")
-            remote.install(there.connection, facts)
+            remote.install(there, facts)
             torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
             gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
             screen.say(f"{name}: ready, with {torch} and {gpus}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
+from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
 from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, find_project, state_folder
@@ -22,9 +23,9 @@ from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as machines
 from loop.jobs import there as sent_jobs
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SENT, SESSIONS, STDERR, Job, JobFolder, create_job, read_text
 from loop.jobs.hosts import ListedHost
-from loop.jobs.remote import HOME, Connection, Unreachable, retry_unreachable
+from loop.jobs.remote import HOME, Unreachable, retry_unreachable
 from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
 from loop.library import trust
 from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
@@ -98,7 +99,7 @@ def follow(folder: JobFolder, screen: Screen, there: RemoteJobs | None = None, *
     (host, *_) = machines.choose_hosts(known_hosts, sent.host)
     with ExitStack() as stack:
         if there is None:
-            there = RemoteJobs(stack.enter_context(Connection(host)))
+            there = stack.enter_context(RemoteJobs(host))
         if cancel:
             there.cancel(folder.id)
         try:
@@ -326,7 +327,7 @@ def _send_job(
     needed_kb = sending.kilobytes + SPARE_KB
     if free_kb < needed_kb:
         message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        ssh = shlex.join(there.connection.ssh_arguments)
+        ssh = shlex.join(there.ssh_arguments)
         raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
     project, past, root = sending.project, sending.past_sessions, sending.root or PACKAGE
     git_config = git_config_to_send(sending.root) if sending.root else ""
@@ -366,7 +367,7 @@ def _send_job(
     variables = _job_variables(host, sending)
     folder = create_job(job)
     with locked(folder.path / LOCK):  # Nobody follows it before it is there.
-        sent_jobs.write_sent(folder, sent)
+        write_sealed(folder.path / SENT, sent)
         retry_unreachable(lambda: there.submit(folder, variables, sending.tree))
     return folder
 
@@ -387,16 +388,16 @@ def hosts_folder(project: Project) -> Path | None:
 @contextlib.contextmanager
 def connected(host: ListedHost, screen: Screen) -> Iterator[RemoteJobs]:
     """Connect to a machine; if it does not answer, run its `start:` command first, if it has one."""
-    with Connection(host) as connection:
+    with RemoteJobs(host) as there:
         try:
-            connection.connect()
+            there.connect()
         except Unreachable:
             if host.host.start is None:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
             run_here(host.host.start, host)
-            retry_unreachable(connection.connect, START_LIMIT_S, screen.status)
-        yield RemoteJobs(connection)
+            retry_unreachable(there.connect, START_LIMIT_S, screen.status)
+        yield there
 
 
 @dataclass(frozen=True)

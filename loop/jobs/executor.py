@@ -36,7 +36,6 @@ COMMAND_DYING_WITH_PARENT = (
 """The same command; it gets SIGTERM when its parent process dies. The child sets this up itself:
 code between fork and exec may deadlock, because an executor has threads."""
 POLL_S = 0.05
-"""Seconds between two polls of a running command."""
 COMMAND_ENDS_S = 30.0
 """Seconds that a command has to end after SIGTERM; then its process group is killed."""
 LEAST_BYTES = 64 << 20
@@ -139,7 +138,6 @@ def _run_command(folder: JobFolder, env: Mapping[str, str]) -> int:
 
 
 def _end_command(command: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to a command's process group, then SIGKILL if it has not ended."""
     for number, wait_s in ((signal.SIGTERM, COMMAND_ENDS_S), (signal.SIGKILL, None)):
         if command.poll() is None:
             with contextlib.suppress(ProcessLookupError):
@@ -240,9 +238,8 @@ class Executor:
         """Give no further job to this device, unless it is the only one of its kind."""
         with self._changed:
             for slot in self.slots:
-                slot.lost_in_a_row = (
-                    math.inf if where is not None and slot.uuid == where.uuid else slot.lost_in_a_row
-                )
+                if where is not None and slot.uuid == where.uuid:
+                    slot.lost_in_a_row = math.inf
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -264,14 +261,34 @@ class Executor:
                 job = self._take_job(slot)
                 if job is None:
                     return
-                is_noted = _run_and_note(slot, job)
+                self._run_and_note(slot, job)
                 with self._changed:
                     del self._running[job.id]
-                    if not is_noted:
-                        self._unnoted_failures.add(job.id)
                     self._changed.notify_all()
         finally:
             slot.close()
+
+    def _run_and_note(self, slot: Slot, job: JobFolder) -> None:
+        """Run a job in a slot; note a failure in its folder, or here if that fails too (a full disk)."""
+        tries = job.tries
+        try:
+            slot.run_in_slot(job)
+            if job.state not in ENDED:
+                raise WorkFailed("the process that ran it died")
+            if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
+                slot.lost_in_a_row += 1
+            elif slot.lost_in_a_row < MOST_LOST:
+                slot.lost_in_a_row = 0
+        except JOB_ERRORS as error:
+            slot.lost_in_a_row += 1
+            try:
+                job.reset()
+                # A failed start counts as a try, also if it did not reach the machine.
+                write_atomic(job.path / job_files.TRIES, str(max(job.tries, tries + 1)))
+                job.refuse(str(error))
+            except JOB_ERRORS as why:
+                remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
+                self._unnoted_failures.add(job.id)
 
     def _take_job(self, slot: Slot) -> JobFolder | None:
         """Wait for the next job for a slot. None: the executor is closed, or the slot is dropped. A job with
@@ -298,30 +315,6 @@ class Executor:
                         break  # No later job may start first, or this one would wait for ever.
                 self._changed.wait()
         return None
-
-
-def _run_and_note(slot: Slot, job: JobFolder) -> bool:
-    """Run a job in a slot; note a failure in its folder. False: that note failed (a full disk)."""
-    tries = job.tries
-    try:
-        slot.run_in_slot(job)
-        if job.state not in ENDED:
-            raise WorkFailed("the process that ran it died")
-        if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
-            slot.lost_in_a_row += 1
-        elif slot.lost_in_a_row < MOST_LOST:
-            slot.lost_in_a_row = 0
-    except JOB_ERRORS as error:
-        slot.lost_in_a_row += 1
-        try:
-            job.reset()
-            # A failed start counts as a try, also if it did not reach the machine.
-            write_atomic(job.path / job_files.TRIES, str(max(job.tries, tries + 1)))
-            job.refuse(str(error))
-        except JOB_ERRORS as why:
-            remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
-            return False
-    return True
 
 
 def check(name: str) -> None:

@@ -77,25 +77,21 @@ class Job(Model):
     """The task of a job, stored as `job.json`."""
 
     format: Literal[1] = 1
-    """Format number."""
     id: str
     """Name of the job's folder; for work with a reusable result, a hash (`compute_job_id`)."""
     words: tuple[str, ...]
     """Command-line arguments after `loop`."""
     title: str = ""
-    """A few words for people: what the job does."""
     files: dict[str, str] = Field(default_factory=dict)
     """Input files: path below `src/` to the SHA-256 of the content."""
     folder: str = ""
     """Working folder; the user's own sessions are used. Empty: `src/`, with sessions in `out/`."""
     needs_gpu: bool = False
-    """True: runs on a GPU; False: a processor is enough."""
     alone: bool = False
     """True: nothing else may run on its host (host-side timing, kernels for processors)."""
     programs: tuple[str, ...] = ()
     """Programs that must be on the PATH, such as compilers: a build without them proves nothing."""
     ttl_s: float | None = None
-    """Time limit in seconds; None: no limit."""
     times: bool = False
     """True: the job times something. All timings of one step run on devices of one group."""
     within: str = ""

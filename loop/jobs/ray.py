@@ -26,7 +26,6 @@ from loop.jobs.folder import LOCK, PID, RC, SRC, TASK, JobFolder, detect_devices
 ROOM_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
 POLL_S = 0.5
-"""Seconds between two checks for a cancelled job."""
 QUIET = {"logging_level": "ERROR", "log_to_driver": False}
 ADDRESS = "RAY_ADDRESS"
 GPU_MODEL_PREFIX = "accelerator_type:"

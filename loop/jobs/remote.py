@@ -15,12 +15,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import locked_temporary_folder
+<<<<<<< HEAD
 from loop.base.own_process import die_with_parent
 from loop.base.places import PACKAGE, private_folder, shipped
+=======
+from loop.base.places import PACKAGE, shipped
+from loop.base.processes import die_with_parent
+>>>>>>> b58aeeee (jobs: a machine's jobs are a connection; less said twice)
 from loop.jobs.hosts import ListedHost
 
 OPTIONS = (
@@ -40,8 +45,6 @@ SSH = "LOOP_SSH"
 """Environment variable with a program and options to use instead of `ssh`."""
 BEGIN, END = b"loop-begins-here\n", b"loop-ends-here\n"
 """Markers around a script's output: login shells print before BEGIN; without END it was cut."""
-LONGEST_FOLDER = 69
-"""Longest path in bytes that leaves room for the name of ssh's control socket."""
 ANSWER_S = 30.0
 """Time limit in seconds for a short script."""
 COPY_S = 3600.0
@@ -84,14 +87,11 @@ class Connection:
         self.name = listed.name
         self._master: subprocess.Popen[bytes] | None = None
         self._temporary_folders = contextlib.ExitStack()
-        parent = private_folder("ssh")
-        if len(os.fsencode(parent)) > LONGEST_FOLDER:
-            parent = Path(
-                self._temporary_folders.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp"))
-            )
-        self._socket = self._temporary_folders.enter_context(locked_temporary_folder(parent, "s")) / "s"
+        # In /tmp, because the path of a socket may have 108 bytes.
+        folder = locked_temporary_folder(Path("/tmp"), f"loop-{os.geteuid()}-ssh-")
+        self._socket = self._temporary_folders.enter_context(folder) / "s"
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -215,7 +215,6 @@ class Connection:
 
     @property
     def _check_hint(self) -> str:
-        """Hint for the user: how to check whether the machine runs."""
         return f"look whether it runs: ssh {shlex.join(self.ssh_arguments)} true"
 
     def disk_full_error(self) -> MachineFailure:

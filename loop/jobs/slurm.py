@@ -94,7 +94,6 @@ class SlurmSlot(Slot):
 
 
 def _sbatch_command(job: JobFolder) -> list[str]:
-    """The sbatch command line for a job."""
     task = job.task
     options = ["--parsable", f"--output={job.path}/slurm.txt", "--job-name=loop"]
     if task.needs_gpu:

@@ -15,7 +15,7 @@ from loop.jobs import hosts as host_list
 from loop.jobs.executor import LEAST_BYTES, Slot
 from loop.jobs.folder import OUT, RC, SRC, STDERR, TRIES, JobFolder
 from loop.jobs.hosts import ListedHost
-from loop.jobs.remote import Connection, Unreachable, retry_unreachable
+from loop.jobs.remote import Unreachable, retry_unreachable
 from loop.jobs.there import RemoteJobs
 from loop.library.hosted import HOSTS_FILE, SENDER_VARIABLE, Sender
 from loop.library.trust import definition_hash
@@ -26,7 +26,6 @@ CHOSEN = "LOOP_HOSTS"
 AWAY_S = 120.0
 """Seconds without an answer after which a machine loses its jobs."""
 POLL_S = 0.3
-"""Seconds between two polls of a job."""
 LEAVES_S = 30.0
 """Seconds that a machine has to answer when its last jobs are removed."""
 
@@ -57,10 +56,10 @@ def slots(width: int) -> list[Slot]:
         if len(usable) == width:
             break
         try:
-            with Connection(host) as connection:
-                _, free_kb = RemoteJobs(connection).check_ready()
+            with RemoteJobs(host) as there:
+                _, free_kb = there.check_ready()
                 if free_kb << 10 < LEAST_BYTES:
-                    raise connection.disk_full_error()
+                    raise there.disk_full_error()
         except MachineFailure as error:
             unfit.append(error)
             continue
@@ -83,8 +82,7 @@ class SshSlot(Slot):
 
     def __init__(self, host: ListedHost, number: int | None = None) -> None:
         self.listed, self.host, self.gpu_index = host, host.name, number
-        self.connection = Connection(host)
-        self.there = RemoteJobs(self.connection)
+        self.there = RemoteJobs(host)
         self.stale_jobs: set[str] = set()
         """Ids of jobs on the machine that nothing here waits for, to be removed."""
 
@@ -118,7 +116,6 @@ class SshSlot(Slot):
         self.uuid = job.device.uuid if job.device else ""
 
     def _remove_stale_jobs(self) -> None:
-        """End and remove this slot's jobs that are still on the machine."""
         if self.stale_jobs:
             self.there.remove(*self.stale_jobs)
             self.stale_jobs.clear()
@@ -133,7 +130,7 @@ class SshSlot(Slot):
 
     def close(self) -> None:
         """End and remove the jobs that are still there, then close the connection."""
-        with self.connection, contextlib.suppress(LoopError):
+        with self.there, contextlib.suppress(LoopError):
             retry_unreachable(self._remove_stale_jobs, 0.0 if self.trouble else LEAVES_S)
 
 

@@ -25,16 +25,13 @@ from loop.store import journal
 from loop.store.sessions import HEAD
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
-"""Pattern of a session folder's name."""
 
 
 class SentJob(Model):
     """Where a job was sent, and where its results belong here. Stored as `sent.json`."""
 
     format: int = 1
-    """Format number."""
     host: str
-    """Name of the machine in `hosts.yaml`."""
     project: str | None
     """Folder of the target; None for the bundled one."""
     sessions: str
@@ -59,11 +56,6 @@ class SentJob(Model):
         home_there = f"{self.home}/{HOME}"
         text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
         return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
-
-
-def write_sent(folder: JobFolder, sent: SentJob) -> None:
-    """Record where a job goes, before it is sent."""
-    write_sealed(folder.path / job_files.SENT, sent)
 
 
 def read_sent(folder: JobFolder) -> SentJob | None:
@@ -218,13 +210,11 @@ class PollResult:
     """State of a job and its new output, from one poll."""
 
     state: State
-    """State of the job."""
     exit_code: int | None
     """Exit code of its command; None while it has not ended."""
     stdout: bytes
     """New bytes of stdout since the last poll, at most 64 KiB."""
     stderr: bytes
-    """New bytes of stderr, likewise."""
     has_more: bool
     """True if more output is waiting."""
     why: str = ""
@@ -246,16 +236,12 @@ class Busy(LockHeld):
         self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
 
 
-class RemoteJobs:
-    """Operations on the jobs of one machine."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.name = connection.name
+class RemoteJobs(Connection):
+    """A connection to a machine, with operations on its jobs."""
 
     def _run(self, script: str, limit_s: float = ANSWER_S, **values: str) -> list[str]:
         """Run a script in `~/.loop` there, with `@NAME@` replaced by values. Returns its lines."""
-        text = self.connection.run_script(SHELL + fill_script(script, **values), limit_s=limit_s)
+        text = self.run_script(SHELL + fill_script(script, **values), limit_s=limit_s)
         return text.decode(errors="replace").split("\n")
 
     def check_ready(self, tree: str = "-") -> tuple[str, int]:
@@ -273,7 +259,7 @@ class RemoteJobs:
         """Make the project's folder there hold exactly these files. `config`: its `.git/config`."""
         new = f"trees/{tree}.new"
         self._run(f"rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
-        self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
+        self.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
         if config:
             self._run("printf %s @CONFIG@ >@NEW@/.git/config || exit 1", CONFIG=shlex.quote(config), NEW=new)
         self._run(SWAP, TREE=tree)
@@ -282,7 +268,7 @@ class RemoteJobs:
         """Make exactly these earlier sessions available to a project's jobs. `names`: their files in `root`."""
         self._run(PAST, TREE=tree, KEPT=" ".join(sessions))
         if sessions:
-            self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
+            self.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and start the job there; a started job is not started twice. `variables`:
@@ -291,7 +277,7 @@ class RemoteJobs:
         paths = sorted(folder.path.rglob("*"))
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
-        self.connection.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
+        self.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
         exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         self._run(
             BEGIN,
@@ -338,14 +324,14 @@ class RemoteJobs:
         """Fetch a job's results and the files in `more`, without the sessions in `earlier`. Also records the
         machine's local name and its price of an hour."""
         only = (job_files.RESULTS, job_files.MANIFEST, job_files.WHERE, TERMS, *more)
-        self.connection.fetch(
+        self.fetch(
             f"{HOME}/jobs/{folder.id}",
             folder.path,
             most_bytes=LARGEST_FILE,
             only=only,
             without=[f"{job_files.RESULTS}/{name}" for name in earlier],
         )
-        prices = self.connection.listed.host.prices
+        prices = self.listed.host.prices
         # Terms: whether the machine runs on demand or as a spot machine.
         _, terms = read_terms(read_text(folder.path / TERMS))
         price = prices.usd_and_terms(terms)[0] if prices else None

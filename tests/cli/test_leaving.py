@@ -6,13 +6,14 @@ from typing import cast
 
 import pytest
 
+from loop.base.documents.sums import write_sealed
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
 from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import there as noted
-from loop.jobs.folder import LOCK, Job, JobFolder, create_job
+from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.there import Busy, PollResult, RemoteJobs
 from tests.cli.test_following import make_sent
@@ -39,7 +40,7 @@ class Idle:
 def make(folder: Path, name: str) -> JobFolder:
     """A job that was sent to l4."""
     job = create_job(Job(id=name, words=("status",)))
-    noted.write_sent(job, make_sent(folder))
+    write_sealed(job.path / SENT, make_sent(folder))
     return job
 
 

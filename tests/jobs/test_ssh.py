@@ -13,7 +13,6 @@ from loop.jobs import remote, ssh
 from loop.jobs.executor import run_all
 from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, content_hashes, create_job
 from loop.jobs.hosts import Host, ListedHost
-from loop.jobs.remote import Connection
 from loop.jobs.there import RemoteJobs
 from tests.jobs.ssh_jobs import HOST, LONG, QUICK, ended, make, opened, wait
 from tests.jobs.sshd import Server, missing
@@ -98,8 +97,8 @@ def test_another_loop_there_is_refused(machine: Server) -> None:
     digest = machine.home / remote.DIGEST
     for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
         digest.write_text(text)
-        with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
-            RemoteJobs(connection).check_ready()
+        with RemoteJobs(HOST) as there, pytest.raises(UsageError) as wrong:
+            there.check_ready()
         assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
     digest.write_text(remote.hash_package(remote.list_package_files()))
 
@@ -110,8 +109,7 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
     job.path.mkdir(parents=True)
     (job.path / "tree").write_text("shared")
     (tmp_path / "a").write_text("a")
-    with Connection(HOST) as connection:
-        there = RemoteJobs(connection)
+    with RemoteJobs(HOST) as there:
         there.send_tree("shared", tmp_path, ["a"])
         job.write_runner(os.getpid())
         with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
@@ -158,13 +156,12 @@ def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, t
     trees = machine.home / remote.HOME / "trees"
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").write_text("b")
-    with Connection(HOST) as connection:
-        there = RemoteJobs(connection)
+    with RemoteJobs(HOST) as there:
         there.send_tree("code", tmp_path, ["a"])
         there.send_tree("code", tmp_path, ["b"])
         assert ["b"] == [path.name for path in (trees / "code").iterdir()]
-        run = connection.run_script
-        connection.run_script = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
+        run = there.run_script
+        there.run_script = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
         with pytest.raises(WorkFailed):
             there.send_tree("code", tmp_path, ["a"])
         with pytest.raises(WorkFailed):

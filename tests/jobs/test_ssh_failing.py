@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -29,7 +28,13 @@ class Fails:
     """A machine that does not do what it is asked for."""
 
     def __init__(self, **wrong: LoopError) -> None:
-        self.name, self.connection, self.wrong = "l4", SimpleNamespace(listed=HOST), wrong
+        self.wrong = wrong
+
+    def __enter__(self) -> None:
+        """Nothing is opened."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is closed."""
 
     def __getattr__(self, word: str) -> Callable[..., Any]:
         def asked(*given: Any) -> Any:
