@@ -9,7 +9,7 @@ from loop.debug import explaining, probing, turns
 from loop.gate import emulating, environment, kernel, properties, sanitizing
 from loop.gate.kernel import changes
 from loop.money import decisions as deciding
-from loop.optimize import briefing, candidate, checking, confirming, paired, tuning
+from loop.optimize import briefing, candidate, comparisons, tuning
 from loop.profile import actions as profile
 from loop.profile import launch_limits, promises, resource_actions
 from loop.proving import actions as proving
@@ -35,7 +35,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
     "kernel.theirs": Action(theirs.theirs, theirs.evaluator_section),
-    "kernel.check": Action(checking.check),
+    "kernel.check": Action(comparisons.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(launch_limits.parallelism),
@@ -55,10 +55,10 @@ ACTIONS: dict[str, Action] = {
     "change.sanitize": Action(candidate.sanitize),
     "change.measure": Action(candidate.measure),
     "change.compare": Action(candidate.compare),
-    "change.paired": Action(paired.paired),
+    "change.paired": Action(comparisons.paired),
     "change.profile": Action(candidate.profile_change),
     "change.decide": Action(candidate.decide),
-    "change.confirm": Action(confirming.confirm),
+    "change.confirm": Action(comparisons.confirm),
     "bisect.search": Action(bisecting.bisect),
     "session.preemption": Action(deciding.preemption),
     "session.keep_or_stop": Action(deciding.keep_or_stop),

@@ -183,11 +183,9 @@ class ProposerTask:
     answer: Path
     """A file that the proposer may write: `{"idea": "...", "done": true}`."""
     limit_s: float
-    """Time limit."""
     quiet_s: float
     """Longest time without output; then `loop` ends it."""
     usd: float | None = None
-    """Its dollar budget; None: no limit."""
     variables: tuple[str, ...] = ()
     """More environment variables to pass on."""
     isolation: Sequence[str] = ()
@@ -442,7 +440,6 @@ def _token_count(fields: Any, name: str) -> int:
 
 
 def _nested(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The mapping under `name` in an agent's JSON; empty if missing."""
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 

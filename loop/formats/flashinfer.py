@@ -74,7 +74,6 @@ class InputSource(TaskFile):
     type: Literal["random", "scalar", "safetensors", "custom"]
     value: int | float | bool | None = None
     path: str | None = None
-    """File, relative to the root folder."""
 
 
 class TraceTolerance(TaskFile):
@@ -122,7 +121,6 @@ class SolutionBuild(TaskFile):
     entry_point: Annotated[str, Field(pattern=r"^[^:]+::[^:]+$")]
     """`file::function`."""
     destination_passing_style: bool = True
-    """Whether outputs are passed as arguments."""
     binding: str | None = None
     """How Python calls compiled code, as in `torch`."""
     compile_options: dict[str, Any] | None = None
@@ -217,7 +215,6 @@ def _read_sol_workloads(folder: Path) -> list[Workload]:
 
 
 def _read_trace_workloads(path: Path) -> list[Workload]:
-    """The workloads of the FlashInfer Trace definition in file `path`."""
     workloads = []
     for file in sorted((find_root(path) / WORKLOADS).rglob(f"{path.stem}.jsonl")):
         for index, (line, document) in enumerate(read_lines(file, TraceLine)):

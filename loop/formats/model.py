@@ -53,7 +53,6 @@ class AcceptanceRule(Model):
     checker: str | None = None
     """Name of the task's own checker; None without one."""
     note: str = ""
-    """Further rules of the format, in words."""
 
 
 class Timing(Model):
@@ -75,9 +74,7 @@ class Hindrance(Model):
     """Something that a task needs and this machine lacks."""
 
     kind: Obstacle
-    """Kind of the missing thing."""
     what: str
-    """The missing thing, in words."""
 
 
 class ForeignTask(Model):
@@ -90,13 +87,11 @@ class ForeignTask(Model):
     name: str
     """What the task is called."""
     path: Path
-    """Its file or folder."""
     files: tuple[Path, ...]
     """Every file that was read."""
     entry: str
     """What an answer has to define."""
     languages: tuple[str, ...]
-    """Languages that an answer may be written in."""
     reference: str
     """The function that computes the right output."""
     cases: tuple[Case, ...]
@@ -104,11 +99,8 @@ class ForeignTask(Model):
     dtypes: tuple[str, ...]
     """Element types of inputs and outputs; empty where only the generator knows them."""
     judging: AcceptanceRule
-    """When an output counts as right."""
     timing: Timing
-    """How the format times an answer."""
     imports: tuple[str, ...] = ()
-    """Packages that its files import."""
     made_for: tuple[str, ...] = ()
     """Hardware that the task names."""
     devices: tuple[str, ...] = ("cpu", "cuda")

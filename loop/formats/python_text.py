@@ -104,7 +104,6 @@ def uses_cuda(modules: Sequence[Module]) -> bool:
 
 
 def _defined_names(node: ast.stmt) -> set[str]:
-    """Names that a top-level statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):

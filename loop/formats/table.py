@@ -187,14 +187,12 @@ def _link_files(folder: Path, links: Mapping[str, Path]) -> None:
 
 
 def _write_changed(path: Path, text: str) -> None:
-    """Write a file, unless its text is the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or path.read_text() != text:
         write_atomic(path, text)
 
 
 MOST_CASES = 3
-"""Most cases that are shown."""
 YES_NO = {True: "yes", False: "no", None: "unknown"}
 
 
@@ -235,7 +233,6 @@ def inspect_task(path: Path, format_name: str | None, screen: Screen, *, as_json
 
 
 def _rule_text(rule: AcceptanceRule) -> str:
-    """An acceptance rule in words."""
     parts = [f"its own checker says so: {rule.checker}"] if rule.checker else []
     if rule.atol is not None and rule.rtol is not None:
         parts.append(f"error <= {rule.atol:g} {'or' if rule.either else '+'} {rule.rtol:g} x |expected|")

@@ -41,15 +41,12 @@ class Verdict(Model):
     status: Status
     """`right` or `wrong` by its own rule; `failed`: no result; `tampered`: its files changed."""
     why: str = ""
-    """Why the status is not `right`."""
     result: Any = None
     """The evaluator's result, verbatim."""
     speedup: float | None = None
     """Reference time / answer time, as the evaluator timed them; None without times."""
     command: tuple[str, ...] = ()
-    """The command that was run."""
     seconds: float = 0.0
-    """Duration of all steps in seconds."""
     content: str = ""
     """Hash of the evaluator's and the task's files."""
 
@@ -327,7 +324,6 @@ EVALUATORS = {
     flashinfer.SOL: Evaluator(_prepare_sol, _read_traces, _wrong_solution, "src/sol_execbench"),
     flashinfer.TRACE: Evaluator(_prepare_trace, _read_traces, _wrong_solution, "flashinfer_bench"),
 }
-"""Name of a format to its evaluator."""
 
 
 def wrong_answer(task: ForeignTask, mistake: Mapping[str, Any]) -> tuple[str, str]:

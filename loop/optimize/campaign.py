@@ -19,12 +19,10 @@ from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import BuildFailed
-from loop.model.campaign import Ended, Proposal
+from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief, BriefOutput, hosts_of
-from loop.optimize.checking import NOTE, CheckNote
+from loop.optimize.comparisons import NOTE, CheckNote, order_by_gain
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
-from loop.optimize.keeping import CampaignSpent
-from loop.optimize.paired import order_by_gain
 from loop.optimize.session_changes import SessionChanges, workshop_of
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -49,7 +47,6 @@ class ProposalRound:
     tree: Worktree
     """The session's worktree, with the incumbent."""
     limit_s: float
-    """Time limit of each proposer."""
     usd: float | None
     """Dollar limit of each proposer; None: no limit."""
 
@@ -178,6 +175,53 @@ def find_end_reason(context: Context) -> str | None:
     if unjudged_edits(context):
         return None
     return sum_spending(context).explain_end(context.task.campaign)
+
+
+NONE_YET = ", of which preparing took all: no candidate was proposed"
+
+
+@dataclass(frozen=True)
+class CampaignSpent:
+    """What a campaign has spent and gained so far."""
+
+    candidates: int = 0
+    since_last_kept: int = 0
+    seconds: float = 0.0
+    """Wall time of the session."""
+    gpu_s: float = 0.0
+    """The part of `seconds` that judging took, on a GPU."""
+    usd: float = 0.0
+    """Known dollars: AI and machine."""
+    tokens: int = 0
+    """Known tokens."""
+    best_speedup: float = 1.0
+    """Speedup by the kept changes, for the variant that gained most."""
+    is_proposer_done: bool = False
+    """Whether the proposer said that it has no more ideas."""
+
+    def remaining_s(self, campaign: Campaign, usd_per_hour: float = 0.0) -> float:
+        """Seconds of measuring that the budgets allow; infinite without a budget."""
+        bounds = [campaign.minutes * 60 - self.seconds] if campaign.minutes else []
+        bounds += [campaign.gpu_s - self.gpu_s] if campaign.gpu_s else []
+        bounds += [(campaign.usd - self.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
+        return max(0.0, min(bounds, default=math.inf))
+
+    def explain_end(self, campaign: Campaign) -> str | None:
+        """Why the campaign ends; None if it continues."""
+        minutes_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
+        limits = (
+            (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
+            (campaign.minutes, self.seconds / 60, minutes_text),
+            (campaign.usd, self.usd, "its {:g} dollars are spent"),
+            (campaign.tokens, self.tokens, "its {:g} tokens are used"),
+            (campaign.gpu_s, self.gpu_s, "its {:g} seconds on the GPU are used"),
+            (campaign.target, self.best_speedup, "its target of {:g}x is reached"),
+            (campaign.stall, self.since_last_kept, "nothing was kept in {:g} candidates"),
+        )
+        if self.is_proposer_done:
+            return "the proposer has nothing more to propose"
+        reached = (text.format(limit) for limit, spent, text in limits if limit is not None and spent >= limit)
+        return next(reached, None)
 
 
 def sum_spending(context: Context) -> CampaignSpent:

@@ -1,23 +1,27 @@
 """The gate's steps, run on the edited target, and the decision to keep or revert the change."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 from loop.base.places import Project
 from loop.base.processes import Tick
+from loop.base.stats import geometric_mean, times
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import read_origin
-from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
-from loop.model.output import Output
+from loop.model.change import DecisionOutput, JudgedOutput, Outcome, TriedChange, as_target_step
+from loop.model.money import Gains
+from loop.model.output import Output, outputs_by_run
 from loop.model.profile import GainOutcome
+from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import SpeedVerdict, Verdict
-from loop.optimize import campaign, keeping, paired
+from loop.optimize import campaign, comparisons
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_at_hand, edited_context, workshop_of
 from loop.profile import actions as profile
@@ -107,8 +111,10 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     is timed further within the budgets.
     """
     at_hand, task = change_at_hand(context), context.task
-    if paired.is_compared_by_job(at_hand):
-        result, jobs = yield from paired.compare_by_job(at_hand, arguments)
+    brief = at_hand.brief_output.brief
+    # A tuned change is not compared in a job: no manifest has its workloads.
+    if task.campaign.executor and brief is not None and brief.tuning is None:
+        result, jobs = yield from comparisons.compare_by_job(at_hand, arguments)
         return _as_judgement(result, jobs=jobs)
     remaining_s = campaign.sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
@@ -126,6 +132,64 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
     return (yield from judge_candidate(profile.profile, context, terms))
 
 
+def decide_on_change(
+    failed_message: str | None, verdicts: Sequence[Verdict], least_gain: float
+) -> tuple[Outcome, str, float | None]:
+    """Whether to keep a change, the reason, and its gain.
+
+    It is kept if it is right, nowhere slower, somewhere faster beyond noise, and faster by enough
+    in the mean. The gain is the geometric mean over workloads of incumbent time / change time; None
+    if not timed. `failed_message`: message of the step of the gate that it failed. `verdicts`: against the
+    incumbent. `least_gain`: share, 0.02 is 2 %.
+    """
+    speeds = [v for v in verdicts if isinstance(v, SpeedVerdict) and v.against == "known_good"]
+    gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
+    untimed = next((verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)), None)
+    if failed_message is not None:
+        return "reverted", failed_message, gain
+    if untimed is not None:
+        return "reverted", f"{untimed.variant} is {untimed.verdict}: {untimed.reason}", gain
+    if gain is None:
+        return "reverted", "it was not compared with the incumbent", None
+    outcomes, speed = [speed.verdict for speed in speeds], f"{times(gain, 3)} the incumbent's speed"
+    slower = [speed for speed in speeds if speed.verdict == "slower"]
+    if slower:
+        worst = min(slower, key=lambda speed: speed.ratio)
+        where = f"slower on {len(slower)} of {len(speeds)} workloads"
+        return "reverted", f"{where}: {times(worst.ratio, 3)} on {worst.workload}", gain
+    if "faster" not in outcomes:
+        unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
+        why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
+        counts = ", ".join(f"{word} on {outcomes.count(word)}" for word in dict.fromkeys(outcomes))
+        return "reverted", f"{why}: {speed}, {counts}", gain
+    if gain < 1 + least_gain:
+        return "reverted", f"{speed}, and {1 + least_gain:.3g}x was asked for", gain
+    return "kept", f"{speed}, faster on {outcomes.count('faster')} of {len(speeds)} workloads", gain
+
+
+def sum_gains(finished: Iterable[Finished]) -> Gains:
+    """The kept changes, and the microseconds a call that they save (None if not timed).
+
+    One change saves the incumbent's time less its own: the mean over workloads timed on both.
+    Changes build on each other, so their savings add up.
+    """
+    records = latest_attempts(finished)
+    compared = [as_target_step(record) for record in records if record.action == "change.compare"]
+    comparisons = dict(outputs_by_run(compared, CompareOutput))
+    accepted, saved_us = 0, []
+    for run, decision in outputs_by_run(records, DecisionOutput):
+        change = decision.tried
+        if not decision.kept or change is None:
+            continue
+        accepted += 1
+        differences = []
+        for timing in comparisons[run].measurements if run in comparisons else ():
+            if (timing.variant, timing.against) == (change.variant, "known_good"):
+                differences.append(timing.reference_us - timing.candidate_us)
+        saved_us += [fmean(differences)] if differences else []
+    return Gains(accepted=accepted, accepted_us=sum(saved_us) if saved_us else None)
+
+
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
     """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
     at_hand, notes = change_at_hand(context), workshop_of(context).notes
@@ -134,7 +198,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     edit, brief = at_hand.brief_output, at_hand.brief_output.brief
     if at_hand.tree.head == edit.base:  # Not committed yet by an attempt that was killed.
         at_hand.refuse_if_edited_since()
-    outcome, reason, gain = keeping.decide_on_change(*read_judgement(at_hand), arguments.gain)
+    outcome, reason, gain = decide_on_change(*read_judgement(at_hand), arguments.gain)
     assert brief is not None
     change = TriedChange(
         number=brief.number,

@@ -177,7 +177,6 @@ def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
 
 
 def _cost_details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
-    """A candidate's time, cost and rejected files; `priced`: whether any cost is known."""
     yield f"{proposal.seconds:.0f} s"
     if priced:
         yield ai_use_text(proposal.use)

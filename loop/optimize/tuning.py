@@ -30,7 +30,6 @@ from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, TriedPoint, point, rejected_points
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
-from loop.model.plan import Identifier
 from loop.model.target import Target, Tuning, Values, Workload
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import keeping_rule
@@ -59,8 +58,6 @@ INCUMBENT = "incumbent"
 class TuneTerms(Model):
     """Limits of the search."""
 
-    only: Identifier | None = None
-    """Name of the `tuning` entry to search; default: the next one not searched yet."""
     finalists: Annotated[int, Field(ge=1, le=20)] = 3
     """Points that are timed again, longer."""
     rounds: Annotated[int, Field(ge=2, le=50)] = 3
@@ -145,7 +142,6 @@ class PointSearch:
                 self.sides[label] = (values, bench.make_side(tuning.variant, result).copy_as(label))
 
     def _build_recipe(self, values: Values) -> Any:
-        """The build recipe of the variant with these values."""
         target, tuning = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
         target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuning}})
         return target.compiled_variant(self.tuning.variant, self.bench.architecture)
@@ -163,7 +159,7 @@ class PointSearch:
     def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
         """Time points next to the incumbent, a few at a time: mean and lowest ratio over workloads.
 
-        If a group cannot be timed, its points are timed alone, so that only the bad one is removed.
+        A point that cannot be timed is removed, and the others of its group are timed again.
         Returns the trial of each label that is still in the search.
         """
         trials: dict[str, TriedPoint] = {}
@@ -177,10 +173,9 @@ class PointSearch:
             except Untimed as error:
                 if error.side not in group:
                     raise
-                if len(group) == 1:
-                    self.drop_point(self.sides[group[0]][0], "wrong", error.message)
-                else:
-                    groups = [[label] for label in group] + groups
+                self.drop_point(self.sides[error.side][0], "wrong", error.message)
+                others = [label for label in group if label != error.side]
+                groups = ([others] if others else []) + groups
                 continue
             for label, check in timings.wrong_outputs:
                 if label in group and label in self.sides:
@@ -244,9 +239,8 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     device_name = "cpu" if device == "cpu" else context.bench.architecture  # Key of `best`.
     names = []
     for name, tuning in target.tuning.items():
-        is_wanted = name not in searched and arguments.only in (None, name)
         runs_here = tuning.variant in context.task.variants and target.variants[tuning.variant].device == device
-        if is_wanted and runs_here and tuning.best_on(device_name) is not None:
+        if name not in searched and runs_here and tuning.best_on(device_name) is not None:
             names.append(name)
     if not names:
         return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))

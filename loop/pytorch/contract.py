@@ -18,15 +18,12 @@ class Contract:
     """Name, inputs and output of an operator."""
 
     namespace: str
-    """Namespace in `torch.ops`."""
     name: str
     """Name in the namespace: the variant's name."""
     device: Device
-    """Device of all its tensors."""
     inputs: dict[str, tuple[str, ...]]
     """Input tensors: name to dimensions."""
     output: tuple[str, ...]
-    """Dimensions of the output."""
     fixed_types: dict[str, Dtype]
     """Fixed element types, by input name or `output`. Others have the call's type."""
     call_types: tuple[Dtype, ...]

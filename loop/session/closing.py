@@ -20,8 +20,8 @@ from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
+from loop.optimize.candidate import sum_gains
 from loop.optimize.edits import brief_path
-from loop.optimize.keeping import sum_gains
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
 from loop.report.sections import Section, print_sections, section_fields

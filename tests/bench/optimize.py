@@ -26,7 +26,7 @@ from loop.base.processes import run_to_end
 from loop.base.stats import ratio_interval, winsorise
 from loop.machine.machine import machine
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import keeping
+from loop.optimize.candidate import decide_on_change
 from loop.timing import samples, verdicts
 from loop.timing.against_known_good import is_hopeful
 from tests.bench.busy import RECORDED, replay
@@ -95,7 +95,7 @@ def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw
                 interval=(low, high), e_value=decision.e_value, reason=decision.reason,
             )
         )  # fmt: skip
-    return keeping.decide_on_change(None, speeds, 0.01)[0] == "kept"
+    return decide_on_change(None, speeds, 0.01)[0] == "kept"
 
 
 def decided(drawn: Sequence[float], number: int, counts: range) -> tuple[verdicts.Decision, int]:

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.record import Finished
-from loop.optimize.keeping import sum_gains
+from loop.optimize.candidate import sum_gains
 from loop.timing.against_known_good import CompareOutput
 from tests.makers import make_finished, make_measurement
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.optimize.keeping import decide_on_change
+from loop.optimize.candidate import decide_on_change
 
 
 def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.keeping import CampaignSpent
+from loop.optimize.campaign import CampaignSpent
 
 
 @pytest.mark.parametrize(

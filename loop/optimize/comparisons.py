@@ -1,0 +1,418 @@
+"""Time builds against each other outside the gate's steps.
+
+- `check`: `loop kernels check` says in seconds whether an edit compiles, is right, and about how
+  fast it is. It decides nothing. Only the gate keeps a change, with more workloads and evidence.
+- `paired`: the step of a job that compares a candidate with the incumbent. `order_by_gain` runs
+  such jobs for all waiting candidates at the same time.
+- `confirm`: the last incumbent against the start, at the end of a campaign.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, ValidationError
+
+from loop.base.documents import content_hash, sums
+from loop.base.errors import LoopError, WorkFailed
+from loop.base.places import MANIFEST, Project
+from loop.base.processes import Tick
+from loop.base.stats import geometric_mean, ratio_interval, times
+from loop.builds.build import buildable_variants, find_build_by_id
+from loop.gate import kernel
+from loop.gate.verify import Job, TimeAllowance, verify
+from loop.jobs.folder import JobFolder
+from loop.library import targets
+from loop.library.definitions import read_file
+from loop.model.base import Model
+from loop.model.campaign import Proposal
+from loop.model.change import Confirmed, ConfirmOutput, jobs_of
+from loop.model.jobs import JobRun
+from loop.model.measurement import BASELINE, Build, Segment, VariantChecks
+from loop.model.output import Output
+from loop.model.record import KnownGood
+from loop.model.target import Target, Workload
+from loop.model.verdict import SpeedVerdict
+from loop.model.workloads import count_operations, is_supported
+from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
+from loop.report import format as say
+from loop.repository import export_commit
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.steps.spread import Part, output_of_job, run_jobs, samples_of
+from loop.timing import samples, schedule
+from loop.timing.against_known_good import CompareOutput, CompareTerms, compare_ready
+from loop.timing.readiness import ReadyVariants, hold_device
+from loop.timing.samples import MIN_ROUNDS, Terms, Timings
+from loop.timing.schedule import Untimed
+from loop.workers.bench import fit_workloads
+
+NOTE = "loop-check.json"
+"""In `.git` of a candidate's worktree: what a check compares with."""
+LEAST_WORKLOADS, VERIFY_S = 6, 3.0
+"""Workloads that a check verifies regardless of time, and seconds for the others."""
+CHECK_ROUNDS, CHECK_S = 5, 1.5
+"""Rounds of a check, each in new processes, and most seconds of timing."""
+
+
+class CheckNote(Model):
+    """Data from the campaign for the checks of its candidates."""
+
+    format: int = 1
+    incumbents: dict[str, str]
+    """Variant to the build id that it has to beat."""
+    builds: str
+    """The build cache with those builds."""
+    workload: str
+    """The workload that the check times: the variant's worst."""
+    sets: tuple[str, ...]
+    """The workload sets that a proposer may see."""
+
+
+class QuickSpeed(Model):
+    """An estimate of a variant's speed; not a verdict."""
+
+    variant: str
+    against: str
+    """The other side: `the incumbent`, or `baseline`."""
+    workload: str
+    ratio: float
+    """Time of the other side / time of the variant: above 1 the variant is faster."""
+    interval: tuple[float, float]
+    """99 % interval of the ratio; wide, because rounds are few."""
+
+    @property
+    def sentence_part(self) -> str:
+        """`ours 1.12x the incumbent on N64 float32`."""
+        return f"{self.variant} {times(self.ratio)} {self.against} on {self.workload}"
+
+
+class CheckOutput(Output):
+    """The result of a check."""
+
+    actions: ClassVar[tuple[str, ...]] = ("kernel.check",)
+
+    built: tuple[str, ...] = ()
+    """Variants that compile."""
+    verified: tuple[str, ...] = ()
+    wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Variant to its failures, one line each."""
+    variants: tuple[VariantChecks, ...] = ()
+    speeds: tuple[QuickSpeed, ...] = ()
+    """One for each variant that is right."""
+
+
+def read_check_note(folder: Path) -> CheckNote | None:
+    """The campaign's data for the checks of this candidate; None outside a campaign, or if unreadable."""
+    repository = next((place for place in (folder, *folder.parents) if (place / ".git").is_dir()), None)
+    try:
+        return sums.read_sealed(CheckNote, repository / ".git" / NOTE) if repository else None
+    except (OSError, LoopError):
+        return None
+
+
+def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput]:
+    """Compile, verify on a few workloads, and time once against the incumbent or the baseline."""
+    bench, note = context.bench, read_check_note(context.task.folder)
+    buildable = buildable_variants(bench, context.task.variants)
+    builds, failures = yield from kernel.compile_all(context, buildable)
+    fields: dict[str, Any] = {"built": tuple(build.variant for build in builds)}
+    if failures:
+        return Result(CheckOutput(ok=False, message=failures[0].message, hint=failures[0].hint, **fields))
+    if not builds:
+        return Result(CheckOutput(ok=False, message="nothing to compile"))
+    workloads_to_check = order_workloads(context, note)
+    allowance = TimeAllowance(VERIFY_S, workloads_to_check[LEAST_WORKLOADS:])
+    jobs = [Job(bench.make_side(build.variant, build), workloads_to_check) for build in builds]
+    checks = yield from verify(bench, jobs, allowance)
+    verified = tuple(workload.name for workload in workloads_to_check if workload not in allowance.left_out)
+    missing = kernel.describe_unverified_sets(context, fields["built"], allowance.left_out)
+    failures_by_variant = {variant.variant: variant.failure_lines for variant in checks if variant.failure_lines}
+    fields |= {"verified": verified, "wrong": failures_by_variant, "variants": checks}
+    for name, failed in failures_by_variant.items():
+        message = f"{name}: {failed[0]}"
+        return Result(CheckOutput(ok=False, message=message, not_exercised=tuple(missing), **fields))
+    speeds: list[QuickSpeed] = []
+    with ExitStack() as stack:
+        yield from hold_device(bench, stack)
+        for correct_build in builds:
+            try:
+                speeds += yield from _estimate_speed(context, correct_build, note)
+            except (Untimed, LoopError) as error:
+                missing.append(f"speed of {correct_build.variant}: {error}")
+    texts = ", ".join(speed.sentence_part for speed in speeds)
+    about = f" on {say.count(len(verified), 'workload')}; about {texts}" if texts else "; no speed"
+    fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
+    return Result(CheckOutput(ok=True, message=f"right{about}", **fields))
+
+
+def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
+    """Workloads, alternating between sets; those larger than any timed workload come last.
+
+    In a campaign (`note`), only the sets that a proposer may see.
+    """
+    target = context.bench.target
+    names = note.sets if note else tuple(target.workloads)
+    sets = [kernel.workloads(context, [name]) for name in names if name in target.workloads]
+    alternating: list[Workload] = []
+    for position in zip_longest(*sets):  # The first workload of each set, then the second, ...
+        alternating += [workload for workload in position if workload is not None]
+    timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
+    largest_timed = max((count_operations(target, workload) for workload in timed), default=0)
+    distinct = kernel.distinct_workloads(alternating)
+    # All up to the largest timed one have the same key, so they keep their alternating order.
+    return tuple(sorted(distinct, key=lambda workload: max(count_operations(target, workload), largest_timed)))
+
+
+def _estimate_speed(
+    context: Context, timed_build: Build, note: CheckNote | None
+) -> Generator[Tick, None, list[QuickSpeed]]:
+    """Estimate the speed against the incumbent; against the baseline outside a campaign.
+
+    On the workload that the campaign's `note` names (the one to improve), else on the plan's last.
+    Empty without enough rounds, or if the variant supports no workload.
+    """
+    bench, name = context.bench, timed_build.variant
+    side = bench.make_side(name, timed_build)
+    incumbent_id = note.incumbents.get(name) if note else None
+    incumbent = find_build_by_id(name, incumbent_id, Path(note.builds)) if note and incumbent_id else None
+    rival, against = bench.make_side(BASELINE), BASELINE
+    if incumbent is not None:
+        rival, against = bench.make_side(name, incumbent).copy_as("incumbent"), "the incumbent"
+    workloads = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
+    supported = [workload for workload in workloads if is_supported(side, workload)]
+    if not supported:
+        return []
+    named_workloads = [workload for workload in supported if note and workload.name == note.workload]
+    workload = named_workloads[0] if named_workloads else supported[-1]
+    terms = Terms(CHECK_ROUNDS, CHECK_S, context.task.seed)
+    timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
+    log_ratios = _log_ratios(timings, [workload], rival.name, side.name).get(workload.name)
+    if log_ratios is None:
+        return []
+    ratio, low, high = ratio_interval(log_ratios)
+    fields = {"ratio": ratio, "interval": (low, high)}
+    return [QuickSpeed(variant=name, against=against, workload=workload.name, **fields)]
+
+
+def _log_ratios(
+    timings: Timings, workloads: Sequence[Workload], reference: str, side: str
+) -> dict[str, Sequence[float]]:
+    """Workload to the log ratio of each round, of workloads with enough valid rounds."""
+    ratios_by_workload = dict[str, Sequence[float]]()
+    for workload in workloads:
+        ratios = samples.log_ratios(timings.segments_of(workload.name), reference, side)
+        if len(ratios) >= MIN_ROUNDS:
+            ratios_by_workload[workload.name] = ratios
+    return ratios_by_workload
+
+
+# A job has both targets. It compiles them, verifies changed variants, and times pairs on one locked device. The
+# step `change.compare` finds a job's result by its id: a hash of both targets, the terms and the session. Once
+# another candidate is kept, the incumbent differs, and so does the id.
+CANDIDATE_FOLDER, INCUMBENT_FOLDER = "candidate", "incumbent"
+"""The two folders of a job."""
+
+
+def paired(context: Context, arguments: CompareTerms) -> RunningAction[CompareOutput]:
+    """Compile a candidate and the incumbent, verify changed variants, and time both in pairs.
+
+    Runs inside a job; the job's target is the candidate, the incumbent lies next to it.
+    """
+    bench, task = context.bench, context.task
+    builds, failures = yield from kernel.compile_all(context, buildable_variants(bench, task.variants))
+    folder = bench.folder.parent / INCUMBENT_FOLDER
+    with bench.copy_for_folder(folder, read_file(folder / MANIFEST, Target).value) as incumbent_bench:
+        incumbent_context = replace(context, bench=incumbent_bench, task=replace(task, folder=folder))
+        variants = buildable_variants(incumbent_bench, task.variants)
+        incumbents, incumbent_failures = yield from kernel.compile_all(incumbent_context, variants)
+    for failure in (*failures, *incumbent_failures):
+        return Result(CompareOutput(ok=False, message=failure.message, hint=failure.hint))
+    known_good = {}
+    for build in incumbents:
+        known_good[build.variant] = KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None)
+    changed = {build.variant: build for build in builds if known_good[build.variant].build_id != build.build_id}
+    workloads = kernel.workloads(context, task.plan.workloads)
+    jobs = []
+    for name, build in changed.items():
+        side = bench.make_side(name, build)
+        supported = tuple(workload for workload in workloads if is_supported(side, workload))
+        jobs.append(Job(side, supported, layouts=False, fail_fast=True))
+    for checks in (yield from verify(bench, jobs)):
+        if checks.first_failure:
+            why = f"{checks.variant} is wrong: {checks.first_failure.message}"
+            return Result(CompareOutput(ok=False, message=why))
+    comparison_context = replace(context, past=replace(context.past, known_good=known_good))
+    return (yield from compare_ready(comparison_context, ReadyVariants(tuple(changed), changed), arguments))
+
+
+def compare_by_job(
+    at_hand: ChangeAtHand, arguments: CompareTerms
+) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
+    """The result of the job that compares the current change, and the job. Raises WorkFailed."""
+    context = at_hand.context
+    number = at_hand.brief_output.candidate or SessionChanges(context.finished).next_number
+    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
+        part = _make_part(context, at_hand.tree, Path(folder), number, arguments)
+        (job,) = yield from _run_jobs(context, [part])
+    return Result(output_of_job(job, CompareOutput), samples_of(job)), (job.run_record,)
+
+
+def order_by_gain(
+    context: Context, tree: Worktree, proposals: Sequence[Proposal]
+) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
+    """Compare all proposals in parallel jobs; returns them with most gain first, and the jobs.
+
+    Proposals that conflict with kept changes, or that no job could compare, come last. Without an
+    executor, or for fewer than two, the order stays and no job runs.
+    """
+    step = context.task.first_step("change.compare")
+    if step is None or not context.task.campaign.executor or len(proposals) < 2:
+        return list(proposals), ()
+    terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
+    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
+        for proposal in proposals:
+            try:
+                tree.apply(Path(proposal.patch))
+                place = Path(folder) / str(proposal.number)
+                parts[proposal.number] = _make_part(context, tree, place, proposal.number, terms)
+            except LoopError:
+                continue
+            finally:
+                tree.revert()
+        jobs = yield from _run_jobs(context, [*parts.values()])
+    gains = dict(zip(parts, map(_mean_speedup, jobs), strict=True))  # By number of the proposal.
+    ordered = sorted(proposals, key=lambda proposal: -gains.get(proposal.number, 0.0))
+    return ordered, tuple(job.run_record for job in jobs)
+
+
+def _run_jobs(context: Context, parts: Sequence[Part]) -> Generator[Tick, None, list[JobFolder]]:
+    """Run the jobs to their end, on devices like that of the first job that timed something."""
+    step = context.task.first_step("change.compare")
+    if step is not None:  # Fixed limits, as a running step's grow and change the job id.
+        context = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+    timed_jobs = (job for job in jobs_of(context.finished) if job.timed and job.state == "done")
+    group = next((job.group for job in timed_jobs), "")
+    return (yield from run_jobs(context, "change.paired", parts, group))
+
+
+def _make_part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
+    """The job that compares the worktree's edit with the incumbent; copies both below `place`."""
+    _copy_target(tree.target, place / CANDIDATE_FOLDER)
+    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
+        _copy_target(export_commit(tree.target, tree.head, Path(exported)), place / INCUMBENT_FOLDER)
+    return Part(
+        title=f"compare candidate {number} with the incumbent",
+        arguments=terms.model_copy(update={"candidate": number}),
+        variants=[*buildable_variants(context.bench, context.task.variants)],
+        sets=context.task.plan.workloads,
+        measures_time=True,
+        returns_samples=True,
+        folder=place,
+        target=CANDIDATE_FOLDER,
+    )
+
+
+def _copy_target(target: Path, place: Path) -> None:
+    for file in targets.source_files(Project(target, target / "sessions", bundled=False)):
+        copy = place / file.relative_to(target)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+
+
+def _mean_speedup(job: JobFolder) -> float:
+    """Mean speedup over the incumbent, by a candidate's job; 0 if the job failed, or it is wrong or not timed."""
+    try:
+        output = output_of_job(job, CompareOutput)
+    except (WorkFailed, ValidationError):
+        return 0.0
+    ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
+    return geometric_mean(ratios) if output.ok and ratios else 0.0
+
+
+CONFIRM_ROUNDS, LEAST_CONFIRM_ROUNDS = 20, 5
+"""Rounds of the final measurement, each in fresh processes: if time allows, and however long it takes."""
+ROUNDS_SHARE = 0.9
+"""Share of the step's time for rounds."""
+
+
+def confirm(context: Context, arguments: NoArguments) -> RunningAction[ConfirmOutput]:
+    """Time the kept changes against the start: new seed, fresh processes, held-out workloads.
+
+    The best of many candidates looks better than it is, so its speedup is measured again.
+    """
+    changes, cache = SessionChanges(context.finished), context.bench.cache
+    start_ids, current_ids = changes.start_builds, changes.incumbents
+    changed = [name for name, build_id in current_ids.items() if start_ids.get(name, build_id) != build_id]
+    if not changed:
+        return Result(ConfirmOutput(ok=True, message="nothing was kept"))
+    confirmed, failures, missing, segments = list[Confirmed](), list[str](), list[str](), list[Segment]()
+    for name in changed:
+        old_build = find_build_by_id(name, start_ids[name], cache)
+        new_build = find_build_by_id(name, current_ids[name], cache)
+        if old_build is None or new_build is None:
+            missing.append(f"{name} against the start: a build has left the cache")
+            continue
+        figure, failure, timings = yield from _confirm_variant(context, old_build, new_build)
+        confirmed += [figure] if figure else []
+        failures += [f"{name} is wrong on fresh values: {failure}"] if failure else []
+        segments += timings.segments
+    speedups = [f"{figure.variant} {figure.speedup_text}" for figure in confirmed]
+    output = ConfirmOutput(
+        ok=not failures,
+        message="; ".join(failures or speedups or missing),
+        confirmed=tuple(confirmed),
+        seed=unused_seed(context),
+        not_exercised=tuple(missing),
+    )
+    return Result(output, {"confirm": segments})
+
+
+def unused_seed(context: Context) -> int:
+    """A seed for the final measurement, by a hash of the session's: no proposer has seen its values."""
+    return int(content_hash(f"confirm {context.task.seed} {context.task.session}")[:6], 16)
+
+
+def held_out_workloads(context: Context, timed: Sequence[Workload]) -> list[Workload]:
+    """Workloads of sets that no brief, check or judgement (`timed`) of a candidate used."""
+    used = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.planned_check_sets(context)))}
+    others = kernel.workloads(context, kernel.unplanned_sets(context), unused_seed(context))
+    return list({workload.name: workload for workload in others if workload.name not in used}.values())
+
+
+def _confirm_variant(
+    context: Context, old_build: Build, new_build: Build
+) -> Generator[Tick, None, tuple[Confirmed | None, str, Timings]]:
+    """Time one variant: its figure (None if wrong or untimed), failure (or ""), and the raw samples."""
+    bench, name, seed = context.bench, new_build.variant, unused_seed(context)
+    sides = [bench.make_side(name, old_build).copy_as("start"), bench.make_side(name, new_build).copy_as("now")]
+    timed = kernel.workloads(context, context.task.plan.workloads, seed)
+    unseen = held_out_workloads(context, timed)
+    supported = [workload for workload in (*timed, *unseen) if is_supported(sides[1], workload)]
+    (checks,) = yield from verify(bench, [Job(sides[1], supported, layouts=False)])
+    if checks.first_failure:
+        return None, checks.first_failure.message, Timings()
+    terms = Terms(CONFIRM_ROUNDS, ROUNDS_SHARE * context.budget_s, seed, least_rounds=LEAST_CONFIRM_ROUNDS)
+    with ExitStack() as stack:
+        yield from hold_device(bench, stack)
+        fitting = fit_workloads(bench, supported, sides, with_windows=True)
+        timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
+    log_ratios, intervals = _log_ratios(timings, [*timed, *unseen], "start", "now"), {}
+    for workload_name, ratios in log_ratios.items():
+        ratio, low, high = ratio_interval(ratios)
+        intervals[workload_name] = low, ratio, high
+    timed_logs = [log_ratios[workload.name] for workload in timed if workload.name in log_ratios]
+    if not timed_logs:
+        return None, "", timings
+    # Mean over workloads of each round.
+    ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*timed_logs, strict=False)])
+    fields: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for field, group in (("workloads", timed), ("held_out", unseen)):
+        names = {workload.name for workload in group}
+        fields[field] = {name: interval for name, interval in intervals.items() if name in names}
+    return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings
