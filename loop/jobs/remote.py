@@ -19,13 +19,8 @@ from typing import Any, Self, TypeVar
 
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.locks import locked_temporary_folder
-<<<<<<< HEAD
 from loop.base.own_process import die_with_parent
-from loop.base.places import PACKAGE, private_folder, shipped
-=======
 from loop.base.places import PACKAGE, shipped
-from loop.base.processes import die_with_parent
->>>>>>> b58aeeee (jobs: a machine's jobs are a connection; less said twice)
 from loop.jobs.hosts import ListedHost
 
 OPTIONS = (
