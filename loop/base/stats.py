@@ -130,16 +130,6 @@ def t_quantile(probability: float, freedom: float) -> float:
     return high
 
 
-@functools.cache
-def beta_quantile(probability: float, a: float, b: float) -> float:
-    """The quantile of Beta(a, b) at `probability`, to 1e-6, by bisection."""
-    low, high = 0.0, 1.0
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if incomplete_beta(a, b, middle) < probability else (low, middle)
-    return (low + high) / 2
-
-
 def incomplete_beta(a: float, b: float, x: float) -> float:
     """Regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
     if x <= 0 or x >= 1:

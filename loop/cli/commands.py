@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -586,7 +586,9 @@ def cost_keep_or_stop(
     gpu_usd_per_hour: Annotated[float | None, "Default: the rate card's."] = None,
     stop_cost_usd: Annotated[float | None, "Cost of a stop."] = None,
     restart_minutes: Annotated[float | None, "Minutes of a restart. Default: as measured."] = None,
-    waiting: Annotated[str | None, "Who waits: nobody, agent, engineer. Default: the card's."] = None,
+    waiting: Annotated[
+        Literal["nobody", "agent", "engineer"] | None, "Who waits for a restart. Default: the card's."
+    ] = None,
     target: Target = None,
 ) -> None:
     """Decide whether to keep an idle GPU or to stop it.

@@ -96,7 +96,7 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> 
 class ShownPattern(Printed, Pattern):
     """What `loop patterns show --json` prints."""
 
-    schema_version: int = 3
+    schema_version: int = 4
     file: str
     statistics: PatternStatistics
 

@@ -16,11 +16,11 @@ from typing import Literal
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short_duration
-from loop.base.stats import beta_quantile, median, t_quantile
+from loop.base.stats import median, t_quantile
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow
-from loop.model.money import RateCard, Saving
+from loop.model.money import RateCard
 from loop.model.plan import Pattern, PlannedPattern, Predicted
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
@@ -180,10 +180,8 @@ def _weighted_runs(
 
 ENOUGH_RUNS, FEW_RUNS = 5.0, 3.0
 """Weighted runs needed to validate or retire a pattern (first), and to doubt it (second)."""
-LEAST_SHARE, RETIRED_SHARE = 0.6, 0.5
-"""Least share of answers of a validated pattern, and share below which a pattern is retired."""
-Run = tuple[PatternRun, float, str]
-"""A run, its weight in the environment of the last session, and its session's id."""
+VALIDATED_SHARE, DOUBTFUL_SHARE, RETIRED_SHARE = 0.8, 0.6, 0.4
+"""Least share of answers of a validated pattern; shares below which a pattern is doubtful or retired."""
 
 
 class PatternStatistics(Model):
@@ -198,8 +196,8 @@ class PatternStatistics(Model):
     """Number of runs that found something wrong."""
     broken: int
     """Number of runs that gave no answer."""
-    success: tuple[float, float, float] | None
-    """Share of runs with an answer: 5 % quantile, mean, 95 % quantile; None without runs."""
+    success: float | None
+    """Share of runs with an answer, 0 to 1, each by its weight; None without runs."""
     seconds: float
     """Predicted median seconds of the next run."""
     interval_s: tuple[float, float]
@@ -214,11 +212,6 @@ class PatternStatistics(Model):
     last_session: str | None
 
     @property
-    def success_text(self) -> str:
-        """Interval of the share of runs with an answer, `80-95 %`; a dash without runs."""
-        return f"{100 * self.success[0]:.0f}-{100 * self.success[2]:.0f} %" if self.success else "-"
-
-    @property
     def applied(self) -> int:
         return self.passed + self.found + self.broken
 
@@ -228,57 +221,50 @@ def compute_statistics(
 ) -> dict[str, PatternStatistics]:
     """Statistics by pattern. `rows`: sessions, oldest first; each counts by its likeness to the last one."""
     rows = [row for row in rows if not row.recorded]
-    runs_by_pattern: dict[str, list[Run]] = {name: [] for name in patterns}
-    for row in rows:
-        weight = environment_weight(row.environment, rows[-1].environment)
-        for run in row.runs:
-            if run.is_success is not None and run.pattern in runs_by_pattern:  # None: no answer yet.
-                runs_by_pattern[run.pattern].append((run, weight, row.id))
+    weighted_rows = [(row, environment_weight(row.environment, rows[-1].environment)) for row in rows]
     statistics = {}
     for name, pattern in patterns.items():
+        runs: list[tuple[PatternRun, float]] = []  # With their weights.
+        last_session = None
+        for row, weight in weighted_rows:
+            counted = [run for run in row.runs if run.pattern == name and run.is_success is not None]
+            runs += [(run, weight) for run in counted]
+            last_session = row.id if counted else last_session
+        answered = [(run, weight) for run, weight in runs if run.is_success]
+        answered_weight, total_weight = (sum(weight for _, weight in some) for some in (answered, runs))
+        share = answered_weight / total_weight if runs else 0.0
+        status: Literal["proposed", "applied", "validated", "doubtful", "retired"] = "applied"
+        if not runs:
+            status = "proposed"
+        elif total_weight >= ENOUGH_RUNS and share < RETIRED_SHARE:
+            status = "retired"
+        elif total_weight >= FEW_RUNS and share < DOUBTFUL_SHARE:
+            status = "doubtful"
+        elif answered_weight >= ENOUGH_RUNS and share >= VALIDATED_SHARE:
+            status = "validated"
+        why = f"{answered_weight:.3g} of {total_weight:.3g} runs by weight answered: {100 * share:.0f} %"
+        times = [(run.seconds, weight) for run, weight in runs if run.whole and run.seconds > 0]
+        duration = predict_duration(60 * pattern.estimate.minutes, times)
+        passed = sum(run.status == "passed" for run, _ in runs)
+        last_start = runs[-1][0].started if runs else None
         savings = [saving for row in rows for saving in row.savings if saving.pattern == name]
-        statistics[name] = _pattern_statistics(pattern, runs_by_pattern[name], savings)
+        statistics[name] = PatternStatistics(
+            name=name,
+            status=status,
+            why=why if runs else "it was never run",
+            passed=passed,
+            found=len(answered) - passed,
+            broken=len(runs) - len(answered),
+            success=share if runs else None,
+            seconds=duration.seconds,
+            interval_s=duration.interval,
+            weight=duration.weight,
+            saved_minutes=math.fsum(saving.minutes for saving in savings),
+            saved_usd=math.fsum(saving.usd for saving in savings),
+            last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
+            last_session=last_session,
+        )
     return statistics
-
-
-def _pattern_statistics(pattern: Pattern, runs: Sequence[Run], savings: Sequence[Saving]) -> PatternStatistics:
-    """Statistics of one pattern. A run answers if it passed or found something wrong; else it broke."""
-    answered_weight = sum(weight for run, weight, _ in runs if run.is_success)
-    total_weight = answered_weight + sum(weight for run, weight, _ in runs if not run.is_success)
-    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]  # All steps ended.
-    duration = predict_duration(60 * pattern.estimate.minutes, times)
-    passed_runs = sum(run.status == "passed" for run, _, _ in runs)
-    answered_runs = sum(bool(run.is_success) for run, _, _ in runs)
-    # Beta distribution of the share of runs that answered, by Jeffreys' prior.
-    a, b = 0.5 + answered_weight, 0.5 + total_weight - answered_weight
-    low, mean, high = share = beta_quantile(0.05, a, b), a / (a + b), beta_quantile(0.95, a, b)
-    status: Literal["applied", "validated", "doubtful", "retired"] = "applied"
-    if total_weight >= ENOUGH_RUNS and high < RETIRED_SHARE:
-        status = "retired"
-    elif total_weight >= FEW_RUNS and mean < LEAST_SHARE:
-        status = "doubtful"
-    elif answered_weight >= ENOUGH_RUNS and low >= LEAST_SHARE:
-        status = "validated"
-    interval = f"{100 * mean:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-    why = f"{answered_weight:.3g} of {total_weight:.3g} runs by weight answered: {interval}"
-    last_run, _, last_session = runs[-1] if runs else (None, 0.0, None)
-    last_start = last_run.started if last_run else None
-    return PatternStatistics(
-        name=pattern.name,
-        status=status if runs else "proposed",
-        why=why if runs else "it was never run",
-        passed=passed_runs,
-        found=answered_runs - passed_runs,
-        broken=len(runs) - answered_runs,
-        success=share if runs else None,
-        seconds=duration.seconds,
-        interval_s=duration.interval,
-        weight=duration.weight,
-        saved_minutes=math.fsum(saving.minutes for saving in savings),
-        saved_usd=math.fsum(saving.usd for saving in savings),
-        last_used=last_start.astimezone(datetime.UTC).isoformat() if last_start else None,
-        last_session=last_session,
-    )
 
 
 def statistics_lines(statistics: PatternStatistics) -> list[str]:

@@ -23,7 +23,6 @@ from loop.store import index
 SUM_DECIMALS = 9
 """Decimals to which sums are rounded, so that sums of cents are exact."""
 NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
-WAITING_PARTIES: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 
 
 def show_costs(target: Path | None) -> Ledger:
@@ -117,13 +116,13 @@ def keep_or_stop(
     gpu_usd_per_hour: float | None,
     stop_cost_usd: float | None,
     restart_minutes: float | None,
-    waiting: str | None,
+    waiting: Waiting | None,
     target: Path | None,
 ) -> KeepOrStop:
     """Costs of idling and of a stop, break-even and decision. Raises UsageError.
 
     Prices left out come from the rate card, a restart's time from past sessions. `waiting`: for whom
-    a restart costs time, one of `WAITING_PARTIES`.
+    a restart costs time; None: as the rate card says.
     """
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
@@ -134,12 +133,8 @@ def keep_or_stop(
     this_project = find_project(target, Path.cwd())
     card = rates(this_project)
     usd_per_hour = _usd_per_hour(gpu_usd_per_hour, card, this_project)
-    party = next((name for name in WAITING_PARTIES if name == waiting), None)
-    if waiting is not None and party is None:
-        expected, first = ", ".join(WAITING_PARTIES), WAITING_PARTIES[0]
-        raise UsageError(f"--waiting {waiting!r}: expected {expected}", hint=f"--waiting {first}")
     if stop_cost_usd is None:
-        stop = _stop_cost_by_restart(this_project, card, usd_per_hour, party, restart_minutes)
+        stop = _stop_cost_by_restart(this_project, card, usd_per_hour, waiting, restart_minutes)
     elif restart_minutes is not None or waiting is not None:
         part = "--waiting" if restart_minutes is None else "--restart-minutes"
         problem = f"--stop-cost-usd is the whole cost of a stop, and {part} a part of it: name one"

@@ -232,7 +232,8 @@ def sum_spending(context: Context) -> CampaignSpent:
     seconds = sum(record.seconds for record in context.finished)
     # Without the proposers, which run in step `change.brief`.
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
-    machine_usd = seconds / 3600 * context.task.usd_per_hour + sum(use.usd for use in hosts_of(context.finished))
+    machine_usd = seconds / 3600 * context.task.usd_per_hour
+    machine_usd += sum(host.usd for host in hosts_of(context.finished))
     return CampaignSpent(
         candidates=len(changes.proposals) if is_unattended else len(changes.judged_changes),
         since_last_kept=changes.count_since_last_kept if is_unattended else 0,

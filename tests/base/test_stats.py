@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from loop.base.stats import beta_quantile, ratio_interval, t_quantile, winsorise
+from loop.base.stats import ratio_interval, t_quantile, winsorise
 
 TABLE = {
     (0.975, 1): 12.706,
@@ -31,14 +31,6 @@ def test_an_interval_by_hand() -> None:
     ratio, low, high = ratio_interval([0.1, 0.3])
     assert math.exp(0.2) == pytest.approx(ratio)
     assert (math.exp(0.2 - 6.3657), math.exp(0.2 + 6.3657)) == pytest.approx((low, high), rel=1e-4)
-
-
-@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
-@pytest.mark.parametrize("a", [0.5, 1.0, 9.5, 400.5])
-def test_a_beta_quantile_against_its_closed_form(a: float, share: float) -> None:
-    """Beta(a, 1) is below x with probability x ** a; Beta(1, a) is its mirror."""
-    assert pytest.approx(share ** (1 / a), abs=2e-6) == beta_quantile(share, a, 1.0)
-    assert pytest.approx(1 - (1 - share) ** (1 / a), abs=2e-6) == beta_quantile(share, 1.0, a)
 
 
 def test_clipping_pulls_outliers_to_where_the_others_end() -> None:

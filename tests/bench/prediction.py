@@ -12,8 +12,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
-from loop.base.stats import beta_quantile
 from loop.model.index import SessionRow
 from loop.store import index
 from tests.bench.rig import busy_programs
@@ -77,11 +77,8 @@ def bench(count: int) -> list[str]:
 
 
 def counted(inside: Sequence[bool]) -> str:
-    """`5 of 6, 83 % [52, 97]`: how many held, and the share with its 90 % interval."""
-    good, bad = sum(inside) + 0.5, len(inside) - sum(inside) + 0.5
-    low, high = beta_quantile(0.05, good, bad), beta_quantile(0.95, good, bad)
-    share = f"{100 * good / (good + bad):.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
-    return f"{sum(inside)} of {len(inside)}, {share}" if inside else "no outcome yet"
+    """`5 of 6, 83 %`: how many held."""
+    return f"{sum(inside)} of {len(inside)}, {100 * fmean(inside):.0f} %" if inside else "no outcome yet"
 
 
 def line(busy: int, row: SessionRow) -> str:

@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from loop.model import change
 from loop.model.campaign import Campaign
-from loop.model.jobs import HostUse, JobRun
+from loop.model.jobs import JobRun
 from loop.optimize import campaign
 
 
@@ -29,7 +30,7 @@ def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
         ran(0, 9, None, "x"),
     ]
     monkeypatch.setattr(campaign, "workshop_of", lambda context: SimpleNamespace(notes=tmp_path / "notes"))
-    monkeypatch.setattr(campaign, "hosts_of", lambda finished: HostUse.from_jobs(jobs))
+    monkeypatch.setattr(change, "jobs_of", lambda finished: jobs)
     task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
     context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))
     assert pytest.approx(1.5 + 2.0) == campaign.sum_spending(context).usd

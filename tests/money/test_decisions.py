@@ -53,7 +53,6 @@ def test_both_sides_the_break_even_and_the_decision_are_json() -> None:
         ({"idle_hours": float("nan"), "stop_cost_usd": 1}, "--idle-hours nan: expected a number from 0"),
         ({"gpu_usd_per_hour": 0}, "expected a price above 0"),
         ({"gpu_usd_per_hour": 700}, "expected a price above 0"),
-        ({"restart_minutes": 5, "waiting": "cat"}, "nobody, agent, engineer"),
         ({"stop_cost_usd": 1, "waiting": "agent"}, "name one"),
         ({}, "no restart was measured"),
         ({"idle_hours": None}, "for how long will the GPU idle?"),
