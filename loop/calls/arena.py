@@ -5,7 +5,6 @@ import fcntl
 import gc
 import mmap
 import os
-import socket
 from collections.abc import Sequence
 
 from loop.calls.call import POISON, Call, TensorFile
@@ -39,6 +38,8 @@ class Bell:
     """Two sockets by which judge and worker wake each other, if they share a core and cannot poll."""
 
     def __init__(self) -> None:
+        import socket  # Here: no worker needs it.
+
         self._judge_end, self.worker_end = socket.socketpair()
 
     def wake_worker(self) -> None:
@@ -158,7 +159,6 @@ class Arena:
         self._map()
 
     def _map(self) -> None:
-        """Map the file into this process, anew after each growth."""
         self.memory = mmap.mmap(self.file_descriptor, self.size)
         if self.size > HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
             self.memory.madvise(mmap.MADV_HUGEPAGE)

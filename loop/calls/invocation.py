@@ -181,8 +181,6 @@ class Prepared(ABC):
 
     is_program = False
     """Whether the variant is a program, which has files in place of memory."""
-    can_prefill_outputs = False
-    """Whether `poison` can set the output's contents before a call."""
     tensor_names: tuple[str, ...] = ()
     """Names of the tensors in our memory between guard zones, such as `its input x`."""
 
@@ -190,7 +188,7 @@ class Prepared(ABC):
         self.call = call
         self.inputs: list[Memory] = []
         self.outputs: list[Memory] = []
-        """Memory of the outputs that are passed to the variant."""
+        """Memory of the outputs that are passed to the variant; empty if it allocates them."""
         self.strides: list[tuple[int, ...]] = []
         """Strides of each input in elements."""
         self.input_bytes: list[bytes] = []
@@ -198,7 +196,7 @@ class Prepared(ABC):
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
-        call, self.can_prefill_outputs = self.call, bool(outputs)
+        call = self.call
         self.strides = [tensor.strides(layout) for tensor in call.inputs]
         memories: list[Memory] = []
         all_strides = [*self.strides, *(output.strides("contiguous") for output in outputs)]

@@ -66,7 +66,6 @@ def _random_and_fixed_bits(dtype: str, kind: str, tensor_tops: tuple[int, ...]) 
         return (1 << PERIOD * 8 * itemsize) - 1, 0
 
     def repeated(elements: Sequence[int]) -> int:
-        """PERIOD elements in a row, as one number."""
         data = b"".join(bits.to_bytes(itemsize, "little") for bits in islice(cycle(elements), PERIOD))
         return int.from_bytes(data, "little")
 
@@ -226,12 +225,10 @@ class Buffer(Memory):
         self.poison()
 
     def _place(self, offset: int) -> None:
-        """Move the tensor to this byte offset in its pages."""
         self._start = self.FAR_BYTES + self._zone_bytes + offset
         self.address = self._base + self._start
 
     def _set_access(self, start: int, size: int, *, allowed: bool) -> None:
-        """Make whole pages accessible or inaccessible. Raises OSError if the system refuses."""
         protection = mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0
         if _libc.mprotect(self._base + start, size, protection):
             raise OSError(ctypes.get_errno(), "mprotect")

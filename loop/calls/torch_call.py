@@ -268,24 +268,21 @@ class FunctionStage(HostStage):
         inputs = zip(places.input_offsets, sizes, call.inputs, strict=True)
         self.pools = [self._view(offset, size, tensor.dtype) for offset, size, tensor in inputs]
         """Each input with its extra elements, one-dimensional: calls see windows of it."""
-        self.output_views = [self._views_of_outputs(offset) for offset in places.output_offsets]
+        self.output_views: list[list[Tensor]] = []
         """For each call, views of the shared memory from which the judge reads its outputs."""
+        for offset in places.output_offsets:
+            outputs = call.separate_outputs
+            self.output_views.append([self._view(offset + o.offset, o.shape, o.dtype) for o in outputs])
         self.results: list[Any] = []
         """What each call returned."""
         self.slowdown_extra_calls = 0
         """Calls that run a second time on a GPU, before all others, to fake a slowdown."""
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """View shared memory from byte `offset` on as a tensor."""
         count, torch_dtype = prod(shape), TORCH_DTYPES[dtype]
         if not count:
             return torch.empty(shape, dtype=torch_dtype)
         return torch.frombuffer(self.places.memory, dtype=torch_dtype, count=count, offset=offset).reshape(shape)
-
-    def _views_of_outputs(self, offset: int) -> list[Tensor]:
-        """Views of the separate outputs of a call whose block of outputs begins at byte `offset`."""
-        outputs = self.call.separate_outputs
-        return [self._view(offset + output.offset, output.shape, output.dtype) for output in outputs]
 
     def bind_windows(self, windows: Windows) -> None:
         """As in `HostStage`: the function on views of each window. Forgets the last results."""
@@ -293,7 +290,6 @@ class FunctionStage(HostStage):
         self.runs = [self.callee.bind(self._inputs(n), self.buffers_for(n)) for n in range(len(windows))]
 
     def _inputs(self, call_number: int) -> list[Tensor]:
-        """Inputs of a call: its windows of the pools, which are inputs with extra elements."""
         windows = zip(self.pools, self.call.inputs, self.windows[call_number], strict=True)
         return [pool.as_strided(part.shape, part.strides("contiguous"), first) for pool, part, first in windows]
 

@@ -273,7 +273,7 @@ import reference
 
 from loop.workers import foreign
 
-inputs = foreign.replace_buffers(foreign.limit_seeds(reference.generate_input, {seeds}), {places})
+inputs = foreign.adapt_generator(reference.generate_input, {seeds}, {places})
 expected = foreign.allocate_buffers(reference.ref_kernel)
 check = foreign.allocate_buffers(reference.check_implementation)
 '''

@@ -31,7 +31,7 @@ class DeviceArrays(HostArrays):
         each argument `number` and size."""
         raw_bytes = array.tobytes()
         if (number, len(raw_bytes)) not in self.device_memory:
-            self.device_memory[number, len(raw_bytes)] = the_device().allocate(len(raw_bytes))
+            self.device_memory[number, len(raw_bytes)] = DeviceMemory(the_device(), len(raw_bytes))
         memory = self.device_memory[number, len(raw_bytes)]
         memory.write(0, raw_bytes)
         strides = strides_of(array.shape, "contiguous")

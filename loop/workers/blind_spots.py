@@ -70,7 +70,6 @@ class DrawnInputs:
 
 
 def _has_two_values(tensor: Tensor) -> bool:
-    """Whether a flat tensor has two different values."""
     return bool((tensor != tensor[0]).any())
 
 

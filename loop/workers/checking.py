@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from loop.calls import memory
-from loop.calls.call import Call, LibraryTerms, Refused, c_tensors
+from loop.calls.call import LibraryTerms, Refused, c_tensors
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
 from loop.calls.library import Compiled
 from loop.calls.memory import KINDS, MIXED, Guard
@@ -101,7 +101,7 @@ class CallCheck:
                 return self
             if len(self.outputs) > 1 and self.prepared.tensor_names:
                 self.stray_reads = self._find_stray_reads()
-            elif self.prepared.can_prefill_outputs and not self.is_slow:
+            elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs.values()
                 self.depends_on_prefill = self._call_once(output.guards, memory.draw_guard(MIXED)) != output.data
             if not self.stray_reads and not (self.may_run_once and self.is_slow):
@@ -208,38 +208,34 @@ ADDRESS_STEP = 1 << 40
 DRIVER_LIBRARY = "libcuda.so.1"
 
 
-class DryRun:
-    """Runs an emulated library in a mode that lists its kernel launches and executes none."""
+def list_launches(request: ListLaunches) -> DryLaunches:
+    """List the launches of one call of an emulated library in order, and the error that its entry
+    returned, if any. The library runs in a mode in which it executes no kernel and appends the
+    launches to a file, after those of earlier calls."""
+    from pathlib import Path
 
-    def __init__(self, request: ListLaunches) -> None:
-        from pathlib import Path
-
-        self.path = Path(request.path)
-        # Set first: the library may read them only when loaded.
-        os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: str(self.path)}
-        if not isinstance(request.variant, LibraryTerms):
-            raise Refused("only a library can be asked what it launches")
-        self.variant = Compiled(request.variant)
-
-    def list_launches(self, call: Call) -> DryLaunches:
-        """List the launches of one call in order, and the error that its entry returned, if any.
-        The library appends them to the file, after those of earlier calls."""
-        earlier_bytes = self.path.stat().st_size if self.path.exists() else 0
-        entry_error = ""
-        addresses = [(n + 1) * ADDRESS_STEP for n in range(len(call.inputs))]
-        inputs = c_tensors(call.inputs, addresses)
-        begin, outputs = (len(call.inputs) + 1) * ADDRESS_STEP, call.separate_outputs
-        output = c_tensors(outputs, [begin + part.offset for part in outputs])
-        try:
-            self.variant.invoke(inputs, output, call.c_numbers(), None)
-        except Refused as refused:
-            entry_error = str(refused)
-        data = self.path.read_bytes()[earlier_bytes:] if self.path.exists() else b""
-        lines = data.decode(errors="replace").splitlines()
-        try:
-            return DryLaunches(tuple(map(json.loads, lines)), entry_error)
-        except ValueError as error:
-            raise Refused(f"a line of {LAUNCHES_VARIABLE} is no JSON: {error}") from error
+    path, call = Path(request.path), request.call
+    # Set first: the library may read them only when loaded.
+    os.environ |= {DRY_RUN_VARIABLE: "1", LAUNCHES_VARIABLE: request.path}
+    if not isinstance(request.variant, LibraryTerms):
+        raise Refused("only a library can be asked what it launches")
+    variant = Compiled(request.variant)
+    earlier_bytes = path.stat().st_size if path.exists() else 0
+    entry_error = ""
+    addresses = [(n + 1) * ADDRESS_STEP for n in range(len(call.inputs))]
+    inputs = c_tensors(call.inputs, addresses)
+    begin, outputs = (len(call.inputs) + 1) * ADDRESS_STEP, call.separate_outputs
+    output = c_tensors(outputs, [begin + part.offset for part in outputs])
+    try:
+        variant.invoke(inputs, output, call.c_numbers(), None)
+    except Refused as refused:
+        entry_error = str(refused)
+    data = path.read_bytes()[earlier_bytes:] if path.exists() else b""
+    lines = data.decode(errors="replace").splitlines()
+    try:
+        return DryLaunches(tuple(map(json.loads, lines)), entry_error)
+    except ValueError as error:
+        raise Refused(f"a line of {LAUNCHES_VARIABLE} is no JSON: {error}") from error
 
 
 def observe_call(loaded: Loaded, request: Observe) -> tuple[Kernel, ...]:

@@ -31,12 +31,16 @@ class ForeignBuffer(NamedTuple):
         return torch.empty(self.shape, dtype=dtype, device=device)
 
 
-def replace_buffers(generate: Function, positions: Sequence[int]) -> Function:
-    """Wrap a generator: tensors at these positions of its tuple, the task's output buffers, become
-    placeholders. They are no inputs that a variant could read."""
+def adapt_generator(generate: Function, seed_limit: int, positions: Sequence[int]) -> Function:
+    """Wrap a generator. Its seed is reduced modulo `seed_limit`, as the task's own seeds are small:
+    some generators draw values around the seed, and near 1e9 all float32 values are equal within any
+    tolerance. Tensors at `positions` of its tuple, the task's output buffers, become placeholders:
+    they are no inputs that a variant could read."""
 
     @functools.wraps(generate)
     def generate_without_buffers(**keywords: Any) -> Any:
+        if "seed" in keywords:
+            keywords["seed"] %= seed_limit
         data = generate(**keywords)
         if not positions:
             return data  # `list` would split a single tensor.
@@ -47,19 +51,6 @@ def replace_buffers(generate: Function, positions: Sequence[int]) -> Function:
         return tuple(items)
 
     return generate_without_buffers
-
-
-def limit_seeds(generate: Function, seed_limit: int) -> Function:
-    """Wrap a generator: reduce the seed modulo `seed_limit`, as the task's own seeds are small. Some generators
-    draw values around the seed. Near 1e9, all float32 values are equal within any tolerance."""
-
-    @functools.wraps(generate)
-    def generate_with_small_seed(**keywords: Any) -> Any:
-        if "seed" in keywords:
-            keywords["seed"] %= seed_limit
-        return generate(**keywords)
-
-    return generate_with_small_seed
 
 
 def allocate_buffers(function: Function) -> Function:

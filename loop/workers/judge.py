@@ -315,7 +315,6 @@ class Judge:
         return worst.replace(output=right.file.name) if len(answer.truths) > 1 else worst
 
     def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
-        """The worst finding of several results for one output."""
         findings = []
         for output in outputs:
             limits = right.tighten_for(output)

@@ -175,13 +175,3 @@ class AdvanceProperty(Request[Call | PropertyAgreement | None]):
     seed: int
     output_file: str = ""
     """File of the requested output; empty to start the property."""
-
-
-TARGET_REQUESTS: tuple[type[Request[Any]], ...] = (
-    PrepareAnswer,
-    DiscardAnswer,
-    Compare,
-    FindBlindSpots,
-    AdvanceProperty,
-)
-"""Requests that need a target, that is, a SetTarget before them."""

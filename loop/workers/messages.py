@@ -40,10 +40,10 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 """Type of a request to the function that answers it."""
 
 
-def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
+def serve(reply_fd: int, respond: Callable[[Request[Any]], object]) -> None:
     """Read pickled requests from standard input and write replies as JSON to `reply_fd`, until the
     input ends. Standard input is then /dev/null, so a variant cannot read requests. `respond` makes
-    a reply, by `answers`."""
+    a reply."""
     limit_memory()
     die_with_parent()  # Needed while this process is stopped (SIGSTOP) and cannot see end of file.
     os.set_inheritable(reply_fd, False)
@@ -54,14 +54,14 @@ def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[A
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
     with os.fdopen(requests_fd, "rb") as requests, replies, contextlib.suppress(EOFError):
         while True:
-            replies.write(reply_line(respond(answers, pickle.load(requests))))
+            replies.write(reply_line(respond(pickle.load(requests))))
             replies.flush()
 
 
-def answer_request(answers: Answers, request: Request[Any]) -> object:
-    """Answer one request; a refusal or an exception becomes a RefusalReply."""
+def answer_request(answer: Callable[[Any], object], request: Request[Any]) -> object:
+    """Answer one request by the function `answer`; a refusal or an exception becomes a RefusalReply."""
     try:
-        return answers[type(request)](request)
+        return answer(request)
     except Refused as error:
         return RefusalReply(str(error)[:MAX_ERROR_CHARACTERS], error.cause, error.code, error.seed)
     except NotImplementedError as error:  # Equivalent to the error number of a C kernel.

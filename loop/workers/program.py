@@ -93,11 +93,12 @@ def parse_fault(errors: str) -> tuple[Cause, str]:
 def read_reply(line: bytes, reply_type: Any) -> Any:
     """Decode a reply of type `reply_type`, or a RefusalReply. Raises ValueError for anything else: a
     candidate may have written it."""
-    return _reply_adapter(reply_type).validate_json(line, strict=True)
+    return reply_adapter(reply_type).validate_json(line, strict=True)
 
 
 @cache
-def _reply_adapter(reply_type: Any) -> TypeAdapter[Any]:
+def reply_adapter(reply_type: Any) -> TypeAdapter[Any]:
+    """What validates a reply of type `reply_type`, or a RefusalReply. Made once, as that takes a millisecond."""
     return TypeAdapter(Union[reply_type, RefusalReply])  # noqa: UP007 - it may be a string
 
 
@@ -313,7 +314,6 @@ class Worker(Program):
             raise
 
     def _close_shared(self) -> None:
-        """Close shared memory and bell."""
         self.arena.close()
         if self.bell:
             self.bell.close()
@@ -336,7 +336,6 @@ class Worker(Program):
             self._signal_group(signal.SIGCONT)
 
     def _signal_group(self, number: int) -> None:
-        """Send a signal to the child's process group."""
         with contextlib.suppress(ProcessLookupError):  # The child has died: `receive` reports it.
             os.killpg(self.child.process.pid, number)
 

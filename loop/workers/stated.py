@@ -186,7 +186,6 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
 
 
 def _floating_shapes(split: SplitStructure) -> list[list[int]]:
-    """Shapes of the floating-point tensors of a structure."""
     return [list(split.tensors[n].shape) for n in floating_positions(split.tensors)]
 
 

@@ -97,7 +97,6 @@ class WrongOutput:
         return [(f"it were multiplied by {factor:.3g}", lambda: factor * self.reference)]
 
     def _allowed_distance(self, answer: Tensor) -> Tensor:
-        """Allowed distance of each element from a suspect's answer."""
         return ALLOWANCE_FACTOR * (self.absolute_allowance + self.rtol * _finite_magnitudes(answer))
 
 
@@ -197,7 +196,6 @@ def suspects_of_call(
 
 
 def _replace_inputs(inputs: Sequence[Tensor], replacements: Mapping[int, Tensor]) -> list[Tensor]:
-    """Copy the list of inputs with the tensors at some positions replaced."""
     return [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
 
 

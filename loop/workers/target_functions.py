@@ -235,7 +235,6 @@ class TargetFunctions:
         return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
-        """Call the generator with one seed and split the result into tensors and structure."""
         arguments, dtype = request.generator_arguments, request.call.dtype
         draw = partial(draw_inputs, self.generator, arguments, seed, self.input_passing, "cpu", dtype)
         split_draw: SplitStructure = self._call_or_refuse("generator", draw, request.call)
@@ -437,7 +436,6 @@ def _have_same_structure(draw: SplitStructure, other: SplitStructure) -> bool:
 
 
 def _are_equal(draw: SplitStructure, other: SplitStructure) -> bool:
-    """Whether two draws are bitwise equal."""
     return _have_same_structure(draw, other) and all(map(same_bits, draw.tensors, other.tensors))
 
 

@@ -100,7 +100,6 @@ class WorkerProgram:
         """Detects functions that the variant replaced; None before loading."""
         self.candidates: dict[str, LoadedCandidate] = {}
         """The loaded variant under the empty name, and with injected mistakes under their names."""
-        self.dry_run: checking.DryRun | None = None
 
     def load(self, request: messages.Load) -> None:
         """Load a variant, after importing what it needs and sealing the functions that time it."""
@@ -208,13 +207,7 @@ class WorkerProgram:
         self.staged_call.close()
         self.staged_call, self.shared_memory, self.input_count = EmptyStage(), None, 0
 
-    def list_launches(self, request: messages.ListLaunches) -> messages.DryLaunches:
-        """List the kernels that a call would launch."""
-        self.dry_run = self.dry_run or checking.DryRun(request)
-        return self.dry_run.list_launches(request.call)
-
     def _replaced_functions(self) -> tuple[str, ...]:
-        """Names of functions that the variant replaced."""
         return tuple(self.seal.replaced_functions()) if self.seal else ()
 
 
@@ -279,12 +272,12 @@ def main(arguments: Sequence[str]) -> None:
                     os.sched_setaffinity(int(task), unbound_cores)
         unbound_cores.clear()
 
-    def respond(answers: Answers, request: Request[Any]) -> object:
+    def respond(request: Request[Any]) -> object:
         """Answer a request. End this process if a kernel lost the device."""
         # Several workers load at once: bind to the cores only at the first request after loading.
         if unbound_cores and not isinstance(request, messages.Load):
             bind_threads()
-        reply = answer_request(answers, request)
+        reply = answer_request(answers[type(request)], request)
         # Under a tool no further request comes, and the tool reports the error.
         if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
             reason = invocation.explain_lost_device()
@@ -299,9 +292,9 @@ def main(arguments: Sequence[str]) -> None:
         messages.ObeyOrders: program.obey,
         messages.Unstage: program.unstage,
         messages.Observe: lambda request: checking.observe_call(program.find_candidate().loaded, request),
-        messages.ListLaunches: program.list_launches,
+        messages.ListLaunches: checking.list_launches,
     }
-    serve(answers, int(arguments[0]), respond)
+    serve(int(arguments[0]), respond)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Scale:
         self.entry, self.library, self.stream = getattr(library, entry), library, stream
         self.entry.argtypes = [ctypes.c_void_p] * 4
         library.loop_error.restype = ctypes.c_char_p
-        self.x, self.y = device.allocate(BYTES), device.allocate(BYTES)
+        self.x, self.y = DeviceMemory(device, BYTES), DeviceMemory(device, BYTES)
         self.x.fill(array.array("f", [1.0] * (BYTES // 4)).tobytes())
         self._inputs, self._outputs = describe(self.x), describe(self.y)
 

@@ -10,7 +10,7 @@ from tests.device.fakes import GIB, FakeGpu, FakeMachine
 
 OPEN = """
 import sys
-from loop.calls.cuda.driver import Device
+from loop.calls.cuda.driver import Device, DeviceMemory
 from loop.calls.call import Refused
 try:
     device = Device(int(sys.argv[1]))
@@ -35,7 +35,7 @@ def said(fake: FakeMachine, does: str, index: int = 0) -> str:
     ("does", "expected"),
     [
         (
-            "device.allocate(2 * 2**30)",
+            "DeviceMemory(device, 2 * 2**30)",
             "Refused cannot have 2147483648 bytes of device memory, 1073741824 are free: cuMemAlloc_v2: "
             "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU (nvidia-smi shows it), "
             "or take smaller workloads",

@@ -25,9 +25,9 @@ from tests.projects import loop
 pytestmark = pytest.mark.cuda
 HOLD = """
 import sys
-from loop.calls.cuda.driver import Device
+from loop.calls.cuda.driver import Device, DeviceMemory
 device = Device()
-held = device.allocate(4 * 2**30)
+held = DeviceMemory(device, 4 * 2**30)
 print("held", flush=True)
 sys.stdin.read()
 """

@@ -182,7 +182,6 @@ def read_gpu_facts(driver: Driver, device: int) -> dict[str, Any]:
     name = name_buffer.value.decode(errors="replace")
 
     def attribute(number: int) -> int:
-        """A CUdevice_attribute of the GPU, by its number."""
         return driver.get("cuDeviceGetAttribute", ctypes.c_int, number, device)
 
     bus_bits = 0 if "MIG" in name.split() else attribute(BUS_BITS)
@@ -307,10 +306,6 @@ class Device:
         data = (ctypes.c_char * size)()
         self.copy("cuMemcpyDtoHAsync_v2", data, address, size)
         return data.raw
-
-    def allocate(self, size: int) -> "DeviceMemory":
-        """Allocate memory for a tensor of `size` bytes, filled with NaN, between guard zones."""
-        return DeviceMemory(self, size)
 
     def synchronise_all(self) -> None:
         """Wait for all streams of the context. Raises Refused if a kernel crashed."""

@@ -228,10 +228,10 @@ class DeviceStage(Stage):
         """`slowdown`: share of the calls that run twice, for a positive control."""
         self.invoke, self.places, self.call, self.slowdown = invoke, places, call, slowdown
         device = the_device()
-        self.doubled_pools = [device.allocate(2 * size) for size in places.pool_bytes]
+        self.doubled_pools = [DeviceMemory(device, 2 * size) for size in places.pool_bytes]
         """Each input twice in a row, so that one copy writes it in any rotation."""
         self.pools = [DeviceMemory(device, tensor.pool_nbytes, 0, tensor.dtype) for tensor in call.inputs]
-        self.output_block = device.allocate(0)
+        self.output_block = DeviceMemory(device, 0)
         """Outputs of all calls at equal distances: one operation fills or reads all."""
         self.output_stride = -(-(places.output_bytes + GAP) // ALIGNMENT) * ALIGNMENT
         """Bytes from the output of one call to that of the next."""
@@ -254,7 +254,7 @@ class DeviceStage(Stage):
         if self.output_block.nbytes < block_bytes:  # The block moves, which invalidates all captured graphs.
             self._destroy_graphs()
             self.output_block.close()
-            self.output_block = device.allocate(block_bytes)
+            self.output_block = DeviceMemory(device, block_bytes)
         key = tuple(tuple(window) for window in windows)
         if self.graphs.get(key) is None:
             inputs, stream, self.runs = [pool.address for pool in self.pools], the_stream().handle, []
@@ -263,8 +263,11 @@ class DeviceStage(Stage):
                 outputs = [begin + part.offset for part in self.call.separate_outputs]
                 invocation = Invocation(self.invoke, self.call, inputs, outputs, stream=stream)
                 self.runs.append(invocation.move_to(window))
+            # For a positive control the first calls run twice, which slows the variant down.
+            extra_calls = max(1, round(self.slowdown * len(windows))) if self.slowdown else 0
+            self.runs = [*self.runs[:extra_calls], *self.runs]
         if key not in self.graphs:  # Capture on the old values: timed values must be new to every call.
-            self.graphs[key] = self._capture(self.timed_runs)
+            self.graphs[key] = self._capture()
         for pool, doubled, rotation in zip(self.pools, self.doubled_pools, rotations, strict=True):
             pool.copy_from(doubled, rotation)
         self.output_block.poison()
@@ -273,17 +276,15 @@ class DeviceStage(Stage):
         device.driver.call("cuCtxResetPersistingL2Cache")  # Lines of L2 that a kernel asked to keep.
         device.synchronise_all()
 
-    @property
-    def timed_runs(self) -> list[Run]:
-        """All calls; for a positive control the first of them twice, which slows the variant down."""
-        extra_calls = max(1, round(self.slowdown * len(self.runs))) if self.slowdown else 0
-        return [*self.runs[:extra_calls], *self.runs]
+    def _make_calls(self) -> None:
+        for run in self.runs:
+            run()
 
-    def _capture(self, runs: Sequence[Run]) -> Graph | None:
+    def _capture(self) -> Graph | None:
         """Capture the calls as one graph; None if impossible. Refused if they launch no work, although
         they have an output to write."""
         with suppress(Uncapturable):
-            graph = capture(the_stream(), partial(_make_calls, runs), 1)
+            graph = capture(the_stream(), self._make_calls, 1)
             if not graph.nodes and self.places.output_bytes:
                 raise Refused("launched nothing on the stream it was given", "launched nothing")
             return graph
@@ -294,7 +295,7 @@ class DeviceStage(Stage):
         if self.graph is not None:
             seconds = count * self.stopwatch.replay(self.graph, count)
         else:
-            seconds = sum(self.stopwatch.time(partial(_make_calls, self.timed_runs)) for _ in range(count))
+            seconds = sum(self.stopwatch.time(self._make_calls) for _ in range(count))
         the_device().synchronise_all()
         return int(seconds * 1e9)
 
@@ -303,7 +304,6 @@ class DeviceStage(Stage):
         data, inputs = self.output_block.read_tensor(), self.call.inputs
 
         def read_input(window: Sequence[int], number: int) -> bytes:
-            """Bytes of an input, updated in place, in the window of a call."""
             return self.pools[number].read(window[number] * inputs[number].itemsize, inputs[number].nbytes)
 
         outputs = [(part.offset, part.offset + part.nbytes) for part in self.call.separate_outputs]
@@ -319,17 +319,10 @@ class DeviceStage(Stage):
             memory.close()
 
     def _destroy_graphs(self) -> None:
-        """Free all graphs; the next calls are captured anew."""
         for graph in self.graphs.values():
             if graph is not None:
                 graph.close()
         self.graphs.clear()
-
-
-def _make_calls(runs: Sequence[Run]) -> None:
-    """Make some calls, one after the other."""
-    for run in runs:
-        run()
 
 
 class EmptyKernels(Stage):
