@@ -353,21 +353,18 @@ def process_name(pid: int) -> str:
 
     It is `PID-TICKS`, with the start time in ticks since boot: setting the clock does not change it.
     """
-    stat_fields = _read_stat_fields(pid)
+    try:  # Fields of /proc/PID/stat from the state on; their first two can hold any text.
+        stat_fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    except OSError:
+        return ""
     return f"{pid}-{stat_fields[19]}" if stat_fields and stat_fields[0] not in ("Z", "X") else ""
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal (SIGSTOP) has stopped the process."""
-    return _read_stat_fields(pid)[:1] == ["T"]
-
-
-def _read_stat_fields(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty if the process has ended or there is no /proc."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-    except OSError:
-        return []
+    with contextlib.suppress(psutil.Error):
+        return str(psutil.Process(pid).status()) == psutil.STATUS_STOPPED
+    return False
 
 
 def python_path() -> str:

@@ -30,7 +30,7 @@ from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Metric, Probe
 from loop.model.target import Workload
 from loop.repository import reading, worktree
-from loop.repository.git import decode_for_people, read_bytes
+from loop.repository.git import read_bytes
 from loop.repository.worktree import Worktree
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
@@ -251,7 +251,7 @@ class Bisection:
         for commit in (culprit.commit for culprit in culprits):
             if commit == UNCOMMITTED:
                 command = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
-                diffs.append(decode_for_people(read_bytes(folder, *command)))
+                diffs.append(read_bytes(folder, *command).decode(errors="replace"))
             else:
                 diffs.append(reading.patch_between(folder, f"{commit}^", commit))
         return "\n".join(diffs)

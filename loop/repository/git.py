@@ -82,17 +82,6 @@ def read_bytes(
             raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
-def decode_for_people(data: bytes) -> str:
-    """Decode git output for people, such as patches: UTF-8, or Latin-1 for lines that are not."""
-    lines = []
-    for line in data.splitlines(keepends=True):
-        try:
-            lines.append(line.decode())
-        except UnicodeDecodeError:
-            lines.append(line.decode("latin-1"))
-    return "".join(lines)
-
-
 def author_variables(folder: Path) -> dict[str, str]:
     """The user's name and address from git, as variables for a commit; empty if git knows none."""
     name, address = (

@@ -1,6 +1,7 @@
 """Reads commits and differences of a repository without changing the checkout."""
 
 import datetime
+import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from loop.base.errors import LoopError, UsageError, WorkFailed, remove_escapes
 from loop.model.bisect import Candidate
 from loop.model.record import Revision
-from loop.repository.git import decode_for_people, git, read_bytes
+from loop.repository.git import git, read_bytes
 
 MAX_CHANGED = 20
 UNCOMMITTED_MESSAGE = "The checkout as it stood, with its uncommitted changes"
@@ -45,34 +46,19 @@ def read_revision(folder: Path) -> Revision:
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
     """Write the files of `folder` at a commit below `into`, and return `into`.
 
-    The checkout stays unchanged and no git filter runs. Raises WorkFailed if the commit is missing.
+    The checkout and its index stay unchanged. Raises WorkFailed if the commit is missing.
     """
     try:
         top = (root_of(folder) or folder).resolve()
         path_in_repository = folder.resolve().relative_to(top).as_posix()
         tree = f"{commit}:{'' if path_in_repository == '.' else path_in_repository}"
-        rows = git(top, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", tree).split("\0")
-        files = [row for row in rows if row.startswith("100")]  # No links: they may point anywhere.
-        contents = _read_blobs(top, [row.split()[2] for row in files])
-        for row, content in zip(files, contents, strict=True):  # A row: mode, kind, hash, TAB, name.
-            path = into / row.partition("\t")[2]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            path.chmod(int(row.split()[0], 8) & 0o777)
+        with tempfile.TemporaryDirectory() as scratch:
+            index = Path(scratch) / "index"
+            git(top, "read-tree", tree, index=index)
+            git(top, "checkout-index", "--all", f"--prefix={into.absolute()}/", index=index)
     except (LoopError, OSError, ValueError) as error:
         raise WorkFailed(f"{commit[:12]} cannot be read: {error}") from error
     return into
-
-
-def _read_blobs(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
-    """Contents of git blobs (by hash), in order."""
-    output = read_bytes(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs))
-    header = 0  # Where the next blob's header begins: hash, kind, size. A line end follows the content.
-    for _ in blobs:
-        begin = output.index(b"\n", header) + 1
-        end = begin + int(output[header:begin].split()[2])
-        yield output[begin:end]
-        header = end + 1
 
 
 def changed_lines(folder: Path, commit: str) -> dict[str, int] | None:
@@ -217,14 +203,15 @@ def checkout_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
 def patch_between(folder: Path, older: str, newer: str) -> str:
     """The patch text between two commits, only for files below `folder`."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color")
-    return decode_for_people(read_bytes(folder, "diff", *options, older, newer, "--", "."))
+    return read_bytes(folder, "diff", *options, older, newer, "--", ".").decode(errors="replace")
 
 
 def _read_log(folder: Path, *log_arguments: str) -> Iterator[Candidate]:
     """Commits that `git log` lists for the arguments `log_arguments`, oldest first."""
-    words = read_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments).split(b"\0")
+    log = read_bytes(folder, "log", "-z", "--reverse", f"--format={LOG_FORMAT}", *log_arguments)
+    words = log.decode(errors="replace").split("\0")
     for start in range(0, len(words) - 1, LOG_FORMAT.count("%x00") + 1):
-        name, tree, parents, author, date, subject = map(decode_for_people, words[start : start + 6])
+        name, tree, parents, author, date, subject = words[start : start + 6]
         try:
             when = datetime.datetime.fromisoformat(date)
         except ValueError:  # No date, or an invalid year.

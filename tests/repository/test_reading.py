@@ -76,17 +76,6 @@ def test_a_commit_is_written_out_beside_the_checkout(tmp_path: Path) -> None:
     assert before == (files(folder), git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD"))
 
 
-def test_a_link_is_left_out(tmp_path: Path) -> None:
-    """It may lead anywhere: neither it nor what it points to is written."""
-    folder = make_repository(tmp_path / "r")
-    (tmp_path / "secret").write_text("secret\n")
-    (folder / "link.h").symlink_to(tmp_path / "secret")
-    into = tmp_path / "into"
-    into.mkdir()
-    export_commit(folder, commit(folder), into)
-    assert ["kernel.cpp"] == [path.name for path in into.iterdir()]
-
-
 def test_changes_since_a_commit_are_counted_in_lines(tmp_path: Path) -> None:
     """Committed or not; new files are named; what lies outside the folder does not count."""
     folder = make_repository(tmp_path / "r")
