@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ import psutil
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import PACKAGE, cache_folder, state_folder
-from loop.base.processes import STARTED_PIDS, Child, Tick
+from loop.base.processes import STARTED_PIDS, Child, Tick, output_of
 from loop.base.screen import seconds_text
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
@@ -122,10 +121,7 @@ def refuse_unready(campaign: Campaign) -> None:
 def can_isolate() -> bool:
     """Whether `bwrap` can create namespaces here."""
     trial = ["bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
-    try:
-        return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
-    except (OSError, subprocess.SubprocessError):
-        return False
+    return output_of(trial, limit_s=10) is not None
 
 
 def isolation_command(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:

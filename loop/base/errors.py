@@ -69,22 +69,21 @@ class Failed(TypedDict):
 
 
 class LoopError(Exception):
-    """An error that the user can fix. Any other exception is a bug and crashes.
+    """An error that the user can fix. Any other exception is a bug and crashes."""
 
-    `exit_code`: of the process; the subclasses below set it.
-    """
+    exit_code: int = ExitCode.GATE_FAILED
+    """Exit code of the process; each subclass has its own."""
+    default_hint = ""
+    """Hint of the class, for errors without one."""
 
-    def __init__(self, message: str, hint: str | None = None, *, exit_code: int) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         """What to do next."""
-        self.exit_code = int(exit_code)
+        self.exit_code = int(self.exit_code if exit_code is None else exit_code)
         self.partial_results: Mapping[str, object] = {}
         """Partial results of the failed command; its JSON has them next to the error."""
-
-    default_hint = ""
-    """Default hint of the class."""
 
     @property
     def code(self) -> ErrorCode:
@@ -105,22 +104,17 @@ class LoopError(Exception):
 class UsageError(LoopError):
     """The user's input is wrong: an argument, a name, a definition, a file or a folder."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint, exit_code=ExitCode.USAGE)
+    exit_code = ExitCode.USAGE
 
 
 class WorkFailed(LoopError):
     """The request is valid but the work failed: a build, a program, a write, a damaged record."""
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint, exit_code=ExitCode.GATE_FAILED)
-
 
 class MachineFailure(LoopError):
     """The machine failed, not the target: full disk, no memory. The session pauses and can be resumed."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint, exit_code=ExitCode.PAUSED)
+    exit_code = ExitCode.PAUSED
 
     def with_instruction(self, instruction: str) -> "MachineFailure":
         """The same error, with `instruction` added to its hint: what to do after the fix."""
@@ -214,19 +208,15 @@ def remove_escapes(text: str) -> str:
     return _UNPRINTABLE.sub(replacement, text)
 
 
-_PRINTED_REMARKS: set[str] = set()
+PRINTED_REMARKS: set[str] = set()
+"""Texts that `remark_once` has printed in this process."""
 
 
 def remark_once(text: str) -> None:
     """Print a line on standard error, but each text only once per process."""
-    if text in _PRINTED_REMARKS:
+    if text in PRINTED_REMARKS:
         return
-    _PRINTED_REMARKS.add(text)
+    PRINTED_REMARKS.add(text)
     with contextlib.suppress(OSError, ValueError, AttributeError):  # The stream may be closed.
         sys.stderr.write(f"loop: {remove_escapes(text)}\n")
         sys.stderr.flush()
-
-
-def forget_remarks() -> None:
-    """Let `remark_once` print all texts again: a new command begins in this process."""
-    _PRINTED_REMARKS.clear()

@@ -258,6 +258,22 @@ def run(
         return child.completed(timed_out)
 
 
+def output_of(command: Sequence[str], *, limit_s: float, stdin: str = "") -> str | None:
+    """Complete output of a quick program, with English messages; None if it is missing, fails or is too slow."""
+    try:
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            env={**os.environ, "LC_ALL": "C"},
+            errors="replace",
+            timeout=limit_s,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def run_to_end(task: Generator[Tick, None, Any]) -> Any:
     """Run a generator of ticks to its end and return its result. The ticks are discarded."""
     while True:

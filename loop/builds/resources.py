@@ -9,11 +9,10 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from loop.base.processes import child_environment
+from loop.base.processes import output_of
 from loop.builds.build import has_same_statements
-from loop.builds.known_builds import ENGLISH_MESSAGES, LOG
+from loop.builds.known_builds import LOG
 from loop.model.measurement import Build
 from loop.model.resources import KernelResources
 from loop.model.target import BuildRecipe
@@ -30,7 +29,8 @@ def demangle_symbols(symbols: Sequence[str]) -> dict[str, str]:
     for symbol in symbols:
         prefix = STATIC_PREFIX.match(symbol)
         name_by_symbol[symbol] = symbol[prefix.end() + int(prefix[1]) + 1 :] if prefix else symbol
-    names = _output_of(["c++filt"], "\n".join(name_by_symbol.values())).splitlines()
+    output = output_of(["c++filt"], stdin="\n".join(name_by_symbol.values()), limit_s=LIMIT_S)
+    names = (output or "").splitlines()
     return dict(zip(symbols, names, strict=True)) if len(names) == len(symbols) else name_by_symbol
 
 
@@ -40,22 +40,10 @@ def read_defined_names(library: Path) -> tuple[str, ...] | None:
         return None
     names: dict[str, None] = {}
     for options in ([], ["-D"]):  # A stripped library still has dynamic symbols.
-        text = _output_of(["nm", "-C", "--defined-only", *options, str(library)])
-        rows = (line.split(maxsplit=2) for line in text.splitlines())
+        text = output_of(["nm", "-C", "--defined-only", *options, str(library)], limit_s=LIMIT_S)
+        rows = (line.split(maxsplit=2) for line in (text or "").splitlines())
         names |= {row[2]: None for row in rows if len(row) > 2}
     return tuple(names)
-
-
-def _output_of(command: Sequence[str], stdin: str = "") -> str:
-    """Complete output of a tool of binutils; empty if it is missing or fails."""
-    options: dict[str, Any] = {"env": child_environment(ENGLISH_MESSAGES), "errors": "replace"}
-    try:
-        completed = subprocess.run(
-            command, input=stdin, capture_output=True, timeout=LIMIT_S, check=True, **options
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return str(completed.stdout)
 
 
 def has_same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:

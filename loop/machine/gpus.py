@@ -7,14 +7,13 @@ the visible GPUs, fastest first. `loop` uses the first of those, so it has to as
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
-from loop.base.processes import child_environment, python_path
+from loop.base.processes import child_environment, output_of, python_path
 from loop.calls.cuda.driver import Lack
 from loop.model.profile import DeviceFacts
 
@@ -124,14 +123,7 @@ def _ask_driver() -> dict[str, Any]:
 
 def _ask_smi() -> list[tuple[str, str]]:
     """(name, driver version) of each GPU by nvidia-smi; empty if it is missing or fails."""
-    if shutil.which(SMI[0]) is None:
-        return []
-    try:
-        completed = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = completed.stdout.splitlines() if completed.returncode == 0 else []
-    rows = [line.split(",") for line in lines]
+    rows = [line.split(",") for line in (output_of(SMI, limit_s=ASK_LIMIT_S) or "").splitlines()]
     return [(row[0].strip(), row[1].strip()) for row in rows if len(row) == 2]
 
 

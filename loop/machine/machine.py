@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from loop.base.documents import content_hash
+from loop.base.processes import output_of
 from loop.machine.gpus import gpus
 from loop.model.record import Machine
 
@@ -166,13 +166,8 @@ def compiler_version(compiler: str) -> str | None:
     if path is None:
         return None
     if path not in VERSIONS:
-        command = [path, "--version"]
-        try:
-            completed = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-        except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
-            return None
-        lines = completed.stdout.strip().splitlines()
-        if completed.returncode != 0 or not lines:
+        lines = (output_of([path, "--version"], limit_s=ASK_LIMIT_S) or "").strip().splitlines()
+        if not lines:
             return None
         VERSIONS[path] = next((line for line in lines if NVCC_SAYS in line), lines[0])
     return VERSIONS[path]

@@ -73,9 +73,11 @@ class Sensors:
     def read(self) -> DeviceReading:
         """Clock in MHz (None if unknown) and throttle reasons (empty also if unknown) now."""
         answers = (self._query_number(name, ctypes.c_ulonglong) for name in THROTTLE_FUNCTIONS)
+        reasons = next((bits for bits in answers if bits is not None), 0)
+        bits = (1 << position for position in range(2, 64))
         return DeviceReading(
             sm_clock_mhz=self._query_number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
-            throttle=throttle_names(next((bits for bits in answers if bits is not None), 0)),
+            throttle=tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit),
         )
 
     def memory(self) -> tuple[int, int] | None:
@@ -115,12 +117,6 @@ class Sensors:
         function.argtypes = [ctypes.c_void_p, *[ctypes.c_int] * len(arguments), ctypes.POINTER(answer_type)]
         answer = answer_type()
         return answer if function(self._device, *arguments, ctypes.byref(answer)) == 0 else None
-
-
-def throttle_names(reasons: int) -> tuple[str, ...]:
-    """Names of the throttle reasons whose bits are set in `reasons`; an unknown bit by its value."""
-    bits = (1 << position for position in range(2, 64))
-    return tuple(THROTTLE.get(bit, f"reason {bit:#x}") for bit in bits if reasons & bit)
 
 
 def open_sensors(uuid: str, library: str = LIBRARY) -> Sensors | None:

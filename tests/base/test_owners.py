@@ -8,7 +8,7 @@ import pytest
 
 from loop.base import places
 from loop.base.documents import content_hash, sums
-from loop.base.errors import forget_remarks
+from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import cache_folder, explain_foreign_access, private_folder, state_folder
 from tests.targets import build_one, compiled, open_bench, write_target
 
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is said again; temporary files lie in the test's own folder, the way to which is closed."""
-    forget_remarks()
+    PRINTED_REMARKS.clear()
     private_folder.cache_clear()
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))

@@ -18,7 +18,7 @@ class Note(Model):
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """A file of three lines."""
-    errors.forget_remarks()
+    errors.PRINTED_REMARKS.clear()
     path = tmp_path / "notes.jsonl"
     for word in ("one", "two", "three"):
         sums.append_sealed(path, f'{{"text": "{word}"}}')

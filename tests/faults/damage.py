@@ -162,7 +162,7 @@ def shown(here: World, path: Path, chosen: Callable[[str], bool] = lambda name: 
     for name, read in _readers(here, path).items():
         if not chosen(name):
             continue
-        errors.forget_remarks()
+        errors.PRINTED_REMARKS.clear()
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             code, out = _tried(read, said)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import forget_remarks
+from loop.base.errors import PRINTED_REMARKS
 from loop.base.places import JOBS, Project, find_project, state_folder
 from loop.library.trust import definition_hash, grant, hosts_hash, is_trusted, untrusted_error, what_runs
 from tests.makers import make_pattern
@@ -139,7 +139,7 @@ def test_a_damaged_memory_trusts_nothing(text: str, tmp_path: Path, capsys: pyte
     """That is said; and it can be written anew."""
     chosen = make_granted(tmp_path / "one")
     (state_folder() / "trusted.json").write_text(text)
-    forget_remarks()
+    PRINTED_REMARKS.clear()
     assert not is_trusted(chosen)
     assert "trusted.json: damaged" in capsys.readouterr().err
     grant(chosen, definition_hash(chosen))

@@ -184,7 +184,7 @@ def test_a_promise_is_kept_with_its_build(tmp_path: Path) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> SessionFolder:
     """A finished session whose record knows how long its journal was."""
-    errors.forget_remarks()
+    errors.PRINTED_REMARKS.clear()
     steps = (make_finished("verify"), make_finished("measure", seconds=3.5), Closed(status="passed"))
     made = make_session(tmp_path / "s", "2026-01-02-000000-a", *steps, status="")
     made.write_record(make_record(made.head(), lines=2))
