@@ -172,13 +172,8 @@ class Builder:
         try:
             result = yield from build.build(self.variant, variant, folder, limit_s=BUILD_LIMIT_S, **places)
         except BuildFailed as failed:
-            today, compiler = bench.target.variants[self.variant], ""
-            if isinstance(today, CAbiVariant):
-                recipe = today.emulation if self.emulated else today.build
-                compiler = recipe.compiler if recipe else ""
             # Without today's compiler nothing builds; another missing one concerns this commit only.
-            is_todays = isinstance(variant, CAbiVariant) and variant.build.compiler == compiler
-            if failed.no_compiler and is_todays:
+            if failed.no_compiler and self._compiler_in(folder) == self._compiler_in(bench.folder):
                 raise WorkFailed(failed.message, failed.hint) from failed
             raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", warning)))) from failed
         names = build.list_files_read(variant, folder, **places)
@@ -189,6 +184,11 @@ class Builder:
             self.files_read.add(os.path.relpath(path, folder))
             self.files_read.add(os.path.relpath(real_path, os.path.realpath(folder)))
         return result
+
+    def _compiler_in(self, folder: Path) -> str:
+        """The compiler of the variant as the manifest in this folder defines it; empty for Python."""
+        variant = self._variant_in(folder)
+        return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
     def _variant_in(self, folder: Path) -> Buildable:
         """The variant as the manifest in this folder defines it."""
@@ -234,8 +234,3 @@ def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
         has_failed = isinstance(builder.build_by_tree.get(candidate.tree), str)
         names.append(candidate.tree if has_failed else content_hash(parts))
     return tuple(names)
-
-
-def list_sources(line: CommitLine, builder: Builder) -> list[str]:
-    """The kernel's source files in the target's folder, as of the good end."""
-    return sorted(name for name in builder.files_read if line.path_from_top(name) in line.file_changes[0])

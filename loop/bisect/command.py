@@ -16,12 +16,12 @@ from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
-from loop.bisect.section import basis_lines
+from loop.bisect.section import basis_lines, blamed_lines, headline
 from loop.bisect.trying import COMMAND_LIMIT_S, CommandProbe
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.library.hosted import read_sender
 from loop.model.base import Printed
-from loop.model.bisect import BisectAnswer, Metric
+from loop.model.bisect import UNCOMMITTED, BisectAnswer, Metric
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
@@ -43,8 +43,6 @@ EXITS = {"culprit": 0, "several": 0, "no_regression": 0, "range": 1, "inconclusi
 """Exit code of the process for each outcome."""
 SHOWN_VALUES = 4
 """Values of a probe on the screen; it counts the others."""
-SHOWN_LINES = 40
-"""Lines of the culprit's diff on the screen; the JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -97,25 +95,19 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         raise
     if request.json:
         screen.data(to_json(to_plain(Bisected(**dict(answer)))))
-    screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
-    for commit in (*answer.culprits, *answer.range):
-        doubt = "one of: " if commit in answer.range else ""
-        screen.say(f"  {doubt}{commit.short_commit} {commit.subject}{commit.origin_text}")
-    for text in basis_lines(answer):  # Written for a report: here without capital and backticks.
-        screen.say(f"  {text[:1].lower()}{text[1:].replace('`', '')}")
-    diff_lines = answer.difference.splitlines()
-    for text in diff_lines[:SHOWN_LINES]:
-        screen.say(f"    {text}")
-    if hidden := diff_lines[SHOWN_LINES:]:
-        show = f"git show {answer.culprits[0].short_commit}"
-        screen.say(f"    ... and {len(hidden)} more lines: {show}")
+    screen.say(headline(answer))
+    for text in (*blamed_lines(answer), *basis_lines(answer)):
+        screen.say(f"  {text.replace('`', '')}")  # Backticks are for a report.
     if advice := give_advice(answer, request, bisection.line):
         screen.say(f"  next: {advice}")
     return EXITS[answer.outcome]
 
 
 def give_advice(answer: BisectAnswer, request: BisectRequest, line: CommitLine) -> str:
-    """Advice for an answer that names no commit; else empty."""
+    """The next command for this answer, or what to do; empty if there is nothing."""
+    if answer.outcome in ("culprit", "several"):
+        committed = [commit.short_commit for commit in answer.culprits if commit.commit != UNCOMMITTED]
+        return f"git show {' '.join(committed)}" if committed else "git diff"
     if answer.outcome == "range":
         return "read them: git show COMMIT; mend what keeps the skipped ones from being tried, if there are some"
     for name, end in (("good", line.good), ("bad", line.commits[-1])):
@@ -155,17 +147,12 @@ def _open_kernel_bisection(request: BisectRequest, screen: Screen, stack: ExitSt
     judged = [workload for workload in workloads if is_supported(variant, workload)]
     judged = judged or [*workloads]  # None is supported: the gate says so.
     judged = [workload for workload in judged if not (emulated and is_too_large_to_emulate(target, workload))]
-    judged_names, left_out = {workload.name for workload in judged}, list[str]()
-    for other in target.workloads:
-        for workload in expand_sets(target, [other], dtype, request.seed):
-            if workload.name not in judged_names and is_supported(variant, workload):
-                left_out.append(other)
-                break
+    left_out = tuple(name for name in target.workloads if name not in sets)
     regression = Regression(name, metric, tuple(judged), emulated=emulated)
     line = choose_line(request, setting, regression)
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     opening = open_kernel_bisection(regression, line, bench, request.seed)
-    return replace(stack.enter_context(opening), sets=sets, left_out=tuple(left_out))
+    return replace(stack.enter_context(opening), sets=sets, left_out=left_out)
 
 
 def choose_line(request: BisectRequest, setting: Setting, regression: Regression) -> CommitLine:

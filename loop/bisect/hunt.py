@@ -15,15 +15,7 @@ import psutil
 from loop.base.machine_failures import Folders, FolderWatch
 from loop.base.places import state_folder
 from loop.base.processes import Tick
-from loop.bisect.candidates import (
-    Builder,
-    CommitLine,
-    Untestable,
-    branches_of_merge,
-    expand_merges,
-    list_sources,
-    name_programs,
-)
+from loop.bisect.candidates import Builder, CommitLine, Untestable, branches_of_merge, expand_merges, name_programs
 from loop.bisect.model import ProbeRequest, SearchEnd, SearchProblem
 from loop.bisect.search import LEAST_PART, Observations, next_move
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Prober, map_ticks
@@ -36,8 +28,6 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 
-MOST_NAMED_SOURCES = 4
-"""Most source files that a message names."""
 LEAST_SHOWN = 1e-3
 """The answer omits commits with a smaller probability."""
 PREDICATES: dict[Metric, str] = {"latency": "is slower", "correctness": "is wrong"}
@@ -73,8 +63,6 @@ class Bisection:
     """The merge whose branches are searched (without asking the gate again); else None."""
     probes: list[Probe] = field(default_factory=list)
     """Observations of the line's commits, from this search and earlier ones."""
-    step_by_culprit: dict[str, float] = field(default_factory=dict)
-    """Culprit to the size of its step (see `Culprit.step`), once there is an answer."""
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
         """Search until there is an answer. Raises MachineFailure if the machine failed."""
@@ -87,7 +75,9 @@ class Bisection:
                     with contextlib.suppress(Untestable):  # The first probe of it reports why.
                         yield from builder.build(candidate)
                 if self.problem.last_position == 0:
-                    return self._build_answer(self._explain_equal_ends(builder))
+                    commits = f"none of the {len(line.candidates)} commits after {line.good.short_commit} changes"
+                    why = f"not in the code: {commits} what {builder.variant} is built from"
+                    return self._build_answer(SearchEnd("no_regression", why))
             if self.merge is None:  # Else the gate was asked before, on the whole line.
                 try:
                     end, gate_probes = yield from prober.ask_gate(line)
@@ -110,14 +100,6 @@ class Bisection:
         """The input of `search.next_move`. Not cached: each new build may read further files, which count then."""
         commits = tuple(candidate.commit for candidate in self.line.commits)
         return SearchProblem(commits, name_programs(self.line, self.prober.builder), self.prober.metric)
-
-    def _explain_equal_ends(self, builder: Builder) -> SearchEnd:
-        """The result if no commit changes what the variant is built from."""
-        count, names = len(self.line.candidates), list_sources(self.line, builder)
-        shown = ", ".join(names[:MOST_NAMED_SOURCES]) + (", ..." if len(names) > MOST_NAMED_SOURCES else "")
-        commits = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
-        sources = f"what {builder.variant} is built from{f' ({shown})' if names else ''}"
-        return SearchEnd("no_regression", f"not in the code: {commits} {sources}")
 
     def _make_probe(self, request: ProbeRequest) -> Generator[Tick, None, None]:
         """Observe a commit and save the result, with ticks that tell how the search stands. Raises MachineFailure
@@ -155,67 +137,50 @@ class Bisection:
         self.probes.append(probe)
 
     def _search_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
-        """Replace each merge among the culprits by culprits on its branches, each searched by itself."""
+        """Replace each merge among the culprits by what a search of its branches blames."""
         for merge in answer.culprits:
-            results: list[BisectAnswer] = []
             # A failure may need both branches together, so the merge itself ends the branch.
             for line in branches_of_merge(self.line, merge, joined=self.prober.metric == "correctness"):
-                bisection = replace(self, line=line, merge=merge, probes=[], step_by_culprit={})
-                result = yield from bisection.run()
-                steps, innocent = bisection.step_by_culprit, ""
-                if result.culprits == (merge,):
-                    innocent = "its commits are good"
-                elif steps and math.fsum(steps.values()) < LEAST_PART * self.step_by_culprit[merge.commit]:
-                    innocent = f"too little of it came from {result.why}"
-                if innocent:
-                    fields = {"outcome": "no_regression", "culprits": (), "range": (), "why": innocent}
-                    result = result.model_copy(update=fields)
-                results.append(result)
-                if result.culprits or result.range:
+                branch = yield from replace(self, line=line, merge=merge, probes=[]).run()
+                answer = self._add_branch(answer, merge, branch)
+                if merge not in answer.culprits:
                     break
-            answer = self._replace_merge(answer, merge, results) if results else answer
         return answer
 
-    def _replace_merge(
-        self, answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]
-    ) -> BisectAnswer:
-        """The answer with a merge replaced by its branches' results; the last may name culprits."""
-        last, answers = branches[-1], (answer, *branches)
-        culprits, run, ratio = last.culprits, last.range, answer.ratio
-        why = f"{last.why}; it came with the merge {merge.short_commit} ({merge.subject})"
-        if not culprits and not run:
-            results = [f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches]
-            why = f"{answer.why}; on the branch that it merges: {'; '.join(results)}"
-            if any(branch.outcome == "inconclusive" for branch in branches):
-                run = expand_merges(self.line, (merge,))  # Any commit of the merge may be it.
-            else:
-                culprits = (merge,)
-        elif len(answer.culprits) == 1:
-            ratio = last.ratio
-        index, run = answer.culprits.index(merge), (*answer.range, *run)
-        blamed = (*answer.culprits[:index], *culprits, *answer.culprits[index + 1 :])
+    def _add_branch(self, answer: BisectAnswer, merge: Candidate, branch: BisectAnswer) -> BisectAnswer:
+        """The answer after a search of one branch of a merge. What the branch blames takes the merge's place. The
+        merge stays if the branch blames nothing, or only a small part of the merge's step."""
+        result, blamed, run = f"{branch.outcome.replace('_', ' ')}, {branch.why}", branch.culprits, branch.range
+        if blamed == (merge,):
+            result, blamed = "no regression, its commits are good", ()
+        elif answer.ratio and branch.ratio and math.log(branch.ratio) > LEAST_PART * math.log(answer.ratio):
+            result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
+        why = f"{branch.why}; it came with the merge {merge.short_commit} ({merge.subject})"
+        ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio
+        if not blamed and not run:
+            why, ratio = f"{answer.why}; on the branch that it merges: {result}", answer.ratio
+            blamed = (merge,)
+        index = answer.culprits.index(merge)
+        culprits = (*answer.culprits[:index], *blamed, *answer.culprits[index + 1 :])
+        run = (*answer.range, *run)
         outcome = "range" if run else "culprit"
-        skipped = dict[str, str]()
-        for part in answers:
-            skipped |= part.skipped
         fields = {
-            "outcome": "several" if len(blamed) + bool(run) > 1 else outcome,
+            "outcome": "several" if len(culprits) + bool(run) > 1 else outcome,
             "why": why,
-            "culprits": blamed,
+            "culprits": culprits,
             "range": run,
-            "posterior": answer.posterior | last.posterior,
+            "posterior": answer.posterior | branch.posterior,
             "ratio": ratio,
-            "probes": tuple(probe for part in answers for probe in part.probes),
-            "builds": sum(part.builds for part in answers),
-            "skipped": skipped,
-            "difference": self._read_diffs(blamed),
+            "probes": (*answer.probes, *branch.probes),
+            "builds": answer.builds + branch.builds,
+            "skipped": answer.skipped | branch.skipped,
+            "difference": self._read_diffs(culprits),
         }
         return answer.model_copy(update=fields)
 
     def _build_answer(self, end: SearchEnd) -> BisectAnswer:
         """Turn the result of `search.next_move` (indices and positions) into an answer (commits)."""
         commits, problem, prober = self.line.commits, self.problem, self.prober
-        self.step_by_culprit = {commits[c.first].commit: c.step for c in end.confirmed}
         culprits, run, ratio = tuple(commits[index] for index in end.culprits), tuple[Candidate, ...](), None
         if end.range:
             first, last = end.range

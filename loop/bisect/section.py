@@ -34,8 +34,8 @@ def headline(answer: BisectAnswer) -> str:
 
 
 def blamed_lines(answer: BisectAnswer) -> tuple[str, ...]:
-    """A line for each culprit, or for each commit of the range that contains one."""
-    commits = answer.culprits or answer.range
+    """A line for each culprit, and for each commit of a range that contains one."""
+    commits = (*answer.culprits, *answer.range)
     return tuple(f"`{commit.short_commit}` {commit.subject}{commit.origin_text}" for commit in commits)
 
 

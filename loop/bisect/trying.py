@@ -46,7 +46,7 @@ PASSES, PASSES_S = 20, 30.0
 GATE_PREFIX = "gate: "
 """Prefix of a workload's name in the table of probes."""
 GateResult = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
-"""Returns a `SearchEnd` if there is nothing to search for, else None; and a probe per workload."""
+"""Returns a `SearchEnd` if there is nothing to search for, with what was observed; else None."""
 Observing = Generator[Tick, None, tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
@@ -171,8 +171,7 @@ class KernelProbe(Prober):
 
 
 class LatencyProbe(KernelProbe):
-    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time. It detects less
-    than the gate, because it has to allow for noise between builds, too."""
+    """The speed of a commit's kernel next to the good end's, in one pair of processes at a time."""
 
     metric = "latency"
 
@@ -184,8 +183,8 @@ class LatencyProbe(KernelProbe):
         return mean_over_workloads([pair_log_ratios(timings, workload) for workload in self.workloads])
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """The verdict on both ends, in blocks of fresh process pairs until each workload has one. The search
-        continues from these blocks, on the workloads where the bad end is slower."""
+        """Times both ends, in blocks of fresh process pairs, until each workload has a verdict. The search
+        continues from these blocks, on the workloads where the bad end is slower, and decides whether it is."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -197,13 +196,13 @@ class LatencyProbe(KernelProbe):
             log_ratios = yield from self._time_blocks(line)
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
-        end, slower, why = judge_blocks(log_ratios)
-        if slower:
-            self.workloads = [workload for workload in self.workloads if workload.name in slower]
-            if not self.memory.probes():
-                values = mean_over_workloads([log_ratios[name] for name in slower])
-                self.memory.append(_gate_probe(line, why, values))
-        return end, tuple(_gate_probe(line, name, values) for name, values in log_ratios.items())
+        chosen = choose_workloads(log_ratios)
+        self.workloads = [workload for workload in self.workloads if workload.name in chosen]
+        if not self.memory.probes():
+            values = mean_over_workloads([log_ratios[name] for name in chosen])
+            why = f"both ends, on {len(chosen)} of {len(log_ratios)} workloads"
+            self.memory.append(_gate_probe(line, why, values))
+        return None, ()
 
     def _time_blocks(self, line: CommitLine) -> Generator[Tick, None, LogRatios]:
         """Time both ends until each workload has a verdict, or time is over."""
@@ -267,31 +266,16 @@ def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
     return [-value for value in samples.log_ratios(segments, REFERENCE_SIDE, CANDIDATE_SIDE)]
 
 
-def judge_blocks(log_ratios: LogRatios) -> tuple[SearchEnd | None, tuple[str, ...], str]:
-    """The result if there is nothing to search for, else None; slower workloads; and why. Undecided workloads are
-    judged together, by their mean."""
-    count, parts = len(log_ratios), list[str]()
+def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
+    """The workloads on which the gate finds the bad end slower; without any, those that it cannot decide;
+    without any, all of them."""
+    count = len(log_ratios)
     verdict_by_name = {name: decide_workload(values, count).verdict for name, values in log_ratios.items()}
-    slower = tuple(name for name, verdict in verdict_by_name.items() if verdict == "slower")
-    faster = tuple(name for name, verdict in verdict_by_name.items() if verdict == "faster")
-    undecided = tuple(name for name, verdict in verdict_by_name.items() if verdict == "inconclusive")
-    if slower:
-        return None, slower, f"slower on {len(slower)} of {count} workloads"
-    if same := count - len(faster) - len(undecided):
-        parts.append(f"within {verdicts.SAME_MARGIN:.0%} of the good one on {same} of {count} workloads")
-    if undecided:
-        together = decide_workload(mean_over_workloads([log_ratios[name] for name in undecided]), 1)
-        on_undecided = f"{len(undecided)} of {count} workloads"
-        if together.verdict == "slower":
-            return None, undecided, f"slower in the mean of {on_undecided}"
-        if together.verdict == "inconclusive":
-            unknown = f"the gate cannot tell whether the bad end is slower on {on_undecided}"
-            why = f"{unknown}: {together.reason}"
-            return SearchEnd("inconclusive", why), (), why
-        parts.append(f"within {verdicts.SAME_MARGIN:.0%} of it in the mean of {len(undecided)}")
-    parts += [f"faster on {len(faster)} (are they swapped?)"] if faster else []
-    why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
-    return SearchEnd("no_regression", why, swapped=bool(faster)), (), why
+    for wanted in ("slower", "inconclusive"):
+        chosen = tuple(name for name, verdict in verdict_by_name.items() if verdict == wanted)
+        if chosen:
+            return chosen
+    return tuple(log_ratios)
 
 
 def _gate_probe(line: CommitLine, why: str, values: Sequence[float], workload: str = "") -> Probe:

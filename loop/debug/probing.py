@@ -154,8 +154,8 @@ class FailureProber:
         self.probe_count = 0
         checks = list_checks(context, failing.variant)
         self.failures = [check for check in checks if failure_kind(check) == failing.kind]
-        """Checks that show this kind of failure, in the order in which they were made."""
-        self._note(self.start)
+        """Checks of the session that show this kind of failure."""
+        self.outcomes[(*workload_key(self.start.workload), self.start.inputs)] = "fails"
         self._checker = self._new_checker(None)
 
     def _new_checker(self, threads: int | None) -> SideChecker:
@@ -200,20 +200,13 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        self._note(check)
+        self.outcomes[(*workload_key(workload), inputs)] = self.failing.outcome(check)
         return check
 
     def _check_budget(self) -> None:
         """Raise BudgetSpent if no further probe may be made."""
         if self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline:
             raise BudgetSpent
-
-    def _note(self, check: Check) -> None:
-        """Cache the outcome of a check, and collect the check if it shows the failure."""
-        outcome = self.failing.outcome(check)
-        if outcome == "fails" and check not in self.failures:
-            self.failures.append(check)
-        self.outcomes[(*workload_key(check.workload), check.inputs)] = outcome
 
     def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call is right, and whether all later calls are; neither if they give no output. Raises

@@ -50,8 +50,8 @@ class Rule:
     cost: float
     """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
     holds: Callable[[Case], bool]
-    limits: tuple[tuple[tuple[str, ...], float], ...] = ()
-    """Pairs for rules with a threshold: names of sizes, and the limit of their product."""
+    limits: tuple[tuple[str, float], ...] = ()
+    """Pairs for rules with a threshold on a size: its name, and the limit."""
 
     @property
     def sentence(self) -> str:
@@ -81,12 +81,7 @@ class RuleSearch:
         """Cases that passed; `failing` above has those that failed."""
         cases = list(tried)
         self.differing = [name for name in sizes if len({case[name] for case, _ in cases}) > 1]
-        products: list[tuple[str, ...]] = [*combinations(self.differing, 2)]
-        if len(self.differing) > 2:
-            products.append(tuple(self.differing))
-        self.quantities = (*self.differing, *("*".join(names) for names in products))
-        """Dimensions whose sizes differ between cases, and products of two or all of them."""
-        cases = [(self._with_products(case), fails) for case, fails in cases]
+        """Dimensions whose sizes differ between cases."""
         for case, fails in cases:
             (self.failing if fails else self.passing).append(case)
         self.conditions = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
@@ -130,14 +125,9 @@ class RuleSearch:
             return None
         return self.rules[0]
 
-    def _with_products(self, case: Case) -> dict[str, Scalar]:
-        """The case, extended by the products of its sizes."""
-        products = {name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities}
-        return {**case, **products}
-
     def _queue_cases(self, cases: Iterable[Case]) -> None:
         """Queue new cases that may be tried, small ones first, because they are quick."""
-        for case in map(self._with_products, cases):
+        for case in cases:
             key = tuple(sorted(case.items()))
             if key not in self.seen and self.may_try(case):
                 self.seen.add(key)
@@ -176,22 +166,17 @@ class RuleSearch:
         return best
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a product of
-        sizes the last one varies; also all sizes that equal it in the case together."""
-        for names, limit in rule.limits:
-            *other_names, varied = names
-            tried = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
-            below = max((value for value in tried if value < limit), default=0)
-            above = min((value for value in tried if value >= limit), default=limit)
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Changes one size;
+        also all sizes that equal it in the case together."""
+        for name, limit in rule.limits:
+            tried = [int(case[name]) for case in (*self.failing, *self.passing)]
+            below = max((size for size in tried if size < limit), default=0)
+            above = min((size for size in tried if size >= limit), default=int(limit))
             for case in (*self.failing[:2], *self.passing[-2:]):
-                others = prod(int(case[name]) for name in other_names)
-                for product in {limit, limit - 1, (below + above) // 2} if others else ():
-                    size = int(product) // others
-                    if product == limit:  # Round up: the product has to reach the limit.
-                        size = max(1, -(-int(product) // others))
-                    if size <= self.sizes[varied]:
-                        equal = [name for name in self.sizes if case[name] == case[varied]]
-                        yield from ({**case, varied: size}, {**case, **dict.fromkeys(equal, size)})
+                for size in {int(limit), int(limit) - 1, (below + above) // 2}:
+                    if size <= self.sizes[name]:
+                        equal = [other for other in self.sizes if case[other] == case[name]]
+                        yield from ({**case, name: size}, {**case, **dict.fromkeys(equal, size)})
 
     def _find_rules(self) -> list[Rule]:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
@@ -215,8 +200,8 @@ class RuleSearch:
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
     def _threshold_rules(self) -> Iterator[Rule]:
-        """Rules with a threshold between tried sizes, products or scales, and their opposites."""
-        for name in (*self.quantities, "scale"):
+        """Rules with a threshold between tried sizes or scales, and their opposites."""
+        for name in (*self.differing, "scale"):
             tried = {float(case[name]) for case in (*self.failing, *self.passing)}
             for limit in SCALES if name == "scale" else _limits_between(tried):
                 if min(tried) < limit <= max(tried):
@@ -224,30 +209,27 @@ class RuleSearch:
                     yield from (above, _opposite(above, above.cost))
 
     def _size_rules(self) -> Iterator[Rule]:
-        """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple rules cost
-        less: on one size rather than a product, on powers of two, on small blocks."""
-        for name in self.quantities:
-            is_size = name in self.differing
+        """Rules on sizes: multiples, remainders, powers of two, equality and order. Simple rules cost less: on
+        powers of two, on small blocks."""
+        for name in self.differing:
             for step in BLOCK_SIZES:
                 is_power = step & (step - 1) == 0
-                if is_power or is_size:
-                    texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
-                    cost = (0.0 if is_size else 2.0) + (1.0 if is_power else 3.0) + (step > 64)
-                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
-                remainders = {int(case[name]) % step for case in self.failing} if is_size and step <= 64 else set()
+                texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
+                cost = (1.0 if is_power else 3.0) + (step > 64)
+                yield from _with_opposite(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
+                remainders = {int(case[name]) % step for case in self.failing} if step <= 64 else set()
                 for rest in sorted(remainders - {0}):
                     texts = (f"{name} % {step} == {rest}", f"{name} % {step} != {rest}")
                     cost = 2.5 if is_power else 3.5
                     yield from _with_opposite(
                         *texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r
                     )
-            if is_size:
-                texts = (f"{name} is no power of two", f"{name} is a power of two")
-                yield from _with_opposite(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
-                for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
-                    texts = (f"{name} == {size}", f"{name} != {size}")
-                    cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
-                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=size: case[n] == s)
+            texts = (f"{name} is no power of two", f"{name} is a power of two")
+            yield from _with_opposite(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
+            for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
+                texts = (f"{name} == {size}", f"{name} != {size}")
+                cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
+                yield from _with_opposite(*texts, cost, lambda case, n=name, s=size: case[n] == s)
         for a, b in combinations(self.differing, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")
@@ -257,7 +239,7 @@ class RuleSearch:
         """Rules on attributes, type, values and layout, where these differ between cases."""
         for name in cases[0]:
             choices = dict.fromkeys(case[name] for case in cases)
-            if name in (*self.quantities, "scale") or len(choices) < 2:
+            if name in (*self.differing, "scale") or len(choices) < 2:
                 continue
             for choice in choices:
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
@@ -280,14 +262,16 @@ def _opposite(rule: Rule, cost: float) -> Rule:
 
 
 def _threshold(name: str, limit: float) -> Rule:
-    """The rule `name >= limit` for a size, product or scale; as `D > 512` if that is rounder."""
-    subject, names = (name, tuple(name.split("*"))) if name != "scale" else ("the values' standard deviation", ())
-    is_rounder = bool(names) and _is_round(limit - 1)
+    """The rule `name >= limit` for a size or scale; as `D > 512` if that is rounder."""
+    is_size = name != "scale"
+    subject = name if is_size else "the values' standard deviation"
+    is_rounder = is_size and _is_round(limit - 1)
     text, opposite = f"{subject} >= {limit:g}", f"{subject} < {limit:g}"
     if is_rounder:
         text, opposite = f"{subject} > {limit - 1:g}", f"{subject} <= {limit - 1:g}"
-    cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or is_rounder else 3)
-    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, ((names, limit),) if names else ())
+    cost = 1.5 if _is_round(limit) or is_rounder else 3.0
+    limits = ((name, limit),) if is_size else ()
+    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, limits)
 
 
 def _join(word: Literal["and", "or"], a: Rule, b: Rule) -> Rule:

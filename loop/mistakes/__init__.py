@@ -3,10 +3,9 @@
 A mistake wraps the C entry or the Python function, so the rest is what a real candidate meets. `proving.prove`
 lists the mistakes for a target and the check that must find each.
 
-Begin with `arrays`: a mistake is a function of one `ErringCall` and of its own memory between calls. Each is
-written once for host, device and Python functions. `values` has mistakes on values, `table` the others and all
-names. `functions` applies them to Python variants and adds cheats that only Python allows. `device` copies GPU
-tensors to the host.
+Begin with `arrays`: a mistake is a function of one `ErringCall` and of its own memory between calls. `table` has
+each once, for host, device and Python functions. `functions` applies them to Python variants and adds cheats that
+only Python allows. `device` copies GPU tensors to the host.
 """
 
 import copy

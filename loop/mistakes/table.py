@@ -1,15 +1,184 @@
 """Mistakes by name, each written once for host, device and Python functions."""
 
 import itertools
+import math
+import random
+from collections.abc import Callable
 from typing import Any
 
-from loop.mistakes import values
-from loop.mistakes.arrays import ErringCall, Mistake, Terms
+import numpy
 
+from loop.mistakes.arrays import Array, ErringCall, Mistake, Terms, store, values
+
+MANTISSA_BITS = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
+"""Mantissa bits of each array's element type; uint16 stands for bfloat16."""
+BFLOAT16_MANTISSA_BITS = 7
+ERROR_FACTOR = 20.0
+"""A wrong element is off by this many times its tolerance."""
+MOST_TAIL = 16
+"""A tail is the last eighth of a dimension, at most this many elements."""
 MOST_REMEMBERED = 64
 """Maximum number of outputs that a mistake remembers."""
 OUTSIDE_BYTES, OUTSIDE_VALUE = 3, 0x5A
 """Number of bytes to write out of bounds, and their value."""
+
+
+def ignore(call: ErringCall) -> None:
+    """Mistake: read zeros in place of one input."""
+    inputs, number = [*call.inputs], call.terms["input"]
+    inputs[number] = numpy.zeros_like(inputs[number])
+    call.compute(inputs)
+
+
+def swap(call: ErringCall) -> None:
+    """Mistake: exchange two inputs of the same shape."""
+    inputs, (first, other) = [*call.inputs], call.terms["inputs"]
+    inputs[first], inputs[other] = inputs[other], inputs[first]
+    call.compute(inputs)
+
+
+def cut(call: ErringCall) -> None:
+    """Mistake: leave out the last eighth of a dimension that is summed over."""
+    shortened = []
+    for array, axes in zip(call.inputs, call.terms["axes"], strict=True):
+        slices = [slice(None)] * array.ndim
+        for axis in axes:
+            slices[axis] = slice(array.shape[axis] - max(1, array.shape[axis] // 8))
+        shortened.append(numpy.ascontiguousarray(array[tuple(slices)]))
+    call.compute(shortened)
+
+
+def set_attribute(call: ErringCall) -> None:
+    """Mistake: use the default in place of an attribute's value."""
+    call.compute(changed={call.terms["attribute"]: call.terms["to"]})
+
+
+def wrong_number(call: ErringCall) -> None:
+    """Mistake: change a number by half; a missing number or zero becomes 3/4."""
+    name, number = call.terms["attribute"], call.attributes[call.terms["attribute"]]
+    if number is None or math.isnan(number) or number == 0:
+        wrong = 0.75
+    elif isinstance(number, int) or number.is_integer():
+        wrong = number + max(1, abs(number) // 2)
+    else:
+        wrong = 1.5 * number
+    call.compute(changed={name: wrong})
+
+
+def round_inputs(call: ErringCall) -> None:
+    """Mistake: round the inputs so coarsely that it must show: to bfloat16 or, if that is finer, to
+    3 bits less than the type has, and to 64 times the tolerance."""
+    tolerance = max(sum(call.terms["tolerance"].values()), 2.0**-64)  # A tolerance may be 0.
+    tolerated_bits = int(-math.log2(64 * tolerance))
+    inputs = []
+    for array in call.inputs:
+        mantissa_bits = call.terms.get("mantissa", MANTISSA_BITS[array.dtype.name])
+        kept_bits = min(BFLOAT16_MANTISSA_BITS, mantissa_bits - 3, tolerated_bits)
+        steps = 2.0 ** (1 + kept_bits)  # The leading bit counts too.
+        fraction, exponent = numpy.frexp(values(array))
+        rounded = numpy.empty_like(array)
+        store(rounded, numpy.ldexp(numpy.round(fraction * steps) / steps, exponent))
+        inputs.append(rounded)
+    call.compute(inputs)
+
+
+def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
+    """Make a mistake that computes the right output and then spoils it."""
+
+    def err(call: ErringCall) -> None:
+        call.compute()
+        if call.output.size:
+            spoil(call.output, call.terms)
+
+    return err
+
+
+def zeros(output: Array, terms: Terms) -> None:
+    """Mistake: all elements are zero."""
+    output[...] = 0
+
+
+def mean(output: Array, terms: Terms) -> None:
+    """Mistake: all elements are the output's mean."""
+    store(output, numpy.full(output.shape, values(output).mean()))
+
+
+def transpose(output: Array, terms: Terms) -> None:
+    """Mistake: the last two dimensions are exchanged in memory."""
+    output[...] = numpy.ascontiguousarray(output.swapaxes(-1, -2)).reshape(output.shape)
+
+
+def one_nan(output: Array, terms: Terms) -> None:
+    """Mistake: the last element is NaN, which is what all bits set means in every type."""
+    output.reshape(-1).view(numpy.uint8)[-output.itemsize :] = 0xFF
+
+
+def one_off(output: Array, terms: Terms) -> None:
+    """Mistake: the middle element is off by ERROR_FACTOR times its tolerance."""
+    numbers, place = values(output).reshape(-1), output.size // 2
+    numbers[place] += ERROR_FACTOR * _tolerance_of(numbers[place], terms)
+    store(output, numbers.reshape(output.shape))
+
+
+def growing(output: Array, terms: Terms) -> None:
+    """Mistake: errors grow along a dimension, up to ERROR_FACTOR times the tolerance."""
+    numbers = values(output)
+    steps = numpy.linspace(0.0, ERROR_FACTOR, output.shape[terms["axis"]])
+    shape = [len(steps) if axis == terms["axis"] else 1 for axis in range(output.ndim)]
+    store(output, numbers + steps.reshape(shape) * _tolerance_of(numbers, terms))
+
+
+def _tolerance_of(numbers: Any, terms: Terms) -> Any:
+    """The stated tolerance of each number: absolute plus relative part."""
+    return terms["tolerance"]["atol"] + terms["tolerance"]["rtol"] * numpy.abs(numbers)
+
+
+def zero_tail(output: Array, terms: Terms) -> None:
+    """Mistake: the tail of a dimension is zero."""
+    output[_tail_index(output, terms["axis"])] = 0
+
+
+def neighbour(output: Array, terms: Terms) -> None:
+    """Mistake: the last slice of a dimension repeats the one before."""
+    before = (slice(None),) * terms["axis"]
+    output[(*before, -1)] = output[(*before, -2)]
+
+
+def _tail_index(output: Array, axis: int) -> tuple[slice, ...]:
+    """Index that selects the tail of a dimension: its last eighth, at most `MOST_TAIL` elements."""
+    size = output.shape[axis]
+    length = max(1, min(MOST_TAIL, size // 8))
+    return (*(slice(None),) * axis, slice(size - length, None))
+
+
+def leave_tail(call: ErringCall) -> None:
+    """Mistake: the tail of a dimension is not written."""
+    tail = _tail_index(call.output, call.terms["axis"])
+    right, previous = numpy.empty_like(call.output), call.output[tail].copy()
+    call.compute(output=right)
+    call.output[...] = right
+    call.output[tail] = previous
+
+
+def use_input(call: ErringCall) -> None:
+    """Mistake: use an input as a workspace and leave it changed."""
+    number = call.terms["input"]
+    original = call.inputs[number].copy()
+    call.compute([original if n == number else array for n, array in enumerate(call.inputs)])
+    call.inputs[number][...] = numpy.sort(original, axis=None).reshape(original.shape)
+
+
+def answer_in_input(call: ErringCall) -> None:
+    """Mistake: compute in place, so that the output also overwrites an input."""
+    call.compute()
+    call.inputs[call.terms["input"]][...] = call.output
+
+
+def vary(call: ErringCall) -> None:
+    """Mistake: flip a low bit of a random element, so that results differ from call to call."""
+    rng, output = call.memory.setdefault("draw", random.Random(7)), call.output
+    call.compute()
+    output.reshape(-1).view(numpy.uint8)[rng.randrange(output.size) * output.itemsize] ^= 1
 
 
 def stale(call: ErringCall) -> None:
@@ -68,19 +237,14 @@ def write_input(call: ErringCall) -> None:
     call.inputs[call.terms["input"]].reshape(-1)[-1:] = 0
 
 
-SPOILING = (
-    *(values.zeros, values.mean, values.transpose, values.one_off, values.one_nan, values.growing),
-    *(values.zero_tail, values.neighbour),
-)
-ON_VALUES = (
-    *(values.ignore, values.swap, values.cut, values.set_attribute, values.wrong_number),
-    *(values.round_inputs, values.leave_tail, values.use_input, values.answer_in_input, values.vary),
-)
-ON_TENSORS = (*(nothing, beyond, before), *(stale, skip_every_other, keeps_inputs), by_address, write_input)
+SPOILING = (zeros, mean, transpose, one_off, one_nan, growing, zero_tail, neighbour)
+IN_VALUES = (ignore, swap, cut, set_attribute, wrong_number, round_inputs, leave_tail, vary)
+IN_MEMORY = (use_input, answer_in_input, write_input, nothing, beyond, before)
+OVER_CALLS = (stale, skip_every_other, keeps_inputs, by_address)
 ERROR_BY_NAME: dict[str, Mistake] = {
     "none": ErringCall.compute,
-    **{spoil.__name__: values.spoiling(spoil) for spoil in SPOILING},
-    **{err.__name__: err for err in (*ON_VALUES, *ON_TENSORS)},
+    **{spoil.__name__: spoiling(spoil) for spoil in SPOILING},
+    **{err.__name__: err for err in (*IN_VALUES, *IN_MEMORY, *OVER_CALLS)},
 }
 """Name to the function that makes the mistake in an ErringCall."""
 

@@ -79,25 +79,22 @@ def time_share_won(ratio: float, weight: float = 1.0, gain: float | None = None)
 
 
 def worst_measurements(output: MeasureOutput, names: Collection[str]) -> dict[str, Measurement]:
-    """For each variant, largest saving first, the measurement with the most time to save. Inconclusive workloads
-    count only if a variant has no other: their lowest ratio is noise."""
+    """For each variant the measurement with the most time to save; the variant with most of it first.
+    Inconclusive workloads count only if a variant has no other: their lowest ratio is noise."""
     verdicts = {(v.variant, v.workload): v.verdict for v in output.verdicts if isinstance(v, SpeedVerdict)}
     timed = {variant for variant, _ in verdicts} & {*names}
 
-    def saving(measurement: Measurement) -> tuple[float, float]:
-        """Sort key: the largest saving first, then the lowest ratio."""
-        return -time_share_won(measurement.ratio, measurement.workload.weight), measurement.ratio
-
     def urgency(measurement: Measurement) -> tuple[bool, float, float]:
-        """Sort key: conclusive measurements first, then by saving."""
-        verdict = verdicts.get((measurement.variant, measurement.workload.name), "inconclusive")
-        return verdict == "inconclusive", *saving(measurement)
+        """Sort key: conclusive measurements first, then the largest saving, then the lowest ratio."""
+        workload = measurement.workload
+        verdict = verdicts.get((measurement.variant, workload.name), "inconclusive")
+        saving = time_share_won(measurement.ratio, workload.weight)
+        return verdict == "inconclusive", -saving, measurement.ratio
 
     worst: dict[str, Measurement] = {}
-    for measurement in sorted(output.measurements, key=saving):  # Order of variants: conclusive or not.
+    for measurement in sorted(output.measurements, key=urgency):
         if measurement.against == "baseline" and measurement.variant in timed:
-            earlier = worst.setdefault(measurement.variant, measurement)
-            worst[measurement.variant] = min(earlier, measurement, key=urgency)
+            worst.setdefault(measurement.variant, measurement)
     return worst
 
 

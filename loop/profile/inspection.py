@@ -63,17 +63,6 @@ class KernelFindings:
                     return kernel
         return None
 
-    def unreported(self) -> list[str]:
-        """Names of launched kernels that the compiler's report on their variant lacks."""
-        compiled = {variant for library in self.libraries for variant in library.variants}
-        names: dict[str, None] = {}  # A set that keeps the order.
-        for variant in compiled & self.launches.keys():
-            for call in self.launches[variant]:
-                for launch in call.launches:
-                    if self.kernel(variant, launch.kernel) is None:
-                        names[self.names.get(launch.kernel, launch.kernel)] = None
-        return list(names)
-
     def placed(self, device: DeviceFacts) -> Iterator[PlacedLaunch]:
         """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():

@@ -87,12 +87,9 @@ def _judge(
         for every, own in zip((spilled, broken, unchecked), lines, strict=True):
             every += own
     if unchecked:
-        what = f"budget of {_first_and_count(unchecked)}: no workload launches it"
-        findings.missing.append(f"{what}, so its blocks are not known")
-    if others := findings.unreported():
-        findings.missing.append(
-            f"registers of {_first_and_count(others)}: launched, and not in the compiler's report"
-        )
+        more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
+        unknown = "no workload launches it, so its blocks are not known"
+        findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
     on = device.name if device else architecture
     refused = [_refusal_text(shape, on) for shape in shapes if shape.resident == 0]
     # Fillings with a kernel come from reported launches, which `shapes` has; the others from the manifest.
@@ -183,11 +180,6 @@ def _refusal_text(shape: Placement, on: str) -> str:
         registers = "" if shape.registers is None else f" {shape.registers} registers each,"
         needs = f" ({shape.threads} threads,{registers} {shape.shared_bytes} bytes of shared memory)"
     return f"{shape.kernel} cannot be launched on {on} for {shape.workload}: {shape.limited_by}{needs}"
-
-
-def _first_and_count(names: Sequence[str]) -> str:
-    """Names as `a`, or `a and 3 more`."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _fillings(
