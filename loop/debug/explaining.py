@@ -5,16 +5,13 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Annotated, cast
-
-from pydantic import Field
+from typing import cast
 
 from loop.base.processes import Tick
 from loop.debug.probing import HANG_S, NOTHING_WRONG, BudgetSpent, FailureProber, find_failures, list_checks
 from loop.debug.rules import SCALES, Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
-from loop.model.base import Model
 from loop.model.bisect import BisectOutput
 from loop.model.debugging import DebugOutput, Explanation, Outcome, Smallest
 from loop.model.dtypes import Layout
@@ -25,7 +22,7 @@ from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
 from loop.model.target import Scalar, Target
 from loop.model.workloads import count_operations, is_supported, parse_scale
-from loop.steps.context import Context, Result, RunningAction
+from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 REPEATS = 4
 """Fresh processes that repeat the calls on all threads, to show a data race."""
@@ -64,21 +61,12 @@ RACE = "a data race, or it depends on the number of threads: wrong with {} threa
 ORDER = "two outputs with {} threads, one with 1: a data race, or sums in another order (`deterministic: false`)"
 
 
-class Patience(Model):
-    """Arguments of the step that explains failures."""
-
-    seconds: Annotated[float, Field(gt=0)] | None = None
-    """Seconds of search for all variants together. Default: the step's budget."""
-
-
-def explain(context: Context, arguments: Patience) -> RunningAction[DebugOutput]:
+def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutput]:
     """Explain each wrong variant: its cause, or a rule that predicts which fresh workloads fail."""
     explanations: list[Explanation] = []
     failures = yield from find_failures(context)
     for failing, side in failures:
-        limit_s = (arguments.seconds or context.budget_s) / len(failures)
-        if arguments.seconds and side.emulated:
-            limit_s = 0.0  # An emulated call takes seconds: use only earlier checks.
+        limit_s = context.budget_s / len(failures)
         with closing(FailureProber(context, failing, side, limit_s)) as prober:
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, and no rule foresaw where"

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from tests.bisect.histories import make_history
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
 
-CHECKOUTS = int(os.environ.get("LOOP_FUZZ", "16")) // 4
 HOOKS = ("post-checkout", "pre-commit", "post-commit", "post-merge", "post-index-change", "reference-transaction")
 COUNT = 8
 
@@ -28,15 +26,6 @@ def contents(folder: Path) -> dict[str, tuple[int, str]]:
         text = os.readlink(path).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
         found[str(path.relative_to(folder))] = path.lstat().st_mode, hashlib.sha256(text).hexdigest()
     return found
-
-
-def make_dirty(folder: Path, draw: random.Random) -> None:
-    """Some of all that git can call dirty."""
-    chosen = draw.sample(SPOILS, draw.randint(1, len(SPOILS)))
-    for spoil in sorted(chosen, key=SPOILS.index):
-        spoil(folder)
-    if draw.random() < 0.3:
-        git(folder, "checkout", "-q", "--detach")
 
 
 def staged(folder: Path) -> None:
@@ -91,15 +80,17 @@ SPOILS = (stashed, staged, unstaged, untracked, ignored, deleted, renamed, bisec
 FILES = ("kept", "gone", "unlisted", "moved")
 
 
-def make_repository(folder: Path, marks: Path, draw: random.Random) -> list[str]:
-    """A history with a file for each way to be dirty. Its hooks, its file system monitor and its filters mark."""
+def make_repository(folder: Path, marks: Path) -> list[str]:
+    """A history that is dirty in each way that git knows. Its hooks and its file system monitor mark."""
     hashes = make_history(folder, ["0"])
     for name in FILES:
         (folder / name).write_text(name)
     hashes += [commit(folder, f"commit {number}", str(number), "state") for number in range(1, COUNT)]
-    make_dirty(folder, draw)
-    hooks = folder / (".git/hooks" if draw.random() < 0.5 else ".git/own hooks")
-    hooks.mkdir(exist_ok=True)
+    for spoil in SPOILS:
+        spoil(folder)
+    git(folder, "checkout", "-q", "--detach")
+    hooks = folder / ".git/own hooks"
+    hooks.mkdir()
     for name in (*HOOKS, "fsmonitor"):
         (hooks / name).write_text(f"#!/bin/sh\ntouch {marks}-{name}\n")
         (hooks / name).chmod(0o755)
@@ -109,13 +100,11 @@ def make_repository(folder: Path, marks: Path, draw: random.Random) -> list[str]
     return hashes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(CHECKOUTS))
-def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """To the byte, in .git as well; what is dirty is nobody's commit."""
-    folder, draw = tmp_path / "r", random.Random(seed)
-    hashes = make_repository(folder, tmp_path / "mark", draw)
-    culprit, before = draw.randrange(1, COUNT), contents(folder)
+    folder, culprit = tmp_path / "r", 3
+    hashes = make_repository(folder, tmp_path / "mark")
+    before = contents(folder)
     script = f"test $(cat state) -lt {culprit}"
     request = BisectRequest(
         good=hashes[0], bad=hashes[-1], probe="exit", command=("sh", "-c", script), target=folder, json=True
@@ -129,12 +118,10 @@ def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captur
     assert 1 == len(git(folder, "worktree", "list").splitlines())
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path, seed: int) -> None:
+def test_what_is_uncommitted_is_read_without_a_trace(tmp_path: Path) -> None:
     """As a search in kernels does it: the line ends with the checkout. Only times in git's index may change."""
     folder = tmp_path / "r"
-    make_repository(folder, tmp_path / "mark", random.Random(seed))
-    unstaged(folder)
+    make_repository(folder, tmp_path / "mark")
     before = {**contents(folder), ".git/index": None}
     found = read_line(folder, "HEAD~2", None)
     assert UNCOMMITTED == found.candidates[-1].commit
