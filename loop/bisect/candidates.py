@@ -198,18 +198,14 @@ class Builder:
             target = read_file(folder / MANIFEST, Target).value
         except LoopError as error:
             raise Untestable(f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}") from error
-        variant = target.variants.get(self.variant)
-        if not isinstance(variant, Buildable):
-            raise Untestable(f"it has no variant {self.variant} that is built")
-        if self.emulated:
-            if self.variant not in target.emulated_variants:
-                raise Untestable(f"its {self.variant} cannot be emulated")
+        variant, device = target.variants.get(self.variant), self.bench.device
+        if self.emulated and self.variant in target.emulated_variants:
             return target.emulated_variant(self.variant)
-        if variant.device not in (self.bench.device, "any"):
-            raise Untestable(f"its {self.variant} runs on {variant.device}")
-        if isinstance(variant, PythonVariant):
-            return variant
-        return target.compiled_variant(self.variant, self.bench.architecture)
+        if not self.emulated and isinstance(variant, Buildable) and variant.device in (device, "any"):
+            is_python = isinstance(variant, PythonVariant)
+            return variant if is_python else target.compiled_variant(self.variant, self.bench.architecture)
+        purpose = "the emulator" if self.emulated else device
+        raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:

@@ -253,19 +253,17 @@ def describe_location(check: Check, signature: Signature) -> str:
         return ""
     partial, whole, growing = list[str](), list[str](), list[str]()
     for name, span in check.spans.items():
-        label = signature.words.get(name)  # The axis in words, as in `query rows`.
+        axis = signature.words.get(name, name)  # In words if there are some, as in `query rows`.
         if span.size <= 1:
             continue
         if span.count == span.size:
-            whole.append(f"all {label}" if label else f"all of {name}")
+            whole.append(f"all {axis}")
         elif span.count == 1:
-            single = f"{label} {span.first} alone, of {span.size}"
-            partial.append(single if label else f"only at {name} = {span.first} of {span.size}")
+            partial.append(f"{axis} {span.first} alone, of {span.size}")
         elif span.count == span.last - span.first + 1:
-            partial.append(f"{label or name} {span.first} to {span.last} of {span.size}")
+            partial.append(f"{axis} {span.first} to {span.last} of {span.size}")
         else:
-            axis = f"{span.size} {label}" if label else f"{span.size} of {name}"
-            partial.append(f"{span.count} of {axis} between {span.first} and {span.last}")
+            partial.append(f"{span.count} of {span.size} {axis} between {span.first} and {span.last}")
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]

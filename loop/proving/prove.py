@@ -12,7 +12,7 @@ from loop.base.processes import Tick
 from loop.calls.call import Call, attribute_number
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
 from loop.model.causes import Cause
-from loop.model.dtypes import Dtype, Layout
+from loop.model.dtypes import FLOATS, Dtype, Layout
 from loop.model.measurement import ControlResult
 from loop.model.output import Output
 from loop.model.signature import OUTPUT, Signature
@@ -37,7 +37,6 @@ LARGE_ENOUGH_OPERATIONS = 4096
 """Operations from which a workload is large enough to show every mistake."""
 WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
 """Most workloads for a control, and seeds (sets of values) for each."""
-FLOATING = ("float32", "float64", "float16", "bfloat16")
 
 
 class GateOutput(Output):
@@ -257,8 +256,8 @@ def applicable_controls(
         except Unjudged:
             continue
         call = bench.make_call(workload, "judge")
-        inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATING]
-        outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATING]
+        inputs = [tensor.shape for tensor in call.inputs if tensor.dtype in FLOATS]
+        outputs = [tensor.shape for tensor in call.outputs if tensor.dtype in FLOATS]
         for control, can_show in controls_by_shape(inputs, outputs[0]) if inputs and outputs else ():
             _, shows_on = by_name.setdefault(control.name, (control, []))
             shows_on += [workload] if can_show else []
