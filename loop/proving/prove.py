@@ -31,8 +31,6 @@ ZEROS_CONTROL = "zeros"
 MAY_BE_TOLERATED = ("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number", "one_off", "growing")
 """Mistakes that the target's inputs may not show: their error depends on the function, or is a multiple
 of the stated tolerance that the function's own rounding error exceeds."""
-NAMED_DIMENSIONS = ("cut",)
-"""Mistakes that need dimensions of the inputs by name, to know which are equal."""
 LARGE_ENOUGH_OPERATIONS = 4096
 """Operations from which a workload is large enough to show every mistake."""
 WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
@@ -78,9 +76,7 @@ class Control:
     applies: Callable[..., bool] = lambda workload: True
     """Whether the mistake can show on a workload."""
     shortens: Sequence[str] = ()
-    """Dimensions that the mistake shortens by an eighth; the variant must accept the rest."""
-    is_nondeterministic: bool = False
-    """Whether its outputs differ from run to run; not tried on nondeterministic variants."""
+    """Dimensions (by name) that the mistake shortens by an eighth; the variant must accept the rest."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the mistake."""
 
@@ -120,7 +116,7 @@ def controls(signature: Signature) -> tuple[Control, ...]:
         Control("skips every other call", "skip_every_other", ("NaN",), **cheat),
         Control("cached by address", "by_address", **cheat),
         Control("keeps a copy of its inputs", "keeps_inputs", **cheat),
-        Control("not deterministic", "vary", ("two outputs",), is_nondeterministic=True, **cheat),
+        Control("not deterministic", "vary", ("two outputs",), **cheat),
         Control("gives a promise", "give_promise", ("wrong result",), **in_python),
         Control("gives another type", "other_type", ("wrong result",), **in_python),
         Control("keeps its result", "keep_result", **in_python),
@@ -219,7 +215,7 @@ def controls_by_shape(inputs: Sequence[Sequence[int]], output: Sequence[int]) ->
     signature = Signature.model_construct(inputs=input_texts, outputs={OUTPUT: output_text}, attributes={})
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
     for control in controls(signature):
-        if "python" in control.kinds and control.make not in NAMED_DIMENSIONS:
+        if "python" in control.kinds and not control.shortens:
             # A part that is not computed may hold any wrong value, not only NaN.
             expected = WRONG_CAUSES if control.expected == ("NaN",) else control.expected
             yield replace(control, expected=expected), control.applies(workload)
@@ -263,7 +259,7 @@ def applicable_controls(
             shows_on += [workload] if can_show else []
     by_kind: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in by_name.values():
-        is_possible = honest.deterministic or not control.is_nondeterministic
+        is_possible = honest.deterministic or control.make != "vary"  # Else it varies by itself.
         if is_possible and (control.make not in by_kind or not by_kind[control.make][1]):
             copies = []
             for workload, seed_increment in itertools.product(shows_on, range(SEEDS_PER_WORKLOAD)):
