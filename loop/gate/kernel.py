@@ -431,32 +431,45 @@ def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
 def find_blind_spots(
     bench: Bench, workloads: Sequence[Workload], *, probes_inputs: bool = True
 ) -> Generator[Tick, None, InputWeaknesses]:
-    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also what is never read: the
-    judge changes one input at a time and sees whether the reference's output changes, on workloads with no
-    more work than one that it finished quickly."""
+    """Mistakes that the values drawn so far cannot show. With `probes_inputs`, also inputs that are never
+    read: the judge changes one input at a time and sees whether the reference's output changes. An input
+    counts as not read if it was so on each workload tried."""
+    probed = _choose_probed_workloads(bench, workloads) if probes_inputs else []
+    if not probed:
+        return (yield from bench.find_blind_spots(None))
+    results: list[InputWeaknesses] = []
+    for workload in probed:
+        results.append((yield from bench.find_blind_spots(workload)))
+        if not any(getattr(results[-1], kind) for kind in UNREAD_KINDS):
+            break  # All is read here: further workloads cannot change that.
+    unread = dict[str, tuple[str, ...]]()
+    for kind in UNREAD_KINDS:
+        names_by_workload = [getattr(result, kind) for result in results]
+        unread[kind] = tuple(
+            name for name in names_by_workload[0] if all(name in names for names in names_by_workload)
+        )
+    return results[-1].model_copy(update=unread)
+
+
+def _choose_probed_workloads(bench: Bench, workloads: Sequence[Workload]) -> list[Workload]:
+    """At most MOST_PROBED quick workloads: the smallest of each kind, then the largest of all, because an
+    input may have an effect only at large sizes. Quick are those with no more work than one that the judge
+    finished soon."""
     work = functools.partial(count_operations, bench.target)
     quick_work = max((work(w) for w in workloads if bench.reference_s.get(w.name, QUICK_S) < QUICK_S), default=0.0)
-    quick = [workload for workload in workloads if probes_inputs and work(workload) <= quick_work]
-    # The smallest workload of each kind of values and set of attributes, if possible without size 1.
+    quick = [workload for workload in workloads if work(workload) <= quick_work]
+    # A size of 1 hides what depends on that size.
     quick.sort(key=lambda w: (min(w.sizes.values(), default=2) < 2, sum(w.sizes.values())))
     smallest_by_kind: dict[tuple[str, ...], Workload] = {}
     for workload in quick:
         if 0 not in workload.sizes.values():
-            smallest_by_kind.setdefault((workload.values, *map(str, workload.attributes.values())), workload)
+            kind = (workload.values, *map(str, workload.attributes.values()))
+            smallest_by_kind.setdefault(kind, workload)
     probed = [*smallest_by_kind.values()][: MOST_PROBED - 1]
     largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
-    if largest and largest not in probed:  # An input may have an effect only at large sizes.
+    if largest and largest not in probed:
         probed.append(largest)
-    results: list[InputWeaknesses] = []
-    for probed_workload in probed or (None,):  # None: look at the values only.
-        results.append((yield from bench.find_blind_spots(probed_workload)))
-        if not any(getattr(results[-1], kind) for kind in UNREAD_KINDS):
-            break
-    unread = dict[str, tuple[str, ...]]()
-    for kind in UNREAD_KINDS:  # It counts only if it was so on every workload tried.
-        common = set.intersection(*(set(getattr(result, kind)) for result in results))
-        unread[kind] = tuple(name for name in getattr(results[0], kind) if name in common)
-    return results[-1].model_copy(update=unread)
+    return probed
 
 
 def describe_blind_spots(weaknesses: InputWeaknesses, target: Target, zeros_pass: Sequence[str]) -> Iterator[str]:
