@@ -193,6 +193,8 @@ class Prepared(ABC):
         """Strides of each input in elements."""
         self.input_bytes: list[bytes] = []
         """The judge's bytes of each input, C order."""
+        self._intact_inputs = set[int]()
+        """Numbers of inputs that hold their known values: a check found them unchanged."""
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
@@ -240,12 +242,14 @@ class Prepared(ABC):
     def refill(self, call: Call) -> None:
         """Load the values of another call with equal shapes and types, at the same addresses."""
         self.call, self.input_bytes = call, [tensor.read_window() for tensor in call.inputs]
+        self._intact_inputs.clear()
         for memory, data in zip(self.inputs, self.input_bytes, strict=True):
             memory.learn_exponents(data)
         self.write_guards([draw_guard(OWN_VALUES) for _ in self.tensor_names])
 
     def rotate_randomly(self, random_source: random.Random) -> None:
         """Rotate the inputs to unknown values, for a call whose output is ignored."""
+        self._intact_inputs.clear()
         for memory in self.inputs:
             if memory.nbytes:
                 memory.rotate(random_source.randrange(memory.nbytes // memory.itemsize) * memory.itemsize)
@@ -262,8 +266,9 @@ class Prepared(ABC):
             tensor, strides, data = self.call.inputs[number], self.strides[number], self.input_bytes[number]
             if strides != tensor.strides("contiguous"):
                 background = memory.guard_contents(guard, memory.nbytes)
-                data = scatter(data, tensor.shape, strides, tensor.itemsize, background)
-            memory.fill(data)
+                memory.fill(scatter(data, tensor.shape, strides, tensor.itemsize, background))
+            elif number not in self._intact_inputs:
+                memory.fill(data)
 
     def read_input(self, number: int) -> bytes:
         """Current bytes of an input, C order; a call may have changed them."""
@@ -275,7 +280,8 @@ class Prepared(ABC):
     def changed_inputs(self) -> list[str]:
         """Names of inputs whose memory changed, except those that the call updates in place."""
         fixed = [n for n in range(len(self.inputs)) if n not in self.call.updated_inputs]
-        return [self.call.inputs[n].name for n in fixed if self.inputs[n].has_changed]
+        self._intact_inputs = {n for n in fixed if not self.inputs[n].has_changed}
+        return [self.call.inputs[n].name for n in fixed if n not in self._intact_inputs]
 
     def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each; empty for none."""
@@ -285,9 +291,10 @@ class Prepared(ABC):
     def protect_zones(self, *, at_end: bool) -> bool:
         """Make every access to a zone fault: see `Memory.protect_zones`. False if impossible."""
         memories = [memory for _, memory in self.named_memories()]
+        self._intact_inputs.clear()  # They are moved.
         if not memories or not all(memory.protect_zones(at_end=at_end) for memory in memories):
             return False
-        self._write_inputs([draw_guard(OWN_VALUES) for _ in self.inputs])  # They were moved.
+        self._write_inputs([draw_guard(OWN_VALUES) for _ in self.inputs])
         return True
 
     def unprotect_zones(self) -> None:

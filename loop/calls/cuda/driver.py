@@ -92,6 +92,8 @@ RED_ZONE = 4096
 """Minimum bytes of the guard zone on either side of a buffer."""
 ALIGNMENT = 256
 NAME_BYTES = 256
+CHUNK_BYTES = 4 << 20
+"""Bytes that are read from the device at once."""
 NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other."""
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
@@ -283,6 +285,9 @@ class Device:
         self.name, self.uuid, self.capability = facts["name"], facts["uuid"], facts["capability"]
         self.copy_stream = Stream(self.driver)
         """Stream for copies between host and device, independent of all other streams."""
+        pinned = self.driver.get("cuMemHostAlloc", HANDLE, CHUNK_BYTES, 0)
+        self._pinned = Owned(self.driver, pinned, "cuMemFreeHost")
+        """Host memory that the GPU writes to directly; to other memory the driver copies more slowly."""
 
     @property
     def free_bytes(self) -> int:
@@ -303,9 +308,12 @@ class Device:
 
     def read(self, address: int, size: int) -> bytes:
         """Copy bytes from a device address to the host."""
-        data = (ctypes.c_char * size)()
-        self.copy("cuMemcpyDtoHAsync_v2", data, address, size)
-        return data.raw
+        parts = list[bytes]()
+        for begin in range(0, size, CHUNK_BYTES):
+            part_size = min(CHUNK_BYTES, size - begin)
+            self.copy("cuMemcpyDtoHAsync_v2", self._pinned.handle, address + begin, part_size)
+            parts.append(ctypes.string_at(self._pinned.handle, part_size))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def synchronise_all(self) -> None:
         """Wait for all streams of the context. Raises Refused if a kernel crashed."""
