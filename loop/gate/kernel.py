@@ -1,6 +1,7 @@
 """Actions that build, load and verify the selected variants, and find a known-good build."""
 
 import functools
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -542,16 +543,31 @@ class NoKnownGood(Exception):
     """There is no known-good build to measure; the message says why."""
 
 
+class SameAsKnownGood(NoKnownGood):
+    """The build of today is the known-good build, or has the same machine code."""
+
+
+GNU_BUILD_ID = re.compile(rb"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0.{20}", re.DOTALL)
+"""The note in which a linker of ELF files stores a hash of the whole file."""
+
+
+def machine_code(library: Build) -> bytes:
+    """The bytes of a library without the ids of its build. Builds whose sources differ in comments only have
+    the same."""
+    data = Path(library.library).read_bytes().replace(library.build_id.encode(), b"")
+    return GNU_BUILD_ID.sub(b"", data)
+
+
 def known_good_build(context: Context, name: str, current: Build) -> Generator[Tick, None, Build]:
     """A variant's known-good build, from the cache or built again from its commit. `name`: the variant;
-    `current`: its build of today. Raises NoKnownGood if there is no known-good build, if it equals
-    `current`, or if it cannot be built again."""
+    `current`: its build of today. Raises NoKnownGood if there is no known-good build, or if it cannot be
+    built again; SameAsKnownGood if it is `current`."""
     known_good, bench = context.past.known_good.get(name), context.bench
     if known_good is None:
         raise NoKnownGood("no earlier session on this device passed")
     session, limit_s = known_good.session, context.kill_after_s
     if known_good.build_id == current.build_id:
-        raise NoKnownGood(f"it is the known good itself, built from the sources of {session}")
+        raise SameAsKnownGood(f"it is the known good itself, built from the sources of {session}")
     if cached := build.find_build_by_id(name, known_good.build_id, bench.cache):
         return cached
     if known_good.commit is None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from loop.base.processes import Tick
 from loop.base.stats import geometric_mean, times, winsorise
-from loop.gate.kernel import NoKnownGood, known_good_build, workloads
+from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
 from loop.model.measurement import Build, Measurement, NullControl, PositiveControl
@@ -117,12 +117,15 @@ class Contest:
         return list(workload_by_name.values())
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Names of the sides that still have to be timed, by workload; only undecided pairs."""
+        """Names of the sides that still have to be timed, by workload; only undecided pairs. The null
+        control goes on beside the others; alone, it ends with the blocks that a verdict needs."""
         side_names: dict[str, list[str]] = {}
-        for rival in (*self.controls, *self.rivals):
+        null = self.controls[0] if self.controls else None
+        for rival in (*self.rivals, *reversed(self.controls)):  # The null control comes last.
+            most_blocks = self.most_blocks if rival is not null or side_names else verdicts.MIN_BLOCKS
             for workload in rival.workloads:
                 is_open = self.decide_now(timings, workload, rival).verdict == "inconclusive"
-                if is_open and len(self.log_ratios(timings, workload, rival)) < self.most_blocks:
+                if is_open and len(self.log_ratios(timings, workload, rival)) < most_blocks:
                     side_names.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return side_names
 
@@ -244,7 +247,7 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     contests_with_controls = [contest for contest in contests if contest.controls]
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
-        message=append_warnings("; ".join(summaries) or "no compiled variant to compare", warning_texts),
+        message=append_warnings("; ".join(summaries) or _explain_no_contest(not_exercised), warning_texts),
         warnings=warning_texts,
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
@@ -258,24 +261,28 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
     return Result(output, samples={"compare": timings.segments})
 
 
+def _explain_no_contest(not_exercised: Sequence[str]) -> str:
+    """Why nothing was compared, in one line."""
+    return f"nothing to compare: {not_exercised[0]}" if not_exercised else "no compiled variant to compare"
+
+
 def _plan_contests(
     context: Context, ready_builds: Sequence[Build], arguments: CompareTerms, not_exercised: list[str]
 ) -> Generator[Tick, None, list[Contest]]:
     """What each variant is compared with: itself, itself slowed down, and its known-good build. Appends to
-    `not_exercised` what cannot be compared, and why. On a GPU the controls of the first variant stand for
-    the others: starting a process takes a share of a second there, and a disturbance affects all."""
+    `not_exercised` what is not compared, and why: a variant with the machine code of its known good is not,
+    since it cannot be slower. On a GPU the controls of the first variant stand for the others: starting a
+    process takes a share of a second there, and a disturbance affects all."""
     bench, planned = context.bench, workloads(context, context.task.plan.workloads)
     dtypes = {workload.dtype for workload in planned}
     candidates = [bench.make_side(build.variant, build) for build in ready_builds]
     candidates = [candidate for candidate in candidates if dtypes & set(candidate.dtypes)]
-    with_controls = candidates if bench.device == "cpu" else candidates[:1]
+    is_cpu = bench.device == "cpu"
     # One process each for a candidate and its known-good build, and two more for its controls.
-    fitting = fit_workloads(bench, planned, [*candidates, *with_controls] * 2, with_windows=True)
+    all_sides = [*candidates, *(candidates if is_cpu else candidates[:1])] * 2
+    fitting = fit_workloads(bench, planned, all_sides, with_windows=True)
     names = ", ".join(side.name for side in candidates)
     not_exercised += [f"{names} against itself and its known good on {text}" for text in fitting.exclusions]
-    if len(candidates) > len(with_controls):
-        others = ", ".join(side.name for side in candidates[len(with_controls) :])
-        not_exercised.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
     builds, contests = {build.variant: build for build in ready_builds}, list[Contest]()
     most_blocks = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
     for candidate in candidates:
@@ -285,16 +292,24 @@ def _plan_contests(
         rivals, controls = list[Rival](), list[Rival]()
         try:
             known_good_files = yield from known_good_build(context, name, builds[name])
+            # A campaign needs a verdict on its candidate even so.
+            if not arguments.candidate and machine_code(known_good_files) == machine_code(builds[name]):
+                raise SameAsKnownGood("it has the machine code of the known good: only comments or names differ")
             known_good = bench.make_side(name, known_good_files).copy_as(f"{name} known good")
             (checks,) = yield from verify(bench, [Job(known_good, accepted, layouts=False, fail_fast=True)])
             if checks.first_failure:
                 raise NoKnownGood(f"by today's manifest it is not right: {checks.first_failure.message}")
             rivals.append(Rival(known_good, accepted))
+        except SameAsKnownGood as reason:
+            not_exercised.append(f"{name} against itself and its known good: {reason}")
+            continue
         except NoKnownGood as reason:
             not_exercised.append(f"{name} against its known good: {reason}")
-        if candidate in with_controls:  # Slow down the longest workload only.
+        if is_cpu or not contests:  # Slow down the longest workload only.
             longest = max(accepted, key=partial(count_operations, bench.target))
             controls = [null_rival(candidate, accepted), slowed_rival(candidate, SLOWDOWN, [longest])]
+        else:
+            not_exercised.append(f"{name} against itself: on a GPU the first that is timed stands for it")
         if rivals or controls:
             contests.append(Contest(candidate, rivals, arguments.candidate, controls, most_blocks))
     return contests
