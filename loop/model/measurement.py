@@ -86,7 +86,33 @@ class Span(Model):
     """Largest absolute error in the range; None: NaN."""
 
 
-class Check(Model):
+class Comparison(Model):
+    """Comparison of an output with the right answer."""
+
+    max_error: float | None = None
+    allowed_error: float | None = None
+    """Allowed error at the element with the largest error."""
+    plain_max_error: float | None = None
+    """Largest error of the plain implementation; None if there is none."""
+    output: str = ""
+    """Name of the output; empty if the call has only one."""
+    checker: str = ""
+    """Complaint of the task's own checker; empty if it accepts."""
+    wrong: int = 0
+    total: int = 0
+    """Number of elements."""
+    worst: Mismatch | None = None
+    """The wrong element with the largest error for its limit."""
+    first: Mismatch | None = None
+    map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
+    """Dimension to its ranges (at most eight) with wrong elements."""
+    spans: dict[str, Span] = Field(default_factory=dict)
+    """Dimension to its first and last wrong index."""
+    fits: dict[str, bool] | None = None
+    """Faults that explain all wrong elements; True if the right ones too. None: not tested, or too few."""
+
+
+class Check(Comparison):
     """Comparison of a variant's output with the reference on one workload."""
 
     workload: Workload
@@ -100,21 +126,6 @@ class Check(Model):
     fault: Fault | None = None
     beyond: str = ""
     """Why `takes` excludes the call, as in `D=250`; empty if the call was made."""
-    max_error: float | None = None
-    allowed_error: float | None = None
-    plain_max_error: float | None = None
-    output: str = ""
-    checker: str = ""
-    wrong: int = 0
-    total: int = 0
-    worst: Mismatch | None = None
-    first: Mismatch | None = None
-    map: dict[str, tuple[Span, ...]] = Field(default_factory=dict)
-    """Dimension to its ranges (at most eight) with wrong elements."""
-    spans: dict[str, Span] = Field(default_factory=dict)
-    """Dimension to its first and last wrong index."""
-    fits: dict[str, bool] | None = None
-    """Faults that explain all wrong elements; True if the right ones too. None: not tested, or too few."""
 
     @property
     def passed(self) -> bool:

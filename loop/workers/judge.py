@@ -267,7 +267,7 @@ class Judge:
             outputs_of_files.append(outputs)
         if self.checker_decides:
             total = sum(map(Tensor.numel, outputs_of_files[0]))
-            worst = Finding(max_error=0.0, plain_max_error=None, wrong=0, total=total)
+            worst = Finding(max_error=0.0, total=total)
         else:
             findings = []
             for index, results in enumerate(zip(*outputs_of_files, strict=True)):
@@ -276,10 +276,12 @@ class Judge:
         if self.functions.checker:
             for outputs in outputs_of_files:
                 complaint = self.functions.run_checker(answer.inputs, answer.raw_result, outputs)
-                worst = worst.replace(checker=worst.checker or complaint)
+                worst = worst.model_copy(update={"checker": worst.checker or complaint})
         earlier = self.answer_by_key.get(request.earlier_key)
         if earlier and not self.checker_decides:
-            worst = worst.replace(answer_distance=truth.distance_in_roundings(answer.truths, earlier.truths))
+            worst = worst.model_copy(
+                update={"answer_distance": truth.distance_in_roundings(answer.truths, earlier.truths)}
+            )
         return worst
 
     def _compare_output(
@@ -305,14 +307,15 @@ class Judge:
             reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
             worst = self._find_worst(right, outputs)
             if reasons and all(reasons):
-                worst = worst.replace(unjudged_reason=reasons[0])
+                worst = worst.model_copy(update={"unjudged_reason": reasons[0]})
         if worst.wrong:
             wrong_outputs = [output for output in outputs if right.mask_wrong(output).any()]
             ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
-            worst = worst.replace(has_only_ties=all(ties))
+            worst = worst.model_copy(update={"has_only_ties": all(ties)})
             if tries_faults:
-                worst = worst.replace(fits=self._find_fitting_faults(inputs, right, index, outputs))
-        return worst.replace(output=right.file.name) if len(answer.truths) > 1 else worst
+                worst = worst.model_copy(update={"fits": self._find_fitting_faults(inputs, right, index, outputs)})
+        has_several = len(answer.truths) > 1
+        return worst.model_copy(update={"output": right.file.name}) if has_several else worst
 
     def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         findings = []

@@ -4,11 +4,9 @@ from typing import Any
 
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
-from loop.model.measurement import InputWeaknesses, Mismatch, Span
+from loop.model.measurement import Comparison, InputWeaknesses
 from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
 from loop.workers.messages import Request
-
-EMPTY: dict[str, Any] = {}
 
 
 class EnvironmentFinding(Plain):
@@ -92,29 +90,12 @@ class DiscardAnswer(Request[None]):
     key: str
 
 
-class Finding(Plain):
+class Finding(Comparison):
     """How the worst of several outputs compares with the right answer."""
 
     max_error: float
-    plain_max_error: float | None
-    """Largest error of the plain implementation; None if there is none."""
-    wrong: int
-    total: int
-    """Number of elements."""
     plain_excess: str = ""
     """By how much the error exceeds that of the plain implementation; empty if it does not."""
-    first: Mismatch | None = None
-    worst: Mismatch | None = None
-    """`first`: the first wrong element. `worst`: the one with the largest error for its limit."""
-    map: dict[str, tuple[Span, ...]] = EMPTY
-    spans: dict[str, Span] = EMPTY
-    """By dimension: errors of equal stretches (`map`), and the range of wrong indices (`spans`)."""
-    allowed_error: float | None = None
-    """Allowed error at the element with the largest error."""
-    output: str = ""
-    """Name of the output; empty if the call has only one."""
-    checker: str = ""
-    """Complaint of the task's own checker; empty if it accepts."""
     passes_only_as_stated: bool = False
     """Whether it passes only by the stated tolerance, which an all-zero output passes too."""
     answer_distance: float = 0.0
@@ -123,9 +104,6 @@ class Finding(Plain):
     """Whether all wrong elements are indices that point to equal values (ties)."""
     unjudged_reason: str = ""
     """Why the wrong elements prove nothing about the variant; empty if they do."""
-    fits: dict[str, bool] | None = None
-    """Known faults that explain the wrong elements, and whether each explains the right ones too.
-    None if not requested, or if too few elements are wrong."""
 
     @property
     def passes(self) -> bool:

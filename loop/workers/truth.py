@@ -383,14 +383,13 @@ def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Fi
         spans[name] = Span(first=first, last=last, count=len(indices), size=wrong.shape[axis])
     passes_as_stated = False
     if truth.stated_allowed is not None:
-        passes_as_stated = not truth.mask_wrong(output, truth.stated_allowed).any()
-    return result.replace(
-        passes_only_as_stated=passes_as_stated,
-        first=_describe_mismatch(truth, output, wrong),
-        worst=_describe_mismatch(truth, output, excess * wrong),
-        map=maps,
-        spans=spans,
-    )
+        passes_as_stated = not bool(truth.mask_wrong(output, truth.stated_allowed).any())
+    mismatches = {
+        "first": _describe_mismatch(truth, output, wrong),
+        "worst": _describe_mismatch(truth, output, excess * wrong),
+    }
+    places = {"map": maps, "spans": spans}
+    return result.model_copy(update={**mismatches, **places, "passes_only_as_stated": passes_as_stated})
 
 
 def _map_errors(error: Tensor, wrong: Tensor, axis: int) -> tuple[Span, ...]:
