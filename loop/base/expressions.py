@@ -174,21 +174,18 @@ def _dotted_name(node: ast.expr) -> str | None:
 
 
 def _require_bool(value: object) -> bool:
-    """Return a boolean. Raises ExpressionError for other types, also for numbers and text."""
     if not isinstance(value, bool):
         raise ExpressionError("true or false", _quote_value(value))
     return value
 
 
 def _require_number(value: object) -> Any:
-    """Return a number. Raises ExpressionError for other types, also for booleans."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ExpressionError("a number", _quote_value(value))
     return value
 
 
 def _require_finite(value: object) -> float:
-    """Return a finite number. Raises ExpressionError for other types, NaN and infinity."""
     number = float(_require_number(value))
     if not math.isfinite(number):
         raise ExpressionError("a finite number", str(number))
@@ -196,7 +193,6 @@ def _require_finite(value: object) -> float:
 
 
 def _quote_value(value: object) -> str:
-    """A value in words, for the `got` of an error message."""
     return "a value that is not known" if value is None else quote(value)
 
 

@@ -191,7 +191,6 @@ def require_named_target(target: Path | None, current_folder: Path, verb: str) -
 
 
 def _is_in_checkout(folder: Path) -> bool:
-    """Whether `folder` is inside the checkout of `loop` itself."""
     checkout = PACKAGE.parent
     return (checkout / "pyproject.toml").is_file() and folder.resolve().is_relative_to(checkout)
 

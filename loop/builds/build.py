@@ -390,7 +390,6 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
 
 
 def _find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
-    """Record of the intact build of the current files; None without one."""
     return known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
 
 

@@ -7,8 +7,7 @@ import os
 import platform
 import re
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -98,7 +97,6 @@ def advise_toolkit(architecture: str, newest_cuda: Release | None) -> str:
 
 
 def _release_text(release: Release) -> str:
-    """A release as (12, 4) in the form `12.4`."""
     return f"{release[0]}.{release[1]}"
 
 
@@ -109,8 +107,6 @@ def builds_for(flags: Sequence[str], architecture: str) -> bool:
 
 
 ASK_LIMIT_S = 10
-LOAD_SAMPLES, LOAD_SAMPLE_S = 10, 0.02
-"""Reads of the run queue, and seconds between them: one read misses programs waiting for a disk."""
 NVCC_SAYS = "Cuda compilation tools"
 """Start of the line in which `nvcc --version` names its release; its first line does not."""
 VERSIONS: dict[str, str] = {}
@@ -135,23 +131,7 @@ def machine() -> Machine:
         gpus=tuple(gpu.name for gpu in detected.usable),
         driver=detected.driver,
         capability=detected.first.capability if detected.first else None,
-        load=load_per_core(cores()),
     )
-
-
-def load_per_core(
-    cores: int, proc: Path = Path("/proc"), sleep: Callable[[float], None] = time.sleep
-) -> float | None:
-    """Mean number of other programs that run or wait, per core; None if unknown. `proc`, `sleep`: for tests."""
-    samples = []
-    for _ in range(LOAD_SAMPLES):
-        try:
-            running = (proc / "loadavg").read_text().split()[3].partition("/")[0]
-            samples.append(int(running) - 1)  # Without this process.
-        except (OSError, IndexError, ValueError):
-            return None
-        sleep(LOAD_SAMPLE_S)
-    return max(0.0, sum(samples) / len(samples)) / cores
 
 
 def cores() -> int:
@@ -188,7 +168,6 @@ def installed_version(package: str) -> str | None:
 
 
 def _processor_lines() -> list[str]:
-    """Lines of /proc/cpuinfo; empty outside Linux."""
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
 

@@ -104,7 +104,6 @@ class Sensors:
         return tuple(User(pid, None if used == UNKNOWN_BYTES else used) for pid, used in users)
 
     def _query_number(self, function: str, number_type: Any, *arguments: int) -> int | None:
-        """As `_query`, for a number."""
         answer = self._query(function, number_type, *arguments)
         return None if answer is None else int(answer.value)
 

@@ -159,8 +159,6 @@ class Machine(Model):
     gpus: tuple[str, ...] = ()
     driver: str | None = None
     capability: str | None = None
-    load: float | None = None
-    """Load of other programs when the session began: running or waiting, per core. None: unknown."""
 
     @property
     def gpus_text(self) -> str:

@@ -262,7 +262,6 @@ def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Wo
 
 
 def _no_worktree_error(root: Path, error: OSError) -> LoopError:
-    """The error for a worktree folder that cannot be made."""
     hint = "set LOOP_STATE to a folder that can be written"
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 

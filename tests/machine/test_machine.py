@@ -1,4 +1,4 @@
-"""What this machine reaches, who else runs on it, and how much memory is free."""
+"""What this machine reaches and how much memory is free."""
 
 import importlib.metadata
 import subprocess
@@ -18,13 +18,6 @@ def test_a_roof_is_what_this_processor_reaches(build_cache: Path, monkeypatch: p
     reach = run_to_end(roof.measure_roof(build_cache, "float64", 1, 1 << 16))
     assert min(reach.flops_per_s, reach.bytes_per_s) > 1e8
     assert "measured here on 1 thread" in reach.source
-
-
-def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:
-    """By the kernel's own count, less this program, for each core; nothing where nobody counts."""
-    assert None is machine.load_per_core(2, tmp_path, lambda seconds: None)
-    (tmp_path / "loadavg").write_text("0.10 0.20 0.30 6/200 1234\n")
-    assert 2.5 == machine.load_per_core(2, tmp_path, lambda seconds: None)
 
 
 def test_torch_is_told_without_importing_it() -> None:

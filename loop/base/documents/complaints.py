@@ -79,13 +79,13 @@ def complain(
     return Complaint(document.name, line, column, dotted_path(place), *texts, hint)
 
 
-def nearest(word: str, choices: Sequence[str], min_similarity: float = 0.6) -> list[str]:
-    """At most three choices similar to `word`, best first. `min_similarity`: minimum similarity, 0 to 1."""
+def nearest(word: str, choices: Sequence[str]) -> list[str]:
+    """At most three choices similar to `word`, best first."""
     if len(word) > MAX_TEXT:
         return []
     import difflib
 
-    return difflib.get_close_matches(word, choices, n=3, cutoff=min_similarity)
+    return difflib.get_close_matches(word, choices, n=3)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:

@@ -67,14 +67,9 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
 
 
 def folder_for_temporary(path: Path) -> Path | None:
-    """Folder of the file that `path` resolves to; None for a device or pipe (no temporary file there).
-
-    Raises UsageError for a disk or a socket: neither can contain text.
-    """
+    """Folder of the file that `path` resolves to; None for a device or pipe (no temporary file there)."""
     if path.is_char_device() or path.is_fifo() or path.absolute().is_relative_to("/dev"):
         return None
-    if path.is_block_device() or path.is_socket():
-        raise UsageError(f"{path}: is a disk or a socket, and is not written to", hint="name a file")
     return Path(os.path.realpath(path)).parent
 
 

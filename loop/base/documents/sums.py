@@ -18,9 +18,9 @@ _CHECKSUM_AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)
 
 
-def write_sealed(path: Path, value: Any, *, durable: bool = True) -> None:
+def write_sealed(path: Path, value: Any) -> None:
     """Write a JSON object with its checksum (see `write_atomic`). Raises LoopError when it fails."""
-    write_atomic(path, with_checksum(to_json(value)), durable=durable)
+    write_atomic(path, with_checksum(to_json(value)))
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
