@@ -51,7 +51,7 @@ def start_session(
         SessionRequest,
         values,
         target=target,
-        limits=SessionLimits(budget_minutes, max_usd, watched_cloud()),
+        limits=SessionLimits(budget_minutes, max_usd),
         ai=check_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
         evaluator=evaluator_terms(evaluator, target),
@@ -73,15 +73,9 @@ def start_campaign(
         values,
         target=target,
         plan=None if resume else "tune" if proposer == TUNER else plan,
-        limits=SessionLimits(watched_cloud=watched_cloud()),
         campaign=make_campaign(**limits, proposer=proposer),
     )
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
-
-
-def watched_cloud() -> str:
-    """The cloud to watch for preemption, from LOOP_WATCH_PREEMPTION: `auto` by default."""
-    return os.environ.get("LOOP_WATCH_PREEMPTION") or "auto"
 
 
 def evaluator_terms(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -150,7 +151,7 @@ class SessionLimits:
 
     minutes: float | None = None
     usd: float | None = None
-    watched_cloud: str = "auto"
+    watched_cloud: str = field(default_factory=lambda: os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
     def check(self, head: SessionHead, card: RateCard) -> None:
         """Raise UsageError for a limit that is not positive, an unknown cloud, or dollars too few to begin."""

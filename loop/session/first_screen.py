@@ -13,7 +13,7 @@ from loop.model.change import kept_gains
 from loop.model.exported import Diagnosis
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
-from loop.model.verdict import SpeedVerdict
+from loop.model.verdict import Against, SpeedVerdict
 from loop.money.section import money_line
 from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
@@ -26,9 +26,6 @@ from loop.session.course import View
 from loop.session.objective import is_anything_judged, objective_text
 from loop.timing.against_known_good import CompareOutput
 
-LONGEST_REASON = 300
-"""Most characters of a session's reason; the record has the whole text."""
-LONGEST_NAME = 80
 MOST_WRONG_VARIANTS = 2
 """Most wrong variants that the headline names; the table lists all."""
 EMPTY_CELL = "-"
@@ -37,11 +34,9 @@ MOST_LISTED, LONGEST_LISTED = 2, 80
 COMMAND_BEGINNINGS = ("loop ", "git -C ")
 """Only a line of the proposal that begins so is offered as a command to paste."""
 LONGEST_SENTENCE = 240
-"""Most characters of the proposed next action."""
+"""Most characters of a reason and of the proposed next action; the record has the whole text."""
 MOST_CAUSES, LONGEST_CAUSE = 3, 140
 """Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
-MOST_FURTHER_LINES = 8
-"""Most further lines on a wrong variant; the report's section `Evidence` has all."""
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
 COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
@@ -62,7 +57,7 @@ class FirstScreen:
     command: str
     """The command to run next; empty when the proposal contains none."""
     further_sections: tuple[Section, ...]
-    """The variants, details of each wrong variant, cost and duration."""
+    """The variants, then cost and duration."""
 
     @property
     def sections(self) -> tuple[Section, ...]:
@@ -81,8 +76,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     proposal = " ".join(line for line in proposal_lines if line not in commands)
     if len(proposal) > LONGEST_SENTENCE:  # Keep only whole sentences.
         proposal = proposal[: proposal.rfind(". ", 0, LONGEST_SENTENCE) + 1] or proposal
-    diagnoses = make_diagnoses(record.head, finished)
-    causes = _ranked_causes(diagnoses, finished)
+    causes = _ranked_causes(make_diagnoses(record.head, finished), finished)
     has_several = len({variant for variant, _label, _text in causes}) > 1
     cause_lines = []
     for variant, label, text in causes[:MOST_CAUSES]:
@@ -90,14 +84,13 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         cause_lines.append(shortened(f"{name}{label}: {text}", LONGEST_CAUSE))
     deciding_facts = deciding_text(record, finished)
     return FirstScreen(
-        headline=f"{_name_as_code(record.head.target)} {_ending_phrase(record)}: {deciding_facts}.",
+        headline=f"`{record.head.target}` {_ending_phrase(record)}: {deciding_facts}.",
         deciding_text=deciding_facts,
         cause=tuple(cause_lines),
         next=shortened(proposal, LONGEST_SENTENCE),
         command=command,
         further_sections=(
             Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
-            *_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command),
             Section(lines=tuple(_grade_and_cost_lines(record, finished))),
         ),
     )
@@ -113,24 +106,11 @@ def _ending_phrase(record: SessionRecord) -> str:
     return "missed its objective" if is_missed else "passed"
 
 
-def _sections_on_wrong_variants(
-    diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
-) -> Iterator[Section]:
-    """A section on each diagnosed variant: further `causes`, and its command unless it is `command`."""
-    for diagnosis in diagnoses:
-        name = diagnosis.variant
-        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name][:MOST_FURTHER_LINES]
-        if diagnosis.command not in ("", command):
-            lines.append(f"Again: `{diagnosis.command}`")
-        note = f"What else is known of `{name}`:" if lines else ""
-        yield Section(note=note, lines=tuple(lines))
-
-
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
     speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
     wrong_sentences = list(_wrong_variant_sentences(record, finished))
-    reason = shortened(record.reason.rstrip("."), LONGEST_REASON)
+    reason = shortened(record.reason.rstrip("."), LONGEST_SENTENCE)
     if record.status == "failed":
         parts = [*(wrong_sentences or [reason]), kept_text, speed_text]
     elif record.status != "passed":
@@ -151,13 +131,8 @@ def _kept_changes_text(finished: Sequence[Finished]) -> str:
     if not outcomes:
         return ""
     kept = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"
-    gains = (f"{_name_as_code(gain.variant)} is {say.gain_text(gain)}" for gain in kept_gains(finished))
+    gains = (f"`{gain.variant}` is {say.gain_text(gain)}" for gain in kept_gains(finished))
     return ", ".join([kept, *gains])
-
-
-def _name_as_code(variant: str) -> str:
-    """A variant's name as code, shortened."""
-    return f"`{shortened(variant, LONGEST_NAME)}`"
 
 
 def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
@@ -173,13 +148,13 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
             key = verdict.variant, verdict.verdict
             workloads_by_verdict.setdefault(key, []).append(verdict.workload)
     for (variant, word), workloads in list(workloads_by_verdict.items())[:MOST_WRONG_VARIANTS]:
-        workloads_text = shortened(workloads[0], LONGEST_NAME)
+        workloads_text = workloads[0]
         if len(workloads) > 1:
             workloads_text += f" and {len(workloads) - 1} more"
             if variant in workload_counts:
                 workloads_text += f" of {workload_counts[variant]} workloads"
         verdict_text = "incorrect" if word == "incorrect" else "not to be judged"
-        yield f"{_name_as_code(variant)} is {verdict_text} on {workloads_text}; no speed is reported for it"
+        yield f"`{variant}` is {verdict_text} on {workloads_text}; no speed is reported for it"
     hidden_count = len(workloads_by_verdict) - MOST_WRONG_VARIANTS
     if hidden_count > 0:
         yield f"so {'is' if hidden_count == 1 else 'are'} {say.count(hidden_count, 'more variant')}"
@@ -204,12 +179,12 @@ def _speed_sentence(record: SessionRecord) -> str:
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
-    phrase = f"{comparison} {shortened(record.head.baseline, LONGEST_NAME)}"
+    phrase = f"{comparison} {record.head.baseline}"
     texts = [f"{count} of {len(verdicts)} workloads"]
     texts += [f"{other_word} on {number}" for other_word, number in other_counts]
     texts += filter(None, [mean_text(verdicts)])
     rank_text = f", the best of {len(speeds_by_variant)} variants," if len(speeds_by_variant) > 1 else ""
-    return f"{_name_as_code(fastest)}{rank_text} is {phrase} on {', '.join(texts)}"
+    return f"`{fastest}`{rank_text} is {phrase} on {', '.join(texts)}"
 
 
 def _ranked_causes(diagnoses: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
@@ -253,8 +228,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     rows = []
     for name in names:
         cells = (
-            _known_good_cell(record, name),
-            EMPTY_CELL if name in wrong_verdicts else _baseline_cell(record, name),
+            _speed_cell(record, name, "known_good"),
+            EMPTY_CELL if name in wrong_verdicts else _speed_cell(record, name, "baseline"),
             _correctness_cell(record, finished, name, wrong_verdicts.get(name)),
         )
         if set(cells) != {EMPTY_CELL}:
@@ -264,9 +239,12 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
     return drop_empty_columns(heads, rows)
 
 
-def _baseline_cell(record: SessionRecord, name: str) -> str:
-    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: a right variant's speed against the baseline."""
-    speeds = [speed for speed in speed_verdicts(record.verdicts) if speed.variant == name]
+def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
+    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: a variant's speed against a build or library."""
+    verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, against)]
+    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+    if len(speeds) < len(verdicts):  # One is `incorrect` or `invalid`, which another column says.
+        return EMPTY_CELL
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
     counts = _verdict_counts_text([speed.verdict for speed in speeds])
@@ -292,26 +270,11 @@ def _correctness_cell(
     return f"{wrong_verdict}{failures_text}{emulated_text}"
 
 
-def _known_good_cell(record: SessionRecord, name: str) -> str:
-    """The cell `slower on 1 of 3: lowest 0.80x [0.75, 0.85]`: speed against the known-good build."""
-    verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, "known_good")]
-    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    if not verdicts:
-        return EMPTY_CELL
-    if len(speeds) < len(verdicts):  # One is `incorrect` or `invalid`.
-        return verdicts[0].verdict
-    worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio))
-    ratio = say.ratio(worst.ratio, worst.interval)
-    if len(verdicts) == 1:
-        return f"{worst.verdict}: {ratio}"
-    return f"{_verdict_counts_text([v.verdict for v in verdicts], worst.verdict)}: lowest {ratio}"
-
-
-def _verdict_counts_text(verdicts: Sequence[str], first_word: str = "") -> str:
-    """`faster on 4 of 6, slower on 2`: `first_word` first, then by frequency, `inconclusive` last."""
+def _verdict_counts_text(verdicts: Sequence[str]) -> str:
+    """`faster on 4 of 6, slower on 2`: by frequency, `inconclusive` last."""
     counts = Counter(verdicts)
     words = [word for word, _count in counts.most_common()]
-    words.sort(key=lambda word: (word != first_word, word == "inconclusive"))
+    words.sort(key=lambda word: word == "inconclusive")
     texts = [f"{word} on {counts[word]}" for word in words]
     if texts:
         texts[0] += f" of {len(verdicts)}"

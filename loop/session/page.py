@@ -24,7 +24,6 @@ from loop.report import format as say
 from loop.report.figures.ratios import draw_ratios
 from loop.report.figures.roofline import draw_roofline, find_roof
 from loop.report.figures.svg import Figure
-from loop.report.markdown import shortened
 from loop.report.sections import Line, Section
 from loop.report.templates import markdown_environment
 from loop.session import course
@@ -32,9 +31,6 @@ from loop.session.course import GRADE_RULES, View
 from loop.session.first_screen import first_screen, not_exercised
 from loop.session.objective import goal_section
 from loop.timing.against_baseline import call_lines, sensor_lines
-
-LONGEST_GRADE = 20
-"""Most characters of a grade that are printed; loop gives one."""
 
 
 def render_session(templates: Path, view: View) -> tuple[str, tuple[Figure, ...]]:
@@ -202,7 +198,7 @@ def grade(view: View) -> Iterator[Section]:
     """The grade, its reason, and the rule of all grades."""
     rule_lines = tuple(f"`{letter}`: {meaning}" for letter, meaning in GRADE_RULES)
     note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
-    yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule_lines)
+    yield Section(f"Grade {view.record.grade}", note=note, lines=rule_lines)
 
 
 def how_to_repeat(view: View) -> Iterator[Section]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
 
 from loop.base.screen import Screen
 from loop.base.stats import plain_ratio, times
@@ -19,28 +19,35 @@ MOST_FAILURES = 6
 """Most failed checks of a variant that are printed."""
 LONGEST_CONTROL_LINE = 110
 """Characters of a negative control's line; `--json` has the whole reason."""
-RepeatOptions = Sequence[str]
-"""Command-line options that repeat a verification on the same inputs."""
 
 
-def show_findings(finished: Sequence[Finished], repeat_options: RepeatOptions, screen: Screen) -> None:
+def show_findings(finished: Sequence[Finished], repeat_options: Sequence[str], screen: Screen) -> None:
     """Print tables and lines of the steps' results to stdout. `repeat_options`: options that repeat a
     verification on the same inputs."""
-    for kind, print_table in PRINTERS.items():
+    # Type of an output to the function that prints its table and yields further lines.
+    printers: dict[type[Output], Callable[..., Iterator[str]]] = {
+        DebugOutput: _explanation_lines,
+        VerifyOutput: partial(_check_lines, repeat_options=repeat_options),
+        SanitizeOutput: _sanitizer_lines,
+        MeasureOutput: _timing_lines,
+        GateOutput: _mutation_lines,
+        ResourcesOutput: _resource_lines,
+    }
+    for kind, print_table in printers.items():
         for output in outputs_of(finished, kind):
-            for line in print_table(output, repeat_options, screen):
+            for line in print_table(output, screen):
                 screen.data(line)
 
 
-def _explanation_lines(output: DebugOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Yield why each wrong variant is wrong. `screen` and `repeat_options` are unused."""
+def _explanation_lines(output: DebugOutput, screen: Screen) -> Iterator[str]:
+    """Yield why each wrong variant is wrong."""
     for explanation in output.explanations:
         if explanation.lines:
             yield f"Why {explanation.variant} is wrong:"
             yield from (f"  {label}: {text}" for label, text in explanation.lines)
 
 
-def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _check_lines(output: VerifyOutput, screen: Screen, repeat_options: Sequence[str]) -> Iterator[str]:
     """Print how many checks each variant passed; yield its failures, and the command that repeats its checks."""
     rows = []
     for checks in output.variants:
@@ -69,9 +76,8 @@ def _check_lines(output: VerifyOutput, repeat_options: RepeatOptions, screen: Sc
     yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-def _sanitizer_lines(output: SanitizeOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print each sanitizer's status for each variant; yield the findings, and what was not run.
-    `repeat_options` is unused here: all functions in `PRINTERS` take the same parameters."""
+def _sanitizer_lines(output: SanitizeOutput, screen: Screen) -> Iterator[str]:
+    """Print each sanitizer's status for each variant; yield the findings, and what was not run."""
     tools = tuple(dict.fromkeys(run.tool for run in output.runs))
     status = {(run.variant, run.tool): run.status for run in output.runs}
     if names := dict.fromkeys(run.variant for run in output.runs):
@@ -82,8 +88,8 @@ def _sanitizer_lines(output: SanitizeOutput, repeat_options: RepeatOptions, scre
     yield from [output.hint] if output.hint else []
 
 
-def _timing_lines(output: MeasureOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print latency and ratio per variant and workload; yield how each was called. `repeat_options`: unused."""
+def _timing_lines(output: MeasureOutput, screen: Screen) -> Iterator[str]:
+    """Print latency and ratio per variant and workload; yield how each was called."""
     verdicts = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
     rows = []
     for timing in output.measurements:
@@ -99,9 +105,9 @@ def _timing_lines(output: MeasureOutput, repeat_options: RepeatOptions, screen: 
     yield from call_lines(output)
 
 
-def _mutation_lines(output: GateOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
+def _mutation_lines(output: GateOutput, screen: Screen) -> Iterator[str]:
     """Yield which injected bugs and cheats (controls) of each variant the gate rejected (killed). `honest`: none
-    injected. `alike`: accepted, but no input tells it from a right variant. `repeat_options`: unused."""
+    injected. `alike`: accepted, but no input tells it from a right variant."""
     for base in dict.fromkeys(control.base for control in output.controls):
         yield f"{base}:"
         for control in (control for control in output.controls if control.base == base):
@@ -116,20 +122,9 @@ def _mutation_lines(output: GateOutput, repeat_options: RepeatOptions, screen: S
     yield f"killed {output.killed} of {output.total}"
 
 
-def _resource_lines(output: ResourcesOutput, repeat_options: RepeatOptions, screen: Screen) -> Iterator[str]:
-    """Print registers, spills, shared memory, occupancy per kernel; yield a summary. `repeat_options`: unused."""
+def _resource_lines(output: ResourcesOutput, screen: Screen) -> Iterator[str]:
+    """Print registers, spills, shared memory, occupancy per kernel; yield a summary."""
     if rows := kernel_rows(output):
         screen.table(("kernel", "regs", "spill", "shared", "blocks/SM"), rows, wrap=0)
     yield from summary_lines(output)
     yield from (f"not exercised: {text}" for text in output.not_exercised)
-
-
-PRINTERS: dict[type[Output], Callable[[Any, RepeatOptions, Screen], Iterator[str]]] = {
-    DebugOutput: _explanation_lines,
-    VerifyOutput: _check_lines,
-    SanitizeOutput: _sanitizer_lines,
-    MeasureOutput: _timing_lines,
-    GateOutput: _mutation_lines,
-    ResourcesOutput: _resource_lines,
-}
-"""Type of an output to the function that shows it: prints a table at once and yields further lines."""
