@@ -123,19 +123,12 @@ class BenchAnswer(Printed):
         show_findings(self.steps, self._repeat_options, screen)
 
 
-def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
-    """`loop kernels ...`: run the steps. Returns their results and the exit code."""
-    steps, code = run_bench_steps(request, screen)
-    return BenchAnswer.from_steps(request, steps), code
-
-
 def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
     chosen = choose_device_and_variants(request, setting.target)
-    steps, code = run_pattern_alone(setting, pattern, chosen, request, screen)
-    return BenchAnswer.from_steps(request, steps), code
+    return run_pattern_alone(setting, pattern, chosen, request, screen)
 
 
 def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
@@ -158,12 +151,11 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     minutes = TimeBudget(minutes=request.limit_s / 60)
     pattern = Pattern(format=1, name="step", number=1, estimate=minutes, steps=(step,), **pattern_texts)
     chosen, checks = choose_device_and_variants(request, setting.target), tuple(request.checks)
-    steps, code = run_pattern_alone(setting, pattern, chosen, request, screen, checks)
-    return BenchAnswer.from_steps(request, steps), code
+    return run_pattern_alone(setting, pattern, chosen, request, screen, checks)
 
 
-def run_bench_steps(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
-    """Run the steps of a `loop kernels` command without printing them. Returns the steps and the exit code."""
+def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
+    """`loop kernels ...`: run the steps. Returns their results and the exit code."""
     setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
@@ -226,9 +218,9 @@ def run_pattern_alone(
     request: BenchRequest,
     screen: Screen,
     checks: tuple[str, ...] = (),
-) -> tuple[Sequence[Finished], int]:
-    """Run one pattern without a session. Returns its steps, without those skipped for `NOTHING_TO_EXPLAIN`,
-    and the exit code. `checks`: sets verified but not timed."""
+) -> tuple[BenchAnswer, int]:
+    """Run one pattern without a session. Returns the results of its steps, without those skipped for
+    `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed."""
     folder = setting.project.target
     plan = Plan(
         format=1,
@@ -263,8 +255,9 @@ def run_pattern_alone(
         walk = Walk(resolved, Context(bench, task), session_values, folders=Folders.of(target=folder))
         ending = drive(walk, Show(screen, printed_skips={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
-    is_failed = any(record.status != "passed" for record in finished)
-    return finished, ending.exit_code or (ExitCode.GATE_FAILED if is_failed else ExitCode.OK)
+    answer = BenchAnswer.from_steps(request, finished)
+    code = ExitCode.GATE_FAILED if answer.status == "failed" else ExitCode.OK
+    return answer, ending.exit_code or code
 
 
 class VariantList(Printed):

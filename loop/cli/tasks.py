@@ -17,7 +17,7 @@ from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
 from loop.base.screen import Screen
-from loop.cli.bench import BenchRequest, run_bench_steps
+from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.gpumode import TESTS
 from loop.formats.model import ForeignTask, find_hindrances
@@ -130,10 +130,10 @@ def judge(request: TaskRequest, screen: Screen) -> tuple[TwoVerdicts, int]:
 
 def _run_steps(bench: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
     """Run steps of the bench. Returns them and the exit code. Raises Stopped on Ctrl-C."""
-    finished, code = run_bench_steps(bench, screen)
+    answer, code = run_bench(bench, screen)
     if code == ExitCode.INTERRUPTED:
         raise Stopped("interrupted", code)
-    return finished, code
+    return answer.steps, code
 
 
 class JudgedControl(Model):
