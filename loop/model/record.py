@@ -74,6 +74,12 @@ class Finished(EndedStep):
     longest_silence_s: float = 0.0
     artifacts: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, started: Started, action: str, status: Status, message: str, **fields: Any) -> "Finished":
+        """The record of the end of a step that began. `fields`: further fields by name."""
+        place = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
+        return cls(**place, action=action, status=status, message=message, **fields)
+
 
 def latest_attempts(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     """The last record of each step of each run, in the order of the first attempts."""

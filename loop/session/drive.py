@@ -138,15 +138,9 @@ def _record_interrupted_step(walk: Walk, event: StepBegan | Ticked, ending: Endi
     steps = walk.resolved.find_pattern(started.pattern).pattern.steps
     (action,) = [step.action for step in steps if step.id == started.step]
     status = ending.status or "aborted"
-    hint = f"{ending.resume_phrase}: {workshop.resume}" if workshop else None
-    return Finished(
-        **started.model_dump(include={*ATTEMPT_FIELDS, "budget_s"}),
-        status=status,
-        seconds=event.seconds if isinstance(event, Ticked) else 0.0,
-        message=ending.reason,
-        hint=hint if status == "paused" else None,
-        action=action,
-    )
+    hint = f"{ending.resume_phrase}: {workshop.resume}" if workshop and status == "paused" else None
+    seconds = event.seconds if isinstance(event, Ticked) else 0.0
+    return Finished.of(started, action, status, ending.reason, hint=hint, seconds=seconds)
 
 
 def make_store(folder: SessionFolder, journal: Journal) -> Callable[[WalkEvent], WalkEvent]:

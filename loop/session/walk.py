@@ -26,6 +26,9 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.session.objective import Objective
 from loop.steps.context import Context, Result
 
+Samples = Mapping[str, Sequence[Segment]]
+"""Name of a file to its raw samples."""
+
 
 @dataclass(frozen=True)
 class PatternBegan:
@@ -70,7 +73,7 @@ class StepEnded:
     """A step has ended. The driver stores its record and samples before the next step begins."""
 
     finished: Finished
-    samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
+    samples: Samples = field(default_factory=dict)
     replayed: bool = False
     """Whether the record was reused from before a resume, so the step did not run again."""
 
@@ -151,35 +154,6 @@ class PatternState:
             self.status, self.leaves_pattern = "failed", step.on_fail != "continue"  # Else: the pattern.
             if step.on_fail == "stop":
                 self.stopped = f"{pattern.name}/{step.id}: {record.message}"
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """How a step ended: status, message, output, raw samples. `killed`: it exceeded its limit."""
-
-    status: Status
-    message: str
-    hint: str | None = None
-    output: Output | None = None
-    """The action's result; None if it was skipped or raised an error."""
-    traceback: str = ""
-    """Where a bug of loop was raised; empty for any other outcome."""
-    samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    killed: bool = False
-
-    @property
-    def has_failure(self) -> bool:
-        """Whether the step or its result failed, or a variant has no speed because it is wrong or invalid."""
-        if self.status == "failed" or self.output is None or not self.output.ok:
-            return True
-        return any(isinstance(verdict, NoSpeedVerdict) for verdict in self.output.verdicts)
-
-    @property
-    def stored_output(self) -> dict[str, Any]:
-        """The output as the journal stores it; for a bug of loop its traceback; else empty."""
-        if self.output is not None:
-            return self.output.model_dump(mode="json")
-        return {"traceback": self.traceback} if self.traceback else {}
 
 
 @dataclass
@@ -275,57 +249,57 @@ class Walk:
             budget_s=step.budget_s,
         )
         yield StepBegan(started)
+        samples: Samples = {}
         if skip_reason:
-            outcome = StepOutcome("skipped", f"skipped: {skip_reason}")
-            seconds = silence_s = 0.0
+            message = f"skipped: {skip_reason}"
+            fields = {"seconds": 0.0, "skipped_because": skip_reason}
+            record = Finished.of(started, step.action, "skipped", message, **fields)
         else:
-            timer = StepTimer(self.clock)
-            outcome = yield from self._act_and_judge(step, started, timer, state)
-            seconds, silence_s = timer.end()
-        record = Finished(
-            **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
-            action=step.action,
-            status=outcome.status,
-            message=outcome.message,
-            hint=outcome.hint,
-            output=outcome.stored_output,
-            skipped_because=skip_reason,
-            killed=outcome.killed,
-            seconds=seconds,
-            longest_silence_s=silence_s,
-        )
+            record, samples = yield from self._act_and_judge(step, started, state)
         drop_later_records(self.reusable, record)
-        yield StepEnded(record, outcome.samples)
+        yield StepEnded(record, samples)
         return record
 
     def _act_and_judge(
-        self, step: Step, started: Started, timer: "StepTimer", state: PatternState
-    ) -> Generator[WalkEvent, None, StepOutcome]:
-        """Run a step's action and judge its result. A failure of the machine pauses the step, not fails it."""
-        folder_watch, failure = FolderWatch(self.folders), None
+        self, step: Step, started: Started, state: PatternState
+    ) -> Generator[WalkEvent, None, tuple[Finished, Samples]]:
+        """Run a step's action and judge its result. Returns the step's record and its raw samples.
+        A failure of the machine pauses the step, not fails it."""
+        timer, folder_watch = StepTimer(self.clock), FolderWatch(self.folders)
+        output: Output | None = None
+        samples: Samples = {}
+        fields: dict[str, Any] = {}  # Further fields of the record.
+        failure: MachineFailure | None = None
+        status: Status = "failed"
         try:
             result = yield from self._act(step, started, timer, folder_watch)
-            outcome = self._judge(step, result, state)
+            output, samples = result.output, result.samples
+            fields["output"] = output.model_dump(mode="json")
+            status, message = self._judge(step, result, state)
+            hint = None if status == "passed" else output.hint or step.mend
         except LoopError as error:
             failure = find_machine_failure(error, self.folders)
-            killed = error.exit_code == ExitCode.OVER_BUDGET
-            outcome = StepOutcome("failed", error.message, step.mend or error.hint, killed=killed)
+            message, hint = error.message, step.mend or error.hint
+            fields["killed"] = error.exit_code == ExitCode.OVER_BUDGET
         except Exception as error:
             failure = find_machine_failure(error, self.folders)
             self.has_bug = self.has_bug or failure is None
-            hint = "please report it with the journal of this session"
             message = f"bug in loop: {type(error).__name__}: {error}"
-            outcome = StepOutcome("failed", message, hint, traceback=traceback.format_exc())
-        messages = ""
-        if outcome.has_failure:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
-            texts = (outcome.status, outcome.message, outcome.hint, outcome.stored_output)
-            messages = "\n".join(map(str, texts))
-        self.failure = failure or folder_watch.failure(has_failed=outcome.has_failure, messages=messages)
-        if self.failure is None:
-            return outcome
-        workshop = self.context.task.workshop
-        instruction = f"go on with: {workshop.resume}" if workshop else "run the same command again"
-        return StepOutcome("paused", self.failure.message, self.failure.with_instruction(instruction).hint)
+            hint = "please report it with the journal of this session"
+            fields["output"] = {"traceback": traceback.format_exc()}
+        has_failed, messages = status == "failed" or output is None or has_no_speed(output), ""
+        if has_failed:  # A machine failure (a full disk, a lost GPU) can be in any of its texts.
+            messages = "\n".join(map(str, (message, hint, fields)))
+        self.failure = failure or folder_watch.failure(has_failed=has_failed, messages=messages)
+        if self.failure is not None:
+            workshop = self.context.task.workshop
+            instruction = f"go on with: {workshop.resume}" if workshop else "run the same command again"
+            status, message, fields, samples = "paused", self.failure.message, {}, {}
+            hint = self.failure.with_instruction(instruction).hint
+        seconds, silence_s = timer.end()
+        times = {"seconds": seconds, "longest_silence_s": silence_s}
+        record = Finished.of(started, step.action, status, message, hint=hint, **times, **fields)
+        return record, samples
 
     def _act(
         self, step: Step, started: Started, timer: "StepTimer", folder_watch: FolderWatch
@@ -358,8 +332,8 @@ class Walk:
         finally:
             ticks.close()
 
-    def _judge(self, step: Step, result: Result[Output], state: PatternState) -> StepOutcome:
-        """The outcome of an action: its gate decides, or the output's `ok` for a step without a gate."""
+    def _judge(self, step: Step, result: Result[Output], state: PatternState) -> tuple[Status, str]:
+        """Status and message: the gate decides, or the output's `ok` for a step without a gate."""
         output = result.output
         message, has_passed = output.message, output.ok
         if step.gate is not None:
@@ -370,11 +344,9 @@ class Walk:
                     message = f"gate `{step.gate}` is false: {message}"
             except ExpressionError as error:
                 message, has_passed = f"gate {error.message}", False
-        status: Status = "passed" if has_passed else "failed"
         if result.paused:  # It waits for the user.
-            status = "paused"
-        hint = None if status == "passed" else output.hint or step.mend
-        return StepOutcome(status, message, hint, output, samples=result.samples)
+            return "paused", message
+        return "passed" if has_passed else "failed", message
 
     def _values(self, state: PatternState) -> dict[str, object]:
         """The values that `when`, `gate` and `next` of a pattern may read."""
@@ -402,6 +374,11 @@ class Walk:
                 self.visits[visit] += 1
                 return rule.pattern if self.visits[visit] <= rule.visits else None
         return None
+
+
+def has_no_speed(output: Output) -> bool:
+    """Whether a result is not `ok`, or a variant has no speed because it is wrong or invalid."""
+    return not output.ok or any(isinstance(verdict, NoSpeedVerdict) for verdict in output.verdicts)
 
 
 def reusable_records(earlier: Iterable[Finished]) -> dict[Key, Finished]:
