@@ -25,13 +25,14 @@ from tests.conftest import ROOT
 from tests.projects import LOOP
 
 NOTES = """
-Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). On 2026-11-29, by the tree of
-11-28 on another two H200: 53.8 and 53.1 s at width 1, 34.7 and 34.3 s at width 2 (1.55). A profile of these runs
+Before verification was cut by workloads: 78.7 s at width 1, 57.8 s at width 2 (1.36). On 2026-11-29, by the tree
+of 11-28 on another two H200: 53.8 s at width 1, 34.3 and 34.7 s at width 2 (1.56). A profile of such runs
 (py-spy, 50 Hz) shows what does not shrink: 2.5 s of the command, 3 s until a job checks, 1.2 s until its processes
-have ended, and the GPU contexts: eight processes that start together need 2.3 s each, two times eight 3.6 s, because
-the driver makes one at a time. Since then a side is checked on eight workloads in a row while the next processes
-start; on one H200, four variants, that takes 22.3 s in place of 23.8 (medians of two, turn about), with inputs read
-through pinned memory. Not measured since: two GPUs. Never measured: 4 and 8 GPUs, Ray on GPUs, campaigns of 16.
+have ended, and the GPU contexts: eight processes that start together need 2.3 s each, two times eight 3.6 s,
+because the driver makes one at a time. Since then a side is checked on eight workloads in a row while the next
+processes start, and inputs are read through pinned memory: `loop kernels verify` of four variants on one H200
+takes 21.3 and 23.2 s in place of 23.6 and 23.9 (turn about). Not measured since: two GPUs. Never measured: 4 and
+8 GPUs, Ray on GPUs, campaigns of 16.
 """
 DONE, PAGE = ROOT / "tests" / "bench" / "recorded" / "scale.json", ROOT / "tests" / "bench" / "SCALE.md"
 MUST = {2: 1.9, 4: 3.5, 8: 6.0}
