@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.model.change import kept_runs, latest_target_attempts
@@ -16,22 +15,12 @@ UNUSABLE_RESOLUTION = 0.5
 """Relative resolution above which timings cannot be judged."""
 
 
-@dataclass(frozen=True)
-class Findings:
-    """Verdicts, gaps and lessons of a session, from the last attempt of each step."""
-
-    verdicts: tuple[Verdict, ...]
-    not_exercised: tuple[str, ...]
-    learned: tuple[str, ...]
-
-
-def collect_findings(finished: Iterable[Finished]) -> Findings:
-    """Verdicts, gaps and lessons of all steps, each once, in order, with kept changes applied.
+def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
+    """Verdicts of all steps, from their last attempts, in order, with kept changes applied.
 
     An incorrect variant keeps no speed verdict. A kept change's verdicts replace those on the
     earlier code; its verdict against the known good is left out, because that is another build.
     """
-    finished = tuple(finished)
     records = latest_attempts(finished)
     kept_changes = kept_runs(records)
     verdicts: list[Verdict] = []
@@ -48,12 +37,7 @@ def collect_findings(finished: Iterable[Finished]) -> Findings:
     for verdict in verdicts:
         if verdict.ratio is None or verdict.variant not in wrong_variants:
             last_verdicts[verdict.variant, verdict.workload, verdict.against] = verdict
-    outputs = outputs_of(finished, Output)
-    return Findings(
-        verdicts=tuple(last_verdicts.values()),
-        not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
-        learned=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
-    )
+    return tuple(last_verdicts.values())
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
@@ -83,7 +67,8 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
 def learned_sentences(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Sentences from measurements, then those that actions wrote, each once."""
     measured = outputs_of(finished, MeasureOutput)
-    sentences = [*_best_and_worst(measured), *_noise_sentences(measured), *collect_findings(finished).learned]
+    sentences = [*_best_and_worst(measured), *_noise_sentences(measured)]
+    sentences += [text for output in outputs_of(finished, Output) for text in output.learned]
     return tuple(dict.fromkeys(sentences))
 
 

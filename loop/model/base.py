@@ -31,4 +31,3 @@ class Printed(Model):
     model_config = ConfigDict(allow_inf_nan=True)
 
     schema_version: int = 1
-    """Version number of this schema."""

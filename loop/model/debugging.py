@@ -83,7 +83,6 @@ class Explanation(Model):
 
     @property
     def text(self) -> str:
-        """The explanation on one line."""
         return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
 
 

@@ -189,7 +189,6 @@ class VariantChecks(Model):
         return self.count("right") > 0 and all(check.passed for check in self.checks)
 
     def count(self, status: str) -> int:
-        """Number of checks with this status."""
         return sum(check.status == status for check in self.checks)
 
     @property
@@ -349,7 +348,6 @@ class ControlResult(Model):
     expected: str
     """Expected cause codes of the rejection, separated by `|`; empty for `honest`."""
     right_reason: bool
-    """Whether the gate rejected it for an expected cause."""
     distinguishable: bool = True
     """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
 

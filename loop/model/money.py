@@ -24,11 +24,9 @@ class Tokens(Model):
 
     @property
     def total(self) -> int:
-        """Sum of the five kinds of tokens."""
         return self.input + self.output + self.cache_read + self.cache_write + self.cache_write_1h
 
     def plus(self, other: "Tokens") -> "Tokens":
-        """The sum of two counts, kind by kind."""
         counts = {kind: getattr(self, kind) + getattr(other, kind) for kind in Tokens.model_fields}
         return Tokens(**counts)
 
@@ -56,7 +54,6 @@ class AiUse(Model):
 
     @property
     def total_tokens(self) -> int:
-        """Total tokens of all models."""
         return sum(use.tokens.total for use in self.models)
 
     @property
@@ -92,7 +89,6 @@ class HourPrices(Model):
 
     @model_validator(mode="after")
     def _has_a_price(self) -> "HourPrices":
-        """Refuse a machine without any price per hour."""
         if self.on_demand is None and self.spot is None:
             raise ValueError("expected on_demand, spot or both, got neither")
         return self
@@ -145,7 +141,6 @@ class MachineRate(HourPrices):
 
     @property
     def name(self) -> str:
-        """Name of the on-demand rate."""
         return f"{self.cloud}/{self.region}/{self.shape}"
 
     @property
@@ -178,7 +173,6 @@ class RateCard(Model):
         return (*self.rates, *(rate for machine in self.machines for rate in machine.rates))
 
     def find_rate(self, name: str | None) -> Rate | None:
-        """The rate named `name`; None if there is none."""
         return next((rate for rate in self.all_rates if rate.name == name), None)
 
     def with_waiting_person(self, is_attended: bool) -> "RateCard":

@@ -71,7 +71,6 @@ class GateVerdict(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the variant is right."""
         return self.verdict == "right"
 
 

@@ -21,7 +21,6 @@ class Step(Model):
     """Name of the step; later expressions read its output under this name."""
     title: Text
     action: Text
-    """Name of the action that the step runs, from the table of actions."""
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
     when: str | None = None
     """Expression; the step is skipped if it is false."""
@@ -75,7 +74,6 @@ class Pattern(Model):
     name: Name
     """Name of the pattern; equal to the file's name."""
     number: Annotated[int, Field(ge=1)]
-    """Number in the catalogue."""
     title: Text
     priority: Literal["P0", "P1", "P2"] = "P2"
     """P0 belongs in every session."""

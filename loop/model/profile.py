@@ -36,7 +36,6 @@ class DeviceFacts(Model):
     blocks_per_sm: Annotated[int, Field(ge=1)]
     """Maximum resident blocks per multiprocessor."""
     l2_bytes: Annotated[int, Field(ge=0)]
-    """Bytes of the L2 cache."""
     bytes_per_s: Annotated[float, Field(ge=0)]
     """Peak memory bandwidth in bytes per second; 0: unknown."""
     flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
@@ -113,7 +112,6 @@ class DeviceProfile(Model):
 
     @property
     def longest_kernel(self) -> KernelRun:
-        """The kernel with the longest time."""
         return self.kernels[0]
 
 
@@ -217,7 +215,6 @@ class TreeRule(Model):
     when: Condition
     """Expression over facts. It does not match if it reads an unknown fact."""
     bottleneck: Text
-    """The bottleneck in a word or two."""
     fix: Text
     gain: Text
     times: tuple[Bound, Bound] | None = None

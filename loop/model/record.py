@@ -31,7 +31,6 @@ class StepKey(Model):
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """(run, pattern, step)."""
         return self.run, self.pattern, self.step
 
 
@@ -58,7 +57,6 @@ class EndedStep(StepKey):
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether the attempt took longer than its budget."""
         return self.seconds > self.budget_s
 
 
@@ -102,11 +100,6 @@ class Closed(Model):
     event: Literal["closed"] = "closed"
     status: Status
     reason: str = ""
-
-    @property
-    def can_resume(self) -> bool:
-        """Whether the session can be resumed."""
-        return self.status in RESUMABLE
 
 
 Event = Annotated[Started | Finished | Opened | Closed, Field(discriminator="event")]
@@ -243,14 +236,12 @@ class SessionHead(SessionFacts):
 
     @property
     def resume_command(self) -> str:
-        """The command that resumes this session."""
         return shlex.join(
             ["loop", "run", "session", "--resume", self.id, *self.target_options, *self.host_options]
         )
 
     @property
     def report_command(self) -> str:
-        """The command that renders this session's report again."""
         return shlex.join(["loop", "report", self.id, *self.target_options])
 
     @property
@@ -277,11 +268,6 @@ class Conclusion(Model):
     not_exercised: tuple[str, ...]
     learnings: tuple[str, ...]
     proposal: str
-
-    @property
-    def can_resume(self) -> bool:
-        """Whether the session can be resumed."""
-        return self.status in RESUMABLE
 
 
 class SessionRecord(Conclusion):

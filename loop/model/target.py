@@ -54,7 +54,6 @@ class Tuning(Model):
     """Device (`cpu` or a compute capability) to its best measured values. A GPU that is missing here uses
     the values of the first GPU."""
     workloads: Annotated[tuple[Entry, ...], Field(min_length=1)]
-    """Workloads on which the values are timed."""
 
     @model_validator(mode="after")
     def _refuse_partial_best(self) -> "Tuning":

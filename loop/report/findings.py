@@ -64,7 +64,8 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
         worst = max(with_error, key=lambda check: check.max_error or 0.0, default=None)
         plain_errors = [check.plain_max_error for check in of_type if check.plain_max_error is not None]
         errors = (worst.max_error, worst.allowed_error) if worst else (None, None)
-        error_cells = map(say.error, (*errors, max(plain_errors, default=None)))
+        all_errors = (*errors, max(plain_errors, default=None))
+        error_cells = ["-" if error is None else f"{error:.1e}" for error in all_errors]
         right = f"{checks_of_type.count('right'):,} of {len(of_type):,}"
         yield name, right, checks_of_type.tally_of_others or "-", *error_cells, dtype, build
 

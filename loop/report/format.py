@@ -77,11 +77,6 @@ def minutes(value: float) -> str:
     return f"{value:.1f} min"
 
 
-def error(value: float | None) -> str:
-    """A numerical error as `1.2e-06`; a dash for None."""
-    return "-" if value is None else f"{value:.1e}"
-
-
 def day(moment: datetime.datetime) -> str:
     """`2026-11-21 08:42 UTC`."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"

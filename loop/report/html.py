@@ -1,7 +1,7 @@
 """Turns a report's Markdown into one self-contained HTML file with its figures.
 
 markdown-it parses CommonMark with tables and passes no HTML through. Before it renders, headings get
-anchors, cells get sort keys, SVG replaces images, and folds become <details> elements.
+anchors, cells get their column's title, SVG replaces images, and folds become <details> elements.
 """
 
 import base64
@@ -23,27 +23,6 @@ from markupsafe import Markup
 from loop.base.screen import colour_class, style_sheet
 from loop.report.figures.svg import STYLE, Figure
 from loop.report.templates import make_environment
-
-UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-UNITS |= {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-"""Unit to a factor to seconds or bytes, so that cells of a column can be sorted."""
-_NUMBER_CELL = re.compile(
-    r"^[<>]?(?P<sign>-?)\$?(?P<digits>\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)x?(?:$|\s+(?P<unit>[^\s\[]*))"
-)
-_MINUTES_CELL = re.compile(r"^(\d+) min (\d+) s$")
-
-
-def sort_value(cell: str) -> float | None:
-    """The number in a cell as a sort key, in seconds or bytes if it has such a unit; None for words."""
-    minutes = _MINUTES_CELL.match(cell)
-    if minutes:
-        return 60.0 * int(minutes[1]) + int(minutes[2])
-    match = _NUMBER_CELL.match(cell)
-    if match is None:
-        return None
-    value = float(match["digits"].replace(",", "")) * UNITS.get(match["unit"] or "", 1.0)
-    return -value if match["sign"] else value
-
 
 _SAFE_LINK = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
 """Allowed links: the web, this page, a file in the report's folder."""
@@ -145,17 +124,17 @@ def render_body(markdown: str, figures: Sequence[Figure]) -> PageBody:
 
 
 def _mark_cells(tokens: Sequence[Token], start: int) -> None:
-    """Add attributes to a table's cells for the style sheet and the sort script. `start`: index of the table's
-    first token. Each cell gets its column's title, because a narrow page shows rows as lists. A cell's first
-    word is coloured if it is an outcome, such as `faster`."""
+    """Add attributes to a table's cells for the style sheet. `start`: index of the table's first token. Each cell
+    gets its column's title, because a narrow page shows rows as lists. A cell's first word is coloured if it is
+    an outcome, such as `faster`."""
     heads: list[str] = []
-    column = rows = 0
+    column = 0
     for position in range(start, len(tokens)):
         token = tokens[position]
         if token.type == "table_close":
             break
         if token.type == "tr_open":
-            column, rows = 0, rows + 1
+            column = 0
         if token.type not in ("th_open", "td_open"):
             continue
         cell, is_number = tokens[position + 1], token.attrs.pop("style", "") == "text-align:right"
@@ -166,9 +145,6 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             token.attrs["class"] = "number"
         if token.type == "th_open":
             continue
-        value = sort_value(plain_words(cell.content)) if is_number else None
-        if value is not None:
-            token.attrs["data-sort"] = repr(value)
         token.attrs["data-head"] = heads[column]
         first_piece = (cell.children or [cell])[0]
         colour, match = colour_class(cell.content), re.match("[a-z]+", first_piece.content)
@@ -177,8 +153,6 @@ def _mark_cells(tokens: Sequence[Token], start: int) -> None:
             marked = Token("html_inline", "", 0, content=f'<span class="{colour}">{match[0]}</span>')
             cell.children[:1] = [marked, remaining]
         column += 1
-    if rows > 2:  # A head and at least two rows.
-        tokens[start].attrs["class"] = "sortable"
 
 
 def _parse_fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -16,9 +16,9 @@ from loop.learning.failures import FailureHistory
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedSession
-from loop.model.output import read_output
+from loop.model.output import Output, outputs_of, read_output
 from loop.model.plan import ResolvedPlan
-from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.money.bill import NO_AI_COST, SessionUse, make_bill
 from loop.optimize.candidate import sum_gains
 from loop.optimize.edits import brief_path
@@ -51,8 +51,8 @@ def make_record(
     steps_s = sum(attempt.seconds for attempt in attempts)
     between_s = course.seconds_between_steps(seconds, steps_s)
     seconds = steps_s + between_s
-    findings = learnings.collect_findings(finished)
-    status, reason = learnings.session_status(finished, findings.verdicts)
+    verdicts = learnings.session_verdicts(finished)
+    status, reason = learnings.session_status(finished, verdicts)
     if ending.status is not None:
         status, reason = ending.status, ending.reason
     card = rates(setting.project).with_waiting_person(head.attended)
@@ -77,14 +77,14 @@ def make_record(
         reason=reason,
         seconds=seconds,
         own_seconds=between_s,
-        verdicts=findings.verdicts,
+        verdicts=verdicts,
         bill=make_bill(used, card, saving_steps, gains=sum_gains(finished), today=today),
         grade=letter,
         grade_reason=grade_reason,
         objective=objective,
         learnings=learnings.learned_sentences(finished),
         not_exercised=(
-            *findings.not_exercised,
+            *dict.fromkeys(text for output in outputs_of(finished, Output) for text in output.not_exercised),
             *sentences_on_missed_steps(head.plan, finished, ending),
             *sentences_on_untested(setting, head),
             *ending.watch_gaps,
@@ -164,7 +164,7 @@ def print_outcome(
     screen.outcome(record.status, f": {record.head.target}: {screen_content.deciding_text.replace('`', '')}.")
     for line in screen_content.cause:
         screen.say(f"  {line}")
-    if not record.can_resume:
+    if record.status not in RESUMABLE:
         screen.say(f"Next: {screen_content.next}")
         if screen_content.command:
             screen.say(f"  {screen_content.command}")

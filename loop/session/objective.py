@@ -80,7 +80,7 @@ def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[s
     """Findings by the names in `FINDING_NAMES`, `<variant>.ratio`, `<variant>.right`. `ratio`: geometric mean of
     baseline time / variant time; None if no workload was judged or an interval is too wide. `gain`: product of
     the kept changes' ratios. `unexplained`: variants wrong or slower than before without a blamed commit."""
-    verdicts = learnings.collect_findings(finished).verdicts
+    verdicts = learnings.session_verdicts(finished)
     right_by_variant: dict[str, bool] = {}
     for output in outputs_of(finished, VerifyOutput):
         right_by_variant |= dict.fromkeys(output.right, True) | dict.fromkeys(output.wrong, False)
@@ -110,7 +110,7 @@ def is_anything_judged(finished: Sequence[Finished]) -> bool:
         if any(output.verdict_on(checks.variant).verdict != "not judged" for checks in output.variants):
             return True
     has_decision = any(output.tried for output in outputs_of(finished, DecisionOutput))
-    return has_decision or bool(learnings.collect_findings(finished).verdicts)
+    return has_decision or bool(learnings.session_verdicts(finished))
 
 
 def skipped_if_nothing_judged(

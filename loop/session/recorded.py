@@ -11,7 +11,7 @@ from loop.base.screen import Screen, seconds_text
 from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
-from loop.model.record import Finished, SessionHead, SessionRecord
+from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord
 from loop.store.journal import write_error
 from loop.store.sessions import RECORDED, read_recorded
 
@@ -94,7 +94,7 @@ class ShownSession(Printed):
         grade = f"grade {record.grade}: {record.grade_reason}"
         screen.prose(f"\n{record.status}: {record.reason}\n{grade}")
         screen.data(f"report: {head.report_command}")
-        if record.can_resume:
+        if record.status in RESUMABLE:
             screen.data(f"go on with: {head.resume_command}")
 
 

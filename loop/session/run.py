@@ -20,7 +20,7 @@ from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
 from loop.library.hosted import read_sender
 from loop.library.rates import rates
-from loop.model.record import Closed, Opened, SessionHead, Started
+from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
 from loop.repository import read_revision, worktree
 from loop.session import closing, opening
@@ -98,7 +98,7 @@ def resume_session(name: str, request: opening.SessionRequest, screen: Screen) -
         head, record = folder.head(), folder.record()
         request.limits.check(head, rates(setting.project))
         last_close = last_close_event(folder.lines())
-        if record is not None and last_close is not None and not last_close.can_resume:
+        if record is not None and last_close is not None and last_close.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
             return closing.print_outcome(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
@@ -235,7 +235,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     tree = worktree.find_worktree(setting.project.target, session.workshop.tree)
-    if not record.can_resume and tree is not None and not tree.changed_lines():
+    if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
         worktree.remove(tree)
     if session.request.events:
         outcome = closing.outcome_as_json(setting, record, folder)

@@ -1,6 +1,6 @@
 """How a session ended, from its records alone."""
 
-from loop.learning.learnings import collect_findings, session_status
+from loop.learning.learnings import session_status, session_verdicts
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_speed, make_verify
 
@@ -35,8 +35,8 @@ def test_the_last_attempt_of_a_step_wins() -> None:
     """What a resumed session did again replaces what it did before."""
     bad, good = make_verify(make_check(right=False)), make_verify()
     steps = [make_finished(status="failed", output=bad), make_finished(attempt=2, output=good)]
-    assert () == collect_findings(steps).verdicts
-    assert "passed" == session_status(steps, collect_findings(steps).verdicts)[0]
+    assert () == session_verdicts(steps)
+    assert "passed" == session_status(steps, session_verdicts(steps))[0]
 
 
 def test_an_incorrect_variant_keeps_no_speed() -> None:
@@ -46,7 +46,7 @@ def test_an_incorrect_variant_keeps_no_speed() -> None:
         make_finished(output=make_verify(make_check("v", right=False))),
         make_finished("measure", output=measured),
     ]
-    verdicts = collect_findings(steps).verdicts
+    verdicts = session_verdicts(steps)
     assert [("cpu", "incorrect"), ("eager", "faster")] == [(one.variant, one.verdict) for one in verdicts]
 
 
@@ -59,8 +59,8 @@ def test_a_kept_change_is_what_the_session_speaks_of() -> None:
         judged = JudgedOutput(ok=True, message="", good=True, found=output.model_dump(mode="json"))
         steps.append(make_finished("measure", run=run, action="change.measure", output=judged))
         steps.append(make_finished("decide", run=run, action="change.decide", output=decisions[run]))
-    assert [2.5] == [one.ratio for one in collect_findings(steps).verdicts]
-    assert [0.5] == [one.ratio for one in collect_findings(steps[:1]).verdicts]
+    assert [2.5] == [one.ratio for one in session_verdicts(steps)]
+    assert [0.5] == [one.ratio for one in session_verdicts(steps[:1])]
 
 
 def decision(number: int, *, kept: bool) -> DecisionOutput:

@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 from loop.base.places import shipped
 from loop.report.figures.svg import Figure
-from loop.report.html import render_inline, render_page, sort_value
+from loop.report.html import render_inline, render_page
 from loop.session.course import View
 from loop.session.page import render_session
 from tests.makers import (
@@ -144,25 +144,6 @@ def test_the_page_allows_itself_its_own_style_and_script_only() -> None:
 def test_a_line_of_markdown_becomes_html(expected: str, text: str) -> None:
     """Code, bold, escapes, links that are safe; nothing else is markup."""
     assert expected == render_inline(text)
-
-
-@pytest.mark.parametrize(
-    ("expected", "cell"),
-    [
-        (1.23e-3, "1.23 ms"),
-        (125.0, "2 min 5 s"),
-        (2.85, "2.85x [2.66, 3.05]"),
-        (-0.5, "-$0.50"),
-        (76.0, "76 of 76"),
-        (8.3, "8.3e+00"),
-        (1234.0, "1,234"),
-        (2097152.0, "2.00 MiB"),
-        (None, "-"),
-    ],
-)
-def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) -> None:
-    """Times by seconds, sizes by bytes, ratios by their middle."""
-    assert expected == sort_value(cell)
 
 
 def test_no_text_of_a_record_becomes_an_element_of_a_figure() -> None:
