@@ -10,6 +10,7 @@ from loop.gate import emulating, environment, kernel, properties, sanitizing
 from loop.gate.kernel import changes
 from loop.money import decisions as deciding
 from loop.optimize import briefing, candidate, comparisons, tuning
+from loop.optimize.candidate import on_edited_target
 from loop.profile import actions as profile
 from loop.profile import launch_limits, promises, resource_actions
 from loop.proving import actions as proving
@@ -50,10 +51,10 @@ ACTIONS: dict[str, Action] = {
     "change.brief": Action(briefing.brief),
     "change.tune": Action(tuning.tune),
     "change.build": Action(candidate.build),
-    "change.verify": Action(candidate.verify),
-    "change.properties": Action(candidate.check_properties),
-    "change.sanitize": Action(candidate.sanitize),
-    "change.measure": Action(candidate.measure),
+    "change.verify": Action(on_edited_target(kernel.verify)),
+    "change.properties": Action(on_edited_target(properties.properties)),
+    "change.sanitize": Action(on_edited_target(sanitizing.sanitize)),
+    "change.measure": Action(on_edited_target(against_baseline.measure)),
     "change.compare": Action(candidate.compare),
     "change.paired": Action(comparisons.paired),
     "change.profile": Action(candidate.profile_change),

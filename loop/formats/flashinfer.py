@@ -12,16 +12,21 @@ from pydantic import Field
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
 from loop.formats import python_text
-from loop.formats.model import ELEMENT_TYPES, AcceptanceRule, Case, ForeignTask, TaskFile, Timing
-from loop.formats.python_text import Module, file_error, read_json, read_lines, with_positions
-from loop.formats.target import (
+from loop.formats.model import (
     ANSWERS,
+    ELEMENT_TYPES,
+    AcceptanceRule,
+    Case,
+    ForeignTask,
     TargetDraft,
+    TaskFile,
+    Timing,
     device_fields,
     find_unnameable,
     tolerance_fields,
     variant_fields,
 )
+from loop.formats.python_text import Module, file_error, read_json, read_lines, with_positions
 from loop.model.base import Count
 
 Name = Annotated[str, Field(min_length=1)]
@@ -200,11 +205,6 @@ def find_root(path: Path) -> Path:
     return next(folder.parent for folder in path.parents if folder.name == DEFINITIONS)
 
 
-def find_definitions(path: Path) -> list[Path]:
-    """The definition files of a FlashInfer Trace folder; empty without a folder `definitions`."""
-    return sorted((path / DEFINITIONS).rglob("*.json")) if (path / DEFINITIONS).is_dir() else []
-
-
 def _read_sol_workloads(folder: Path) -> list[Workload]:
     """The workloads of a SOL-ExecBench problem. Raises DefinitionError without a file of them."""
     file = folder / WORKLOAD_FILE
@@ -308,7 +308,7 @@ def _refuse_misfit(definition: Definition, file_workload: Workload) -> None:
     variable_axes = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     missing = sorted(variable_axes - set(workload.axes))
     if unknown or missing:
-        place = with_positions(file, document, line) if file.suffix == ".jsonl" else document
+        place = with_positions(file, document, line)
         field = "axes" if missing else "inputs"
         expected = "a size of each variable axis" if missing else "inputs of the definition"
         # A FlashInfer Trace nests the workload in its line.

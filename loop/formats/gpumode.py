@@ -12,16 +12,19 @@ from pydantic import Field
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import Complaint, DefinitionError, UsageError
 from loop.formats import python_text
-from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
-from loop.formats.python_text import Module, file_error
-from loop.formats.target import (
+from loop.formats.model import (
     ANSWERS,
+    AcceptanceRule,
+    Case,
+    ForeignTask,
     TargetDraft,
+    Timing,
     answer_variants,
     find_unnameable,
     tolerance_fields,
     variant_fields,
 )
+from loop.formats.python_text import Module, file_error
 from loop.model.base import Model
 
 NAME = "gpumode"

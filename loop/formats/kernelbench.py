@@ -6,9 +6,18 @@ from pathlib import Path
 
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.model import AcceptanceRule, Case, ForeignTask, Timing
+from loop.formats.model import (
+    ANSWERS,
+    AcceptanceRule,
+    Case,
+    ForeignTask,
+    TargetDraft,
+    Timing,
+    answer_variants,
+    tolerance_fields,
+    variant_fields,
+)
 from loop.formats.python_text import Module, file_error
-from loop.formats.target import ANSWERS, TargetDraft, answer_variants, tolerance_fields, variant_fields
 
 NAME = "kernelbench"
 ENTRY, TASK, REFERENCE_VARIANT = "ModelNew", "task.py", "theirs"

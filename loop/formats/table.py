@@ -12,8 +12,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
 from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.formats import flashinfer, gpumode, kernelbench
-from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, find_hindrances
-from loop.formats.target import TargetDraft
+from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
 from loop.machine.gpus import gpus
 

@@ -16,7 +16,7 @@ from loop.base.places import Project
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, buildable_variants
-from loop.formats.target import ANSWERS
+from loop.formats.model import ANSWERS
 from loop.gate.environment import require_fit
 from loop.gate.model import BuildOutput, ChangesOutput, LoadOutput, ShareOutput, SourcesOutput
 from loop.gate.verification import describe_untaken_workloads, explain_early_end, merge_shares, verification_output

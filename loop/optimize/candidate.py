@@ -1,5 +1,6 @@
 """The gate's steps, run on the edited target, and the decision to keep or revert the change."""
 
+import functools
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from loop.base.processes import Tick
 from loop.base.stats import geometric_mean, times
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
-from loop.gate import kernel, properties, sanitizing
+from loop.gate import kernel
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.trust import read_origin
@@ -27,8 +28,7 @@ from loop.optimize.session_changes import ChangeAtHand, SessionChanges, change_a
 from loop.profile import actions as profile
 from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, RunningAction
-from loop.steps.taken_over import Lasting
-from loop.timing import against_baseline, against_known_good
+from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareOutput
 
 KEPT = "kept.patch"
@@ -38,16 +38,23 @@ GATE = ("build", "verify", "properties", "sanitize", "measure")
 """Steps that a change has to pass before it is compared with the incumbent."""
 
 
-def judge_candidate(
-    run: Callable[[Context, Arguments], RunningAction[Output]], context: Context, arguments: Arguments
-) -> RunningAction[JudgedOutput]:
-    """Run an action on the edited target instead of the original.
+def on_edited_target(
+    action: Callable[[Context, Arguments], RunningAction[Output]],
+) -> Callable[[Context, Arguments], RunningAction[JudgedOutput]]:
+    """The same action on the edited target, as a step that judges the change.
 
     If the action fails, the change is bad, not the session: the step passes with `good` False.
     """
-    with edited_context(context) as edited:
-        result = yield from run(edited, arguments)
-    return _as_judgement(result)
+
+    @functools.wraps(action)
+    def judge(context: Context, arguments: Arguments) -> RunningAction[JudgedOutput]:
+        with edited_context(context) as edited:
+            result = yield from action(edited, arguments)
+        return _as_judgement(result)
+
+    # The table of actions reads the types of arguments and result here.
+    judge.__annotations__ = {**action.__annotations__, "return": RunningAction[JudgedOutput]}
+    return judge
 
 
 def _as_judgement(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
@@ -84,26 +91,6 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
     return _as_judgement(result, good=False, message=message, touched=names)
 
 
-def verify(context: Context, arguments: kernel.VerifyTerms) -> RunningAction[JudgedOutput]:
-    """Verify the edited variants against the float64 reference."""
-    return (yield from judge_candidate(kernel.verify, context, arguments))
-
-
-def check_properties(context: Context, arguments: Lasting) -> RunningAction[JudgedOutput]:
-    """Check relations between outputs of the edited target."""
-    return (yield from judge_candidate(properties.properties, context, arguments))
-
-
-def sanitize(context: Context, arguments: sanitizing.SanitizeTerms) -> RunningAction[JudgedOutput]:
-    """Run the GPU's sanitizer on the edited target; also good if no sanitizer is available."""
-    return (yield from judge_candidate(sanitizing.sanitize, context, arguments))
-
-
-def measure(context: Context, arguments: against_baseline.MeasureTerms) -> RunningAction[JudgedOutput]:
-    """Time the edited target against the baseline."""
-    return (yield from judge_candidate(against_baseline.measure, context, arguments))
-
-
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> RunningAction[JudgedOutput]:
     """Time the edited target against the incumbent until the result is clear; or have a job do it.
 
@@ -119,7 +106,7 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Run
     remaining_s = campaign.sum_spending(context).remaining_s(task.campaign, task.usd_per_hour)
     number = SessionChanges(context.finished).next_number
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
-    return (yield from judge_candidate(against_known_good.compare, context, terms))
+    return (yield from on_edited_target(against_known_good.compare)(context, terms))
 
 
 def profile_change(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutput]:
@@ -129,7 +116,7 @@ def profile_change(context: Context, arguments: NoArguments) -> RunningAction[Ju
         message = "no pattern of this session has a decision tree"
         return Result(JudgedOutput(ok=True, message=message, not_exercised=(f"a profile: {message}",)))
     terms = profile.ProfileTerms.model_validate(step.arguments)
-    return (yield from judge_candidate(profile.profile, context, terms))
+    return (yield from on_edited_target(profile.profile)(context, terms))
 
 
 def decide_on_change(

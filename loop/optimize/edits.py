@@ -13,7 +13,7 @@ from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed, find_used_files
-from loop.formats.target import ANSWERS
+from loop.formats.model import ANSWERS
 from loop.library.trust import read_origin
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput

@@ -11,6 +11,7 @@ Python. Where that is not available, `operator` raises Unavailable.
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from loop.calls.library import Compiled
 from loop.library import targets, trust
 from loop.library.definitions import name_hint
 from loop.model.target import CAbiVariant
-from loop.pytorch.c_dispatch import declare, open_library
-from loop.pytorch.contract import Contract, contract_of, numbers_by_value, wrong_value
+from loop.pytorch.c_dispatch import Contract, contract_of, declare, numbers_by_value, open_library, wrong_value
 
 __all__ = ["Operator", "operator"]
 _lock = threading.Lock()
@@ -49,13 +49,8 @@ class Operator:
         """For each attribute, a value as a caller writes it to the number that the kernel gets."""
         self._defaults = {name: meanings[None] for name, meanings in self._numbers_by_value.items()}
         self._numeric_attributes = [name for name, attribute in attributes if attribute.kind == "number"]
-        self._numbers_by_arguments: dict[tuple[tuple[str, object], ...], tuple[Any, ...]] = {}
-        """Values for no attribute, and for one flag or choice: computed before, for speed."""
-        self._numbers_by_arguments[()] = tuple(self._defaults.values())
-        for name, meanings in self._numbers_by_value.items():
-            for value in meanings if name not in self._numeric_attributes else ():
-                if value is not None:
-                    self._numbers_by_arguments[((name, value),)] = self._attribute_values({name: value})
+        self._recent_values = lru_cache(64, typed=True)(self._attribute_values)
+        """The numbers of earlier calls, for speed."""
         types = " or ".join(contract.call_types)
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {types}; forward only."
 
@@ -69,17 +64,16 @@ class Operator:
         """
         if len(tensors) != len(self.contract.inputs) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise self._wrong_arguments(tensors)
+        if torch.compiler.is_compiling():  # A compiler needs `op`, and no cache.
+            traced: Tensor = self.op(*tensors, *self._attribute_values(**attributes))
+            return traced
         try:
-            values = self._numbers_by_arguments.get(tuple(attributes.items()))
-        except TypeError:  # An unhashable value is handled by `_attribute_values`.
-            values = None
-        if values is None:
-            values = self._attribute_values(attributes)
-        call = self.op if torch.compiler.is_compiling() else self.raw  # `raw` is faster; a compiler needs `op`.
-        output: Tensor = call(*tensors, *values)
-        return output
+            values = self._recent_values(**attributes)
+        except TypeError:  # A wrong name or, in the cache only, a value that cannot be hashed.
+            values = self._attribute_values(**attributes)
+        return self.raw(*tensors, *values)
 
-    def _attribute_values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
+    def _attribute_values(self, /, **attributes: object) -> tuple[Any, ...]:
         """Numbers for all attributes in the signature's order, defaults included. `attributes`: the
         values that the caller wrote, by name. Raises TypeError or ValueError for a wrong one."""
         values: dict[str, Any] = dict(self._defaults)

@@ -18,8 +18,8 @@ from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
 from loop.base.screen import Screen
+from loop.formats.model import WORKLOAD_NAME
 from loop.formats.python_text import read_text
-from loop.formats.target import WORKLOAD_NAME
 from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.workloads import RESERVED
