@@ -24,7 +24,7 @@ from loop.optimize.candidate import sum_gains
 from loop.optimize.edits import brief_path
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
-from loop.report.sections import Section, print_sections, section_fields
+from loop.report.sections import print_sections, section_fields
 from loop.session import course
 from loop.session.bounds import Ending
 from loop.session.course import View
@@ -155,7 +155,12 @@ def print_outcome(
         print_sections([section for section in sections if section.screen], screen)
     screen_content = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    lines = [line for section in screen_content.further_sections for line in text_lines(section, width)]
+    lines = []
+    for section in screen_content.further_sections:
+        if section.table is not None:
+            heads = [column.title for column in section.table.columns]
+            lines += table_lines(heads, section.table.rows, width, wrap=1)
+        lines += map(str, (*section.after, *section.lines))
     lines += filter(None, [pending_user_task(finished)])
     lines += [f"note: {note}" for note in record.bill.notes]
     for line in lines:
@@ -169,17 +174,6 @@ def print_outcome(
         if screen_content.command:
             screen.say(f"  {screen_content.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
-
-
-def text_lines(section: Section, width: int) -> list[str]:
-    """A section as plain lines: note with indented lines, table of `width` characters, final lines.
-    Without a note, the lines come last and are not indented."""
-    lines = [section.note, *(f"  {line}" for line in section.lines)] if section.note else []
-    if section.table is not None:
-        heads = [column.title for column in section.table.columns]
-        lines += table_lines(heads, section.table.rows, width, wrap=1)
-    lines += [str(line) for line in section.after]
-    return lines if section.note else [*lines, *map(str, section.lines)]
 
 
 def _waiting_step(finished: Sequence[Finished]) -> Finished | None:

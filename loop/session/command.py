@@ -14,9 +14,9 @@ from loop.steps.setting import read_setting
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
-FORMATS = ("md", "html", "json")
-"""Values of `--format`, besides `summary`, which alone takes `--limit` and `--link`."""
 SUMMARY = "summary"
+"""The value of `--format` that alone takes `--limit` and `--link`."""
+FORMATS = ("md", "html", "json", SUMMARY)
 
 
 def report(
@@ -35,8 +35,8 @@ def report(
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
-    if form not in (*FORMATS, SUMMARY):
-        raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join((*FORMATS, SUMMARY))}")
+    if form not in FORMATS:
+        raise UsageError(f"unknown format {form!r}", hint=f"--format is one of {', '.join(FORMATS)}")
     folder = find_session_to_report(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:

@@ -109,7 +109,7 @@ def _ending_phrase(record: SessionRecord) -> str:
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
     speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
-    wrong_sentences = list(_wrong_variant_sentences(record, finished))
+    wrong_sentences = list(_wrong_variant_sentences(record))
     reason = shortened(record.reason.rstrip("."), LONGEST_SENTENCE)
     if record.status == "failed":
         parts = [*(wrong_sentences or [reason]), kept_text, speed_text]
@@ -135,13 +135,8 @@ def _kept_changes_text(finished: Sequence[Finished]) -> str:
     return ", ".join([kept, *gains])
 
 
-def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """Sentences such as `cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`."""
-    workload_counts: dict[str, int] = {}
-    for output in outputs_of(finished, VerifyOutput):
-        for checks in output.variants:
-            names = {check.workload.name for check in checks.checks}
-            workload_counts[checks.variant] = len(names)
+def _wrong_variant_sentences(record: SessionRecord) -> Iterator[str]:
+    """Sentences such as `cpu is incorrect on B1 and 3 more; no speed is reported for it`."""
     workloads_by_verdict: dict[tuple[str, str], list[str]] = {}
     for verdict in record.verdicts:
         if not isinstance(verdict, SpeedVerdict):
@@ -151,8 +146,6 @@ def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]
         workloads_text = workloads[0]
         if len(workloads) > 1:
             workloads_text += f" and {len(workloads) - 1} more"
-            if variant in workload_counts:
-                workloads_text += f" of {workload_counts[variant]} workloads"
         verdict_text = "incorrect" if word == "incorrect" else "not to be judged"
         yield f"`{variant}` is {verdict_text} on {workloads_text}; no speed is reported for it"
     hidden_count = len(workloads_by_verdict) - MOST_WRONG_VARIANTS
