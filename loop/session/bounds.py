@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -119,17 +120,9 @@ class Bounds:
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds that cost at most `usd`, by bisection. `cost_usd(seconds)` must not decrease."""
-    if cost_usd(LONGEST_S) <= usd:
-        return LONGEST_S
-    low_s, high_s = 0.0, LONGEST_S
-    while high_s - low_s > 1e-3:
-        middle_s = (low_s + high_s) / 2
-        if cost_usd(middle_s) <= usd:
-            low_s = middle_s
-        else:
-            high_s = middle_s
-    return low_s
+    """The most seconds that cost at most `usd`, to a millisecond. `cost_usd(seconds)` must not decrease."""
+    milliseconds = range(int(LONGEST_S * 1000))
+    return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 
 
 def expected_seconds_by_step(plan: ResolvedPlan) -> dict[tuple[str, str], tuple[float, str]]:
