@@ -460,7 +460,7 @@ def report(
     form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
     output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
-    limit: Annotated[int, "Of a summary, in bytes."] = 65_536,
+    limit: Annotated[int, Option(help="Of a summary, in bytes.", min=1500)] = 65_536,
     link: Annotated[str, "Of a summary: where the whole report is."] = "",
     json: Annotated[bool, "The same as --format json."] = False,
 ) -> None:

@@ -219,12 +219,11 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names, all for none, and the honest ones. Raises UsageError for
-    unknown names; a known one that does not fit this task is ignored."""
+    """The controls with these short names, all for none, and the honest ones. Raises UsageError for a
+    name that no control of this task has."""
     makes = [control.make for control in chosen]
-    known_makes = {control.make for control, _ in controls_by_shape(((2, 2),), (2, 2))}
     for name in names:
-        if name not in makes and name not in known_makes:
+        if name not in makes:
             hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
             raise UsageError(f"no control {name!r} for this task", hint=hint)
     return [control for control in chosen if not names or control.make in names or control.theme == "honest"]

@@ -311,8 +311,6 @@ def _grade_and_cost_lines(record: SessionRecord, finished: Sequence[Finished]) -
 
 DEFAULT_LIMIT_BYTES = 65_536
 """Default limit in bytes: a GitHub comment holds 65,536 characters, a job summary 1 MiB."""
-SMALLEST_LIMIT_BYTES = 1_500
-"""The smallest limit in bytes: headline and link need that much."""
 FIRST_SECTIONS = 3
 """The first sections (cause, next action, variants) precede the output of failed steps."""
 SUMMARY_SIZES = tuple(SizeLimit(rows, 500, 12) for rows in (2000, 1000, 500, 200, 100, 40, 15, 5, 1))
@@ -325,25 +323,17 @@ _MENTION = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<menti
 def markdown_summary(
     record: SessionRecord, finished: Sequence[Finished], limit: int = DEFAULT_LIMIT_BYTES, link: str = ""
 ) -> str:
-    """A session in at most `limit` bytes of Markdown. Raises UsageError for a small `limit` or bad `link`."""
-    if limit < SMALLEST_LIMIT_BYTES:
-        message = f"--limit {limit}: expected {SMALLEST_LIMIT_BYTES} or more"
-        raise UsageError(message, hint=f"--limit {DEFAULT_LIMIT_BYTES} is a comment's")
+    """A session in at most `limit` bytes of Markdown. Raises UsageError for a bad `link`."""
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"--link {shortened(link, 60)}: expected a web address", hint="--link https://...")
-    summary, target = first_screen(record, finished), shortened(record.head.target, 40)
+    summary, target = first_screen(record, finished), record.head.target
     headline = without_mentions(escape_prose(summary.headline))
-    if len(headline.encode()) > limit // 4:  # Long names must leave room for the sections.
-        phrase = ENDING_PHRASES.get(record.status, record.status)
-        headline = without_mentions(escape_prose(f"`{target}` {phrase}."))
     # A CI workflow searches for this mark to update its earlier comment: `<!-- loop: my-kernel -->`.
-    comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', record.head.target)[:80].strip('-')} -->"
-    title = escape_prose(f"`{target}` on {shortened(course.device_text(record.head), 40)}")
+    comment_mark = f"<!-- loop: {re.sub(r'[^A-Za-z0-9._]+', '-', target)[:80].strip('-')} -->"
+    title = escape_prose(f"`{target}` on {course.device_text(record.head)}")
     begin = f"{comment_mark}\n### {title}\n\n**{headline}**\n"
-    command = record.head.report_command
-    if len(command.encode()) > limit // 4:
-        command = f"loop report {shortened(record.head.id, 80)}"
-    end = f"\nThe whole report: {inline_code(command)}{f', or [here](<{link}>)' if link else ''}.\n"
+    whole_report = inline_code(record.head.report_command) + (f", or [here](<{link}>)" if link else "")
+    end = f"\nThe whole report: {whole_report}.\n"
     failed_steps = course.failed_step_sections(View(record, finished))
     sections = [*summary.sections[:FIRST_SECTIONS], *failed_steps, *summary.sections[FIRST_SECTIONS:]]
     note = ""

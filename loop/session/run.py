@@ -171,13 +171,8 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(opening.announcement_text(head))
     if request.events:
-        begin_event = {
-            "schema_version": 1,
-            "happening": "SessionBegan",
-            "session": head.id,
-            "folder": str(folder.path),
-        }
-        session.screen.data(to_json(begin_event, None))
+        begin = {"happening": "SessionBegan", "session": head.id, "folder": str(folder.path)}
+        session.screen.data(to_json({"schema_version": 1, **begin}, None))
     folder.write_reserve()  # A spare file, deleted when the disk is full.
     bounds.reserve, card = folder.reserve, card.with_waiting_person(head.attended)
     task = Task(

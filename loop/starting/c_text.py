@@ -16,7 +16,6 @@ SIGNATURE = re.compile(
     r"(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
 )
-CALL = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
     r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"

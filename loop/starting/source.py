@@ -14,7 +14,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.builds.build import find_used_files
 from loop.formats.python_text import read_module, read_text
-from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
+from loop.starting.c_text import STREAM, CFunction, CParameter, functions, without_comments
 from loop.starting.model import Likes, TargetFacts
 
 ENTRY_PARAMETERS = (
@@ -46,8 +46,6 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
-RESULT_TYPES = ("float", "double", "int")
-"""Return types that hold the only output of a function without output parameter."""
 NOT_INTEGERS = ("float32", "float64", "bool")
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -109,13 +107,11 @@ class EntryWriter:
         dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
         constants = [_dtype_constant(tensor.dtype) for tensor in facts.inputs]
         lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in enumerate(constants)]
-        writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
-        if writes_output and returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
+        if returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
             lines += [status, "if (loop_status) return 2;"]
         else:
-            is_result = not writes_output and returns in RESULT_TYPES
-            lines.append(f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};")
+            lines.append(f"{call};")
         body = "".join(f"  {line}\n" for line in lines)
         message = f"tensors must be contiguous {', '.join(dtypes)}"
         terms = {"name": name, "terms": ENTRY_PARAMETERS, "message": message, "body": body}
@@ -130,8 +126,6 @@ class EntryWriter:
             place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
-        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in self.function.pointers):
-            outputs = {}  # Its only output is what it returns.
         free_inputs = [place for place in inputs.values() if place not in places.values()]
         free_outputs = [place for place in outputs.values() if place not in places.values()]
         unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
@@ -245,7 +239,7 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, by file name, or the one that the file never calls.
+    """Choose a function with pointers: by name, the only one, or the one that is called as the file.
     `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
     candidates: dict[str, CFunction] = {}
@@ -253,9 +247,6 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
         if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
             candidates[function.name] = function
     name = name or _only_or_named(candidates, path.stem) or ""
-    calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
-    uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
-    name = name or _only_or_named(uncalled, path.stem) or ""
     if name in candidates:
         return candidates[name]
     for function in () if candidates else defined:

@@ -47,11 +47,9 @@ def reuse_result(
     """The result (of class `kind`) of the last session whose step had this `dependencies_hash` (empty: none);
     None if it failed, is older than `lifetime`, or there is none. Raises LoopError for that session's damage."""
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=lifetime.lasts_h)
-    rows = [row for row in context.past.sessions if dependencies_hash and dependencies_hash in row.lasting]
-    if not rows:
-        return None
-    row = rows[-1]
-    if not row.lasting[dependencies_hash] or row.started is None or row.started < oldest:
+    rows = [row for row in context.past.sessions if dependencies_hash in row.lasting]
+    row = rows[-1] if dependencies_hash and rows else None
+    if row is None or not row.lasting[dependencies_hash] or row.started is None or row.started < oldest:
         return None
     outputs = outputs_of(context.past.steps_of(row.id), kind)
     outputs = [output for output in outputs if output.rests_on == dependencies_hash]
