@@ -126,7 +126,6 @@ class Pool:
         self.tensor, self.doubled_values, self.offset = tensor, doubled_values, offset
         self.end = offset + tensor.pool_nbytes
         self.rotation_bytes = 0
-        """Bytes by which the values are rotated now."""
 
     @property
     def current_values(self) -> memoryview:

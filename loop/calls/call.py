@@ -299,11 +299,10 @@ class FunctionTerms(Plain):
     python: str
     """`module:function`, or the name of a bundled function."""
     is_class: bool = False
-    """Whether it is a class, whose instance is called."""
     arguments: str = ""
     """Function that returns the constructor's arguments; empty for none."""
     may_change_state: bool = False
-    """Whether calls may change the instance's state."""
+    """Whether calls may change the state of a class's instance."""
     passes_outputs: bool = False
     """Whether the caller allocates the outputs and passes them after the inputs."""
     folder: str = ""
@@ -319,7 +318,6 @@ class CommandTerms(Plain):
 
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
-"""What a worker can load: a library, a Python function or a command."""
 
 
 def window_step(dtype: Dtype, device: Device) -> int:

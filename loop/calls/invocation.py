@@ -303,8 +303,8 @@ class Prepared(ABC):
             memory.unprotect_zones()
 
 
-class Stage(ABC):
-    """A call in shared memory, ready to be timed on windows of its inputs."""
+class Stage:
+    """A call in shared memory, ready to be timed on windows of its inputs. This class makes no calls."""
 
     is_captured = False
     """Whether a CUDA graph holds the calls that were prepared last."""
@@ -312,10 +312,10 @@ class Stage(ABC):
     def prepare_calls(self, windows: Windows, rotations: Sequence[int]) -> None:
         """Prepare a call for each window, untimed. `rotations`: bytes to rotate each input, on a GPU."""
 
-    @abstractmethod
     def run(self, count: int) -> int:
         """Make the calls; return nanoseconds by the device's or program's own clock, or 0 if it has
         none. `count`: number of calls; on a GPU, number of replays of all prepared calls."""
+        return 0
 
     def finish_results(self) -> None:
         """Force the device to finish each result, including work that the variant deferred."""
@@ -328,17 +328,15 @@ class Stage(ABC):
 
 
 class EmptyStage(Stage):
-    """Calls that do nothing, to measure the cost of an order and of a call."""
+    """Calls that do nothing, to measure the cost of a call."""
 
-    def __init__(self, empty_call: Run | None = None) -> None:
-        """`empty_call`: makes one call; None: not even an empty call is made."""
+    def __init__(self, empty_call: Run) -> None:
         self.empty_call = empty_call
 
     def run(self, count: int) -> int:
-        """Make `count` empty calls, or none without `empty_call`. Returns 0: the judge times."""
-        if self.empty_call is not None:
-            for run in [self.empty_call] * count:
-                run()
+        """Make `count` empty calls. Returns 0: the judge times."""
+        for run in [self.empty_call] * count:
+            run()
         return 0
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -108,16 +109,11 @@ class Side:
     """CPU threads of its workers; None: the bench's number, or every core under the emulator."""
 
     @property
-    def is_library(self) -> bool:
-        """Whether it is a shared library, whose worker starts in milliseconds, without torch."""
-        return isinstance(self.terms, LibraryTerms)
-
-    @property
     def kind(self) -> VariantKind:
         """The kind of variant: `c_abi`, `python` or `command`."""
         if isinstance(self.terms, FunctionTerms):
             return "python"
-        return "c_abi" if self.is_library else "command"
+        return "c_abi" if isinstance(self.terms, LibraryTerms) else "command"
 
     def copy_as(self, name: str, **changes: Any) -> "Side":
         """Copy the side under another name, with other fields changed."""
@@ -143,8 +139,6 @@ class Bench:
     scratch: Path = field(default_factory=lambda: make_scratch_folder())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
     """Decides which window of the inputs the judge has an answer for. No timed process knows it."""
-    _sensors: tuple[Sensors | None] | None = None
-    """The GPU's sensors, or None if it has none, in a tuple; None: not opened yet."""
     notes: dict[str, None] = field(default_factory=dict)
     """Notes on what the workloads so far could not test."""
     workloads_passing_zeros: dict[str, None] = field(default_factory=dict)
@@ -221,7 +215,6 @@ class Bench:
 
     @property
     def _target_request(self) -> SetTarget:
-        """The request that makes the judge learn this target or component."""
         return make_target_request(self.target, self._component, self.folder)
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
@@ -361,7 +354,6 @@ class Bench:
     def _answer_request(
         self, workload: Workload, *, with_windows: bool, layout: Layout = "contiguous"
     ) -> PrepareAnswer:
-        """Build the judge's request for a workload's inputs and reference."""
         target, secret = self.target, self._secret
         call = make_call(target, workload, str(self.scratch), "judge", layout)
         return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
@@ -378,7 +370,6 @@ class Bench:
         return weaknesses
 
     def _remove_files(self, workload: Workload) -> None:
-        """Delete the files of a workload's tensors."""
         for path in self.scratch.glob(f"{file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
@@ -391,13 +382,11 @@ class Bench:
                 yield from self.ask_judge(DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)
 
-    @property
+    @cached_property
     def sensors(self) -> Sensors | None:
         """Sensors of the GPU in use, opened once; None on a CPU or if the driver has no NVML."""
-        if self.device == "cuda" and self._sensors is None:
-            gpu = gpus().first
-            self._sensors = (open_sensors(gpu.uuid) if gpu else None,)
-        return self._sensors[0] if self._sensors else None
+        gpu = gpus().first if self.device == "cuda" else None
+        return open_sensors(gpu.uuid) if gpu else None
 
     @property
     def free_bytes(self) -> int:

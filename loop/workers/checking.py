@@ -46,10 +46,6 @@ class CheckedOutput:
         self.data, self.guards = data, guards
         self.first_call = self.last_call = call_number
 
-    def add_call(self, call_number: int) -> None:
-        """Record that a later call gave this output."""
-        self.last_call = call_number
-
 
 class CallCheck:
     """Repeats one prepared call and collects its outputs and out-of-bounds accesses."""
@@ -76,14 +72,10 @@ class CallCheck:
         self.enclosed_outputs: dict[str, CheckedOutput] = {}
         """Distinct outputs of calls with inaccessible guard zones. They may differ in the last bits
         from `outputs`, because the tensors lie at other addresses."""
+        # These four are as in `messages.Computed`.
         self.changed_inputs: set[str] = set()
-        """Names of inputs that the variant wrote to."""
         self.stray_writes: list[str] = []
-        """Out-of-bounds writes, a sentence each."""
-        self.stray_reads = ""
-        """Tensors that are read out of bounds, if the output depends on it; empty for none."""
-        self.depends_on_prefill = False
-        """Whether the output depends on its memory's contents before the call."""
+        self.stray_reads, self.depends_on_prefill = "", False
         self.fault_watch = FaultWatch(prepared.named_memories)
         self.survived_kinds: set[str] = set()
         """Kinds of guard bytes with which a call returned without a crash."""
@@ -138,7 +130,7 @@ class CallCheck:
         data = self._call_once(guards)
         for output in self.outputs.values():
             if output.data == data:  # Quicker than a digest.
-                output.add_call(self.call_count)
+                output.last_call = self.call_count
                 return
         self.outputs[hashlib.sha256(data).hexdigest()] = CheckedOutput(data, self.call_count, guards)
 
@@ -157,7 +149,7 @@ class CallCheck:
                 output = self.outputs.get(digest)
                 if output is None:
                     output = self.enclosed_outputs.setdefault(digest, CheckedOutput(data, self.call_count))
-                output.add_call(self.call_count)
+                output.last_call = self.call_count
                 self.prepared.unprotect_zones()
 
     def _call_once(self, guards: Guards, prefill: Guard | None = None) -> bytes:

@@ -1,6 +1,5 @@
 """A target's baseline under `torch.compile`, for each shape. Workers load this module by name."""
 
-import functools
 import inspect
 import os
 from typing import Any
@@ -21,19 +20,14 @@ for names, value in zip(SETTING_NAMES, (MAX_COMPILED_SHAPES, True), strict=True)
 
 
 def compile_function(function: Any) -> Any:
-    """Wrap a function in `torch.compile`; for a class, wrap the `forward` of its instances."""
+    """Wrap a function in `torch.compile`; of a class, compile each instance."""
     if not inspect.isclass(function):
         return torch.compile(function, dynamic=False)
 
     class UnderCompile(function):  # type: ignore[misc]
-        @functools.cached_property
-        def compiled_forward(self) -> Any:
-            """The class's own `forward`, compiled once for each instance."""
-            return torch.compile(super().forward, dynamic=False)
-
-        def forward(self, *positional: Any, **keywords: Any) -> Any:
-            """Call the compiled `forward`."""
-            return self.compiled_forward(*positional, **keywords)
+        def __init__(self, *positional: Any, **keywords: Any) -> None:
+            super().__init__(*positional, **keywords)
+            self.compile(dynamic=False)
 
     return UnderCompile
 

@@ -83,24 +83,17 @@ def check_device(request: CheckEnvironment) -> EnvironmentFinding:
 
 
 def check_libraries(request: CheckEnvironment) -> EnvironmentFinding:
-    """Find runtimes that are loaded twice, once torch is."""
+    """Find runtimes that are mapped from several files once torch is imported, in the form
+    `libgomp twice (a.so, b.so)`."""
     _import_library("torch", "no torch to look at")
-    duplicates = find_duplicate_runtimes(Path("/proc/self/maps"))
-    problems = "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
-    message = problems or "all libraries found, none twice"
-    return EnvironmentFinding(not problems, message, {"duplicates": duplicates})
-
-
-def find_duplicate_runtimes(maps: Path) -> list[str]:
-    """Runtimes that are mapped from several files, in the form `libgomp twice (a.so, b.so)`. `maps`:
-    the system's list of a process's mapped files; empty result if there is none."""
-    if not maps.is_file():
-        return []
-    paths = {line.split()[-1] for line in maps.read_text().splitlines() if ".so" in line}
-    duplicates = []
+    maps, duplicates = Path("/proc/self/maps"), []  # The system's list of this process's mapped files.
+    lines = maps.read_text().splitlines() if maps.is_file() else []
+    paths = {line.split()[-1] for line in lines if ".so" in line}
     for runtime in RUNTIMES:
         prefixes = (f"{runtime}.", f"{runtime}-")
         copies = sorted(path for path in paths if Path(path).name.startswith(prefixes))
         if len({Path(path).resolve() for path in copies}) > 1:  # Links to one file are no problem.
             duplicates.append(f"{runtime} twice ({', '.join(copies)})")
-    return duplicates
+    message = "; ".join(f"{duplicate} loaded" for duplicate in duplicates)
+    fields = {"duplicates": duplicates}
+    return EnvironmentFinding(not duplicates, message or "all libraries found, none twice", fields)

@@ -89,7 +89,6 @@ class Load(Request[None]):
     threads: int
     device: Device
     slowdown_share: float = 0.0
-    """Slow each call down by this share of its time (positive control)."""
     mistake: Mistake | None = None
 
 
@@ -106,18 +105,15 @@ class Computed(Plain):
     output_files: tuple[str, ...]
     """Files of the distinct outputs."""
     changed_inputs: tuple[str, ...]
-    """Inputs that the variant wrote to."""
     stray_writes: tuple[str, ...]
     """Out-of-bounds writes, a sentence each."""
     replaced_functions: tuple[str, ...]
-    """Functions of the worker that the variant replaced."""
     digests: tuple[str, ...] = ()
     stray_reads: str = ""
     """Tensors that are read out of bounds, if the output depends on that read; empty for none."""
     depends_on_prefill: bool = False
     """Whether the output depends on its memory's contents before the call."""
     call_ranges: tuple[CallRange, ...] = ()
-    """First and last call of each output."""
 
     @property
     def is_nondeterministic(self) -> bool:
@@ -142,7 +138,6 @@ class StageCall(Request[int | None]):
 
     call: Call
     shared_bytes: int
-    """Bytes of shared memory."""
     input_offsets: tuple[int, ...]
     """Byte offset of each input's values in shared memory."""
     output_offsets: tuple[int, ...]
@@ -150,14 +145,13 @@ class StageCall(Request[int | None]):
     window_starts: tuple[int, ...]
     """First element of the window in each input."""
     rotations: tuple[int, ...]
-    """Bytes by which each input is rotated."""
+    """In bytes."""
 
 
 class ObeyOrders(Request[tuple[str, ...]]):
     """Carry out the judge's orders until LEAVE. Reply: functions that the variant replaced."""
 
     last_order: int
-    """Number of the previous order."""
     empty_way: str | None = None
     """How to make empty calls; an empty string: orders without calls; None: use the staged call."""
 

@@ -7,7 +7,6 @@ import math
 import mmap
 import os
 import random
-import resource
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -89,13 +88,11 @@ class WorkerProgram:
         """`arena`: descriptor of the memory shared with the judge. `bell`: socket on which to wait for
         an order and to report it done; None: poll that memory."""
         self.arena_descriptor, self.bell = arena, bell
-        self.staged_call: Stage = EmptyStage()
+        self.staged_call = Stage()
         """The call that is laid out for timing; a stage without calls if none is."""
         self.shared_memory: mmap.mmap | None = None
         self.input_count = 0
-        """Number of inputs of the staged call."""
         self.slowdown_share = 0.0
-        """Share of its time by which each call is slowed down (positive control)."""
         self.seal: Seal | None = None
         """Detects functions that the variant replaced; None before loading."""
         self.candidates: dict[str, LoadedCandidate] = {}
@@ -205,7 +202,7 @@ class WorkerProgram:
     def unstage(self, request: messages.Unstage | None = None) -> None:
         """Release the staged call."""
         self.staged_call.close()
-        self.staged_call, self.shared_memory, self.input_count = EmptyStage(), None, 0
+        self.staged_call, self.shared_memory, self.input_count = Stage(), None, 0
 
     def _replaced_functions(self) -> tuple[str, ...]:
         return tuple(self.seal.replaced_functions()) if self.seal else ()
@@ -217,10 +214,8 @@ def measure_first_call_bytes(run: Run) -> int | None:
 
     def read_peak_bytes() -> int:
         with open("/proc/self/status") as file:
-            for line in file:
-                if line.startswith("VmHWM"):  # The peak of the resident set, in KiB.
-                    return int(line.split()[1]) * 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            kibibytes = next(line.split()[1] for line in file if line.startswith("VmHWM"))
+        return int(kibibytes) * 1024
 
     try:
         with open("/proc/self/clear_refs", "w") as file:
@@ -251,7 +246,7 @@ def make_empty_stage(way: str) -> Stage:
         from loop.calls.cuda.stage import EmptyKernels
 
         return EmptyKernels()
-    return EmptyStage()
+    return Stage()
 
 
 def main(arguments: Sequence[str]) -> None:

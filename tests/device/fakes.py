@@ -172,6 +172,6 @@ def fake_target(folder: Path, *entries: str, **fields: Any) -> Target:
 def fake_bench(made: FakeMachine, folder: Path, *entries: str, **fields: Any) -> Iterator[Bench]:
     """A bench on the first fake GPU, its sensors those of the fake machine."""
     target = fake_target(folder, *entries, **fields)
-    sensors = (made.sensors(),)
-    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1, _sensors=sensors) as bench:
+    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as bench:
+        bench.sensors = made.sensors()
         yield bench

@@ -54,7 +54,7 @@ def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, benc
     assert f"{HUGE}: inputs and outputs of right, baseline take {size / GIB:.1f} GiB ({size} bytes) of " in said
     assert f"1.0 GiB ({free} bytes) of NVIDIA H200 are free" in said
     assert f"fine; left out: {said}" == room.extend_message("fine")
-    bench._sensors = (None,)
+    bench.sensors = None
     assert both(bench) == fit_workloads(bench, both(bench), sides).workloads
 
 
