@@ -19,7 +19,7 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizeOutput, SanitizerReport, SanitizerRun, SanitizerTool
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import entry_of, evaluate_work, format_entry, is_supported, working_set_bytes
+from loop.model.workloads import entry_of, evaluate_work, format_entry, is_supported, tensor_bytes
 from loop.report.format import listed_words
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
@@ -253,7 +253,7 @@ def _small_workloads(context: Context, name: str) -> tuple[Workload, ...]:
     planned = workloads(context, planned_check_sets(context) or context.task.plan.workloads, device="cuda")
     candidates = [workload for workload in planned if is_supported(variant, workload)]
     if target.flops is None:
-        sizes = {workload.name: float(working_set_bytes(target, workload)) for workload in candidates}
+        sizes = {workload.name: float(sum(tensor_bytes(target, workload).values())) for workload in candidates}
         return choose_small_workloads(candidates, sizes, MOST_BYTES, MOST_CALLS)
     work = {workload.name: evaluate_work(target.flops, workload) or 0.0 for workload in candidates}
     return choose_small_workloads(candidates, work, MOST_FLOPS, MOST_CALLS)

@@ -129,7 +129,7 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
             proposals.append(Idea("quick", objective, (why,), kept_change=edit))
     proposals += _ideas_for_wrong(local_rows, state)
     proposals += [*_ideas_for_regressed(ended_rows), *_ideas_after_error(ended_rows)]
-    is_measured = any(state.files_hash in (row.measured_hash, row.ground) for row in measured_rows)
+    is_measured = any(state.files_hash in (row.left, row.ground) for row in measured_rows)
     if not measured_rows:
         why = "no session has measured speed"
         proposals.append(Idea("baseline", "Build, verify and measure against the library", (why,)))
@@ -302,7 +302,7 @@ def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str)
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:
     """The last proposal: something untried on these files, else that the user edits next."""
-    rows_on_files = [row for row in rows if row.measured_hash == state.files_hash]
+    rows_on_files = [row for row in rows if (row.left or row.ground) == state.files_hash]
     measured_rows = [row for row in rows_on_files if row.ratios]
     if measured_rows and measured_rows[-1].inconclusive and len(measured_rows) < MOST_REPEATS:
         why = f"{', '.join(measured_rows[-1].inconclusive)} could not be judged in {measured_rows[-1].id}"

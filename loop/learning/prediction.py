@@ -310,10 +310,6 @@ def describe_accuracy(rows: Sequence[SessionRow]) -> str:
     return " ".join(sentences)
 
 
-Say = Callable[[float], str]
-"""Writes a number with its unit."""
-
-
 def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
     """Predicted and actual times; None if the session stored no prediction or ran no step."""
     predicted = record.head.predicted
@@ -321,7 +317,9 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         return None
     rows: list[tuple[str, ...]] = []
 
-    def add_row(name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Say) -> None:
+    def add_row(
+        name: str, middle: float, interval: tuple[float, float], actual: float, to_text: Callable[[float], str]
+    ) -> None:
         low, high = interval
         result = "below" if actual < low else "above" if actual > high else "yes"
         rows.append((name, to_text(middle), f"{to_text(low)} to {to_text(high)}", to_text(actual), result))

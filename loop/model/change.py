@@ -226,11 +226,6 @@ class KeptChange(Model):
     branch: str = ""
     patch: str = ""
 
-    @property
-    def faster_workloads(self) -> tuple[str, ...]:
-        """Workloads whose whole interval is above 1."""
-        return tuple(name for name, (low, _ratio, _high) in self.workloads.items() if low > 1)
-
 
 def kept_gains(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """Speedups by kept changes, one per variant and tuning.

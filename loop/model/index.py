@@ -15,7 +15,7 @@ from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
 from loop.model.profile import GainOutcome, Promised
-from loop.model.record import Machine, Status
+from loop.model.record import Status
 
 
 class Environment(Model):
@@ -27,13 +27,6 @@ class Environment(Model):
     cuda: str | None = None
     torch: str | None = None
     compiler: str | None = None
-
-    @classmethod
-    def of(cls, machine: Machine, device: Device, torch: str | None = None) -> "Environment":
-        """The environment of a machine. GPU and driver are set only for device `cuda`."""
-        gpu = machine.gpus[0] if device == "cuda" and machine.gpus else None
-        fields = {"gpu": gpu, "driver": machine.driver if gpu else None, "cuda": machine.nvcc}
-        return cls(processor=machine.processor, compiler=machine.compiler, torch=torch, **fields)
 
 
 class PatternRun(Model):
@@ -182,11 +175,6 @@ class SessionRow(SessionResults):
     gains: tuple[GainOutcome, ...] = ()
     failures: tuple[FailureSeen, ...] = ()
     recorded: bool = False
-
-    @property
-    def measured_hash(self) -> str:
-        """Hash of the files that its speeds belong to: with kept changes, if there are any."""
-        return self.left or self.ground
 
     def has_judged_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether the session judged a build of `variant` that is in `builds`: (variant, build id, files).

@@ -70,8 +70,6 @@ Resource = Literal["gpu", "engineer", "ai"]
 Basis = Literal["measured", "stated"]
 """Whether `loop` measured the use, or the user stated it."""
 HIGHEST_USD_PER_HOUR = 500
-MINIMUM_S = {"gcp": 60.0}
-"""Cloud to its minimum charge in seconds: GCP bills by the second, but at least one minute."""
 
 
 Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
@@ -120,8 +118,8 @@ class Rate(Model):
 
     @property
     def minimum_s(self) -> float:
-        """Minimum charge in seconds."""
-        return MINIMUM_S.get(self.cloud or "", 0.0)
+        """Minimum charge in seconds: GCP bills by the second, but at least one minute."""
+        return 60.0 if self.cloud == "gcp" else 0.0
 
 
 class MachineRate(HourPrices):

@@ -104,15 +104,12 @@ class DeviceProfile(Model):
 
     by: Literal["ncu", "torch's profiler"]
     kernels: tuple[KernelRun, ...]
+    """The longest first."""
     launches: int
     us: float | None = None
     """Total microseconds of all launches, without gaps between them; None if a time is missing."""
     cut: bool = False
     """Whether the call may have more launches than were profiled."""
-
-    @property
-    def longest_kernel(self) -> KernelRun:
-        return self.kernels[0]
 
 
 FACTS: dict[str, str] = {
@@ -280,7 +277,7 @@ class Occupancy(Model):
     """Blocks resident per multiprocessor; 1 per CPU thread; 0 if a block does not fit."""
     limited_by: str
     share: float
-    """Maximum share of slots (units x resident) in use at the same time."""
+    """Maximum share of slots (units x resident) in use at the same time. Below 1 some always stay empty."""
     waves: float
     """Items / slots. Below 1 the device is never full."""
     used: float
@@ -288,8 +285,3 @@ class Occupancy(Model):
     unknown: tuple[str, ...] = ()
     """Resources that are not known. With them, fewer blocks may fit."""
     kernel: str = ""
-
-    @property
-    def has_empty_slots(self) -> bool:
-        """Whether some slots always stay empty."""
-        return self.share < 1

@@ -128,11 +128,6 @@ class Revision(Model):
     dirty: bool = False
     changed: tuple[str, ...] = ()
 
-    @property
-    def clean_commit(self) -> str | None:
-        """The commit; None if there were uncommitted changes."""
-        return None if self.dirty else self.commit
-
 
 class KnownGood(Model):
     """The known-good build of a variant: its last build with which all gates passed on such a device."""

@@ -1,7 +1,6 @@
 """A target: a kernel project, declared by its manifest `target.yaml`."""
 
 import itertools
-import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -65,11 +64,6 @@ class Tuning(Model):
         return self
 
     @property
-    def point_count(self) -> int:
-        """Number of points: combinations of values."""
-        return math.prod(map(len, self.values.values()))
-
-    @property
     def points(self) -> list[Values]:
         """All combinations of the values, in order."""
         combinations = itertools.product(*self.values.values())
@@ -111,10 +105,6 @@ class ResourceBudget(Model):
     """Maximum bytes of shared memory per block, static and dynamic."""
     blocks_per_sm: Annotated[int, Field(ge=1)] | None = None
     """Minimum number of blocks that fit on one multiprocessor at a time."""
-
-    def applies_to(self, name: str) -> bool:
-        """Whether the budget applies to the kernel with this demangled name."""
-        return self.kernel in name
 
 
 class Instances(Model):

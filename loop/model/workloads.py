@@ -246,8 +246,3 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
             item_bytes = ITEM_SIZES[signature.types.get(name, workload.dtype)]
             bytes_by_tensor[name] = math.prod(tensor_shape(dimensions, workload)) * item_bytes
     return bytes_by_tensor
-
-
-def working_set_bytes(target: Target, workload: Workload) -> int:
-    """Total bytes of all tensors of a call whose dimensions are in the signature."""
-    return sum(tensor_bytes(target, workload).values())

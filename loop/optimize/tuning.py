@@ -228,7 +228,7 @@ class PointSearch:
                 f"the best of them at {times(max(ratios), 3)}" if ratios else "and no round of them was sound"
             )
             parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {highest}")
-        others = self.tuning.point_count - (self.incumbent in self.tuning.points)
+        others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"
 
 
@@ -245,7 +245,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
     if not names:
         return Result(BriefOutput(ok=True, message=f"nothing {'more ' if searched else ''}to tune here"))
     name, workshop = names[0], workshop_of(context)
-    count = target.tuning[name].point_count
+    count = math.prod(map(len, target.tuning[name].values.values()))
     if count > arguments.most:
         message = f"{name} has {count} points, and at most {arguments.most} are tried"
         hint = f"shorten the lists in tuning.{name}.values, or raise `most` in a pattern `tuning` of your own"

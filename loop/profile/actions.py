@@ -13,7 +13,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
-from loop.model.workloads import evaluate_work, working_set_bytes
+from loop.model.workloads import evaluate_work, tensor_bytes
 from loop.profile import bottleneck
 from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes
@@ -246,7 +246,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
             return PeakRates(source="no peak of this GPU is in the manifest")
         return PeakRates(device.flops_per_s.get(dtype), device.bytes_per_s or None, device.source)
     workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
-    largest = max(working_set_bytes(bench.target, workload) for workload in workloads)
+    largest = max(sum(tensor_bytes(bench.target, workload).values()) for workload in workloads)
     try:
         return (yield from measure_roof(bench.cache, dtype, bench.threads, largest))
     except LoopError as error:

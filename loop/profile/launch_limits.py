@@ -212,7 +212,7 @@ def _output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> Paralle
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
         least = min(of_variant, key=lambda occupancy: occupancy.share)
-        starved = sum(occupancy.has_empty_slots for occupancy in of_variant)
+        starved = sum(occupancy.share < 1 for occupancy in of_variant)
         where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
         if not starved:
             parts.append(f"{where}: filled on all of {len(of_variant)} workloads")
@@ -235,7 +235,7 @@ def _output(occupancies: Sequence[Occupancy], missing: Sequence[str]) -> Paralle
         not_exercised=tuple(missing),
         learned=tuple(learned),
         fillings=tuple(occupancies),
-        starved=tuple(dict.fromkeys(o.variant for o in occupancies if o.has_empty_slots)),
+        starved=tuple(dict.fromkeys(o.variant for o in occupancies if o.share < 1)),
         least_share=min((occupancy.share for occupancy in occupancies), default=None),
     )
 

@@ -286,13 +286,13 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
 
 def facts(profile: DeviceProfile) -> dict[str, float | str | None]:
     """Facts about the longest kernel, for the decision tree."""
-    longest = profile.longest_kernel
+    longest = profile.kernels[0]
     return {**{share: getattr(longest, share) for share in SHARES}, "stall": next(iter(longest.stalls), None)}
 
 
 def source(profile: DeviceProfile) -> str:
     """Source of these facts: `ncu, of small_kernel, 78% of the time of 2 kernels`."""
-    longest, others = profile.longest_kernel, len(profile.kernels)
+    longest, others = profile.kernels[0], len(profile.kernels)
     if others == 1:
         return f"{profile.by}, of {longest.kernel}"
     if not profile.us or longest.us is None:

@@ -143,7 +143,7 @@ def check_budgets(
     no kernel counts as exceeded: otherwise a renamed kernel would silently lose its budget."""
     spilled, broken, unchecked = list[str](), list[str](), list[str]()
     for kernel in library.kernels:
-        own = next((budget for budget in budgets if budget.applies_to(kernel.name)), None)
+        own = next((budget for budget in budgets if budget.kernel in kernel.name), None)
         allowed = own.spill_bytes if own else 0
         if kernel.spill_bytes > allowed:
             most = f", budget {allowed}" if allowed else ""
@@ -167,7 +167,7 @@ def check_budgets(
             blocks = f"{fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
             broken.append(f"{kernel.short_name}: {blocks}")
     for budget in budgets:
-        if not any(budget.applies_to(kernel.name) for kernel in library.kernels):
+        if not any(budget.kernel in kernel.name for kernel in library.kernels):
             names = ", ".join(library.variants)
             broken.append(f"the budget for {budget.kernel!r} fits no kernel of {names}")
     return spilled, broken, unchecked
@@ -238,7 +238,7 @@ def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
     lines = [_compiled_line(output.device, output.libraries)]
     for name in dict.fromkeys(filling.variant for filling in output.fillings):
         mine = [filling for filling in output.fillings if filling.variant == name]
-        full = sum(not filling.has_empty_slots for filling in mine)
+        full = sum(filling.share >= 1 for filling in mine)
         waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
         source = "" if mine[0].kernel else ", by the launch that the manifest declares"
         lines.append(f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}")

@@ -41,7 +41,8 @@ def gain_text(kept: KeptChange) -> str:
     changes_text = f" ({count(kept.changes, 'change')})" if kept.changes > 1 else ""
     tuning_text = f" on the workloads of {kept.tuning}" if kept.tuning else ""
     workloads = count(len(kept.workloads), "workload")
-    faster_text = f", faster on {len(kept.faster_workloads)} of {workloads}" if kept.workloads else ""
+    faster_count = sum(low > 1 for low, _, _ in kept.workloads.values())
+    faster_text = f", faster on {faster_count} of {workloads}" if kept.workloads else ""
     return f"{times(kept.ratio)} as fast as what it replaced{changes_text}{tuning_text}{faster_text}"
 
 

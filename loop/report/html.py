@@ -207,15 +207,12 @@ def render_page(templates: Path, markdown: str, figures: Sequence[Figure], statu
     script = (templates / "report.js").read_text()
     names = {"title": content.title, "verdict": content.verdict, "content": content.content}
     safe_values = {name: Markup(text) for name, text in {**names, "style": style, "script": script}.items()}
-    template = _jinja(templates).get_template("report.html.j2")
-    return template.render(kind=colour_class(status), policy=content_policy(style, script), **safe_values)
-
-
-def content_policy(style: str, script: str) -> str:
-    """Content-Security-Policy: allows only this style and this script, by their hashes, and loads nothing."""
+    # The page allows only this style and this script, by their hashes, and loads nothing.
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     sources = f"style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
-    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    template = _jinja(templates).get_template("report.html.j2")
+    return template.render(kind=colour_class(status), policy=policy, **safe_values)
 
 
 _jinja = functools.cache(make_environment)

@@ -26,13 +26,11 @@ from loop.report.templates import make_environment
 from loop.store.index import IndexEntry
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-TAKEN = ("index",)
-"""File names that pages of single items must not use."""
 
 
 def stem(name: str) -> str:
-    """File name of the page of `name`, without suffix; a hash if `name` is unsafe as a file name."""
-    if SAFE_NAME.fullmatch(name) and name.lower() not in TAKEN:
+    """File name of the page of `name`, without suffix; a hash if `name` is unsafe as one, or taken."""
+    if SAFE_NAME.fullmatch(name) and name.lower() != "index":
         return name
     return f"x-{content_hash(name.encode(errors='surrogatepass'))[:16]}"
 

@@ -75,7 +75,11 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         if record is None or record.status != "passed":
             continue
         revision = record.head.revision
-        session = {"session": folder.id, "commit": revision.clean_commit, "branch": revision.branch}
+        session = {
+            "session": folder.id,
+            "commit": None if revision.dirty else revision.commit,
+            "branch": revision.branch,
+        }
         for output in outputs_of(steps, VerifyOutput):
             for checks in output.variants:
                 build_id, key = checks.build_id, (checks.variant, checks.build_id, "")  # As in `wrong_builds`.
