@@ -209,10 +209,8 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
 
 
 def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
-    """A row of geometric means, over workloads that all timed sessions measured, and last over first mean.
-
-    Empty for fewer than two such workloads or sessions.
-    """
+    """A row of geometric means, over workloads that all timed sessions measured, and last over
+    first mean. Empty for fewer than two such workloads or sessions."""
     sessions = range(len(rows[0].cells))
     ratio_rows: list[dict[int, float]] = []  # For each: index of a session to its ratio.
     for row in rows:

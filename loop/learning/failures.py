@@ -25,10 +25,8 @@ HASH_LENGTH = 12
 
 
 def describe_earlier_failures(rows: Sequence[SessionRow], key: str) -> str:
-    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is new.
-
-    `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure.
-    """
+    """A sentence: `seen before: session X (and 2 more); cured in session Y by ...`. Empty if it is
+    new. `rows`: earlier sessions, oldest first. `key`: fingerprint of the failure."""
     occurrences = []  # Index of the session and the failure, latest first.
     for place in reversed(range(len(rows))):
         same = [failure for failure in rows[place].failures if failure.key == key]
@@ -43,11 +41,9 @@ def describe_earlier_failures(rows: Sequence[SessionRow], key: str) -> str:
 
 
 def _describe_cure(rows: Sequence[SessionRow], failed_index: int, failure: FailureSeen) -> str:
-    """The first later session on the same target, device and variants that passed the failed step, in words.
-
-    `failed_index`: of the failed session. If the step failed there too, but only for other variants,
-    it counts as passed for this one. Empty if no session passed.
-    """
+    """The first later session on the same target, device and variants that passed the failed step,
+    in words. `failed_index`: of the failed session. If the step failed there too, but only for
+    other variants, it counts as passed for this one. Empty if no session passed."""
     failed_row, step = rows[failed_index], (failure.pattern, failure.step)
     if failure.cured_by == failed_row.id:
         return f"gone when that was resumed{NOTHING_CHANGED}"

@@ -16,11 +16,9 @@ UNUSABLE_RESOLUTION = 0.5
 
 
 def session_verdicts(finished: Iterable[Finished]) -> tuple[Verdict, ...]:
-    """Verdicts of all steps, from their last attempts, in order, with kept changes applied.
-
-    An incorrect variant keeps no speed verdict. A kept change's verdicts replace those on the
-    earlier code; its verdict against the known good is left out, because that is another build.
-    """
+    """Verdicts of all steps, from their last attempts, in order, with kept changes applied. An
+    incorrect variant keeps no speed verdict. A kept change's verdicts replace those on the earlier
+    code; its verdict against the known good is left out, because that is another build."""
     records = latest_attempts(finished)
     kept_changes = kept_runs(records)
     verdicts: list[Verdict] = []
@@ -118,9 +116,7 @@ def _noise_sentences(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
 
 def explain_location(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
     """Where to look for an incorrect variant's error; empty if the variant is correct or None.
-
-    Names the smallest failing workload that a step found, else the first. `files`: its sources.
-    """
+    Names the smallest failing workload that a step found, else the first. `files`: its sources."""
     checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     if variant is None or not failures:

@@ -110,10 +110,8 @@ class Idea:
 
 
 def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> tuple[Idea, ...]:
-    """Proposals for the next session, most urgent first; the last one always applies.
-
-    `rows`: one target's sessions, oldest first.
-    """
+    """Proposals for the next session, most urgent first; the last one always applies. `rows`: one
+    target's sessions, oldest first."""
     local_rows = [row for row in rows if not row.recorded]  # `recorded`: from before loop, only figures.
     ended_rows = [row for row in local_rows if row.status is not None]
     measured_rows = [row for row in ended_rows if row.ratios]
@@ -154,10 +152,8 @@ def propose_sessions(rows: Sequence[SessionRow], state: TargetState, rejections:
 
 
 def _ideas_for_wrong(rows: Sequence[SessionRow], state: TargetState) -> Iterator[Idea]:
-    """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit.
-
-    The session repeats the failed check, until the check passes on changed files.
-    """
+    """For each wrong variant: edit it, revert the blamed commit, or bisect for that commit. The
+    session repeats the failed check, until the check passes on changed files."""
     wrong_build_ids = wrong_builds(rows)
     for variant, failures in state.failures_by_variant(rows).items():
         failed_row = failures[0].row
@@ -235,22 +231,22 @@ def _ideas_after_error(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 def _ideas_for_slow(rows: Sequence[SessionRow], state: TargetState, rejections: Rejections) -> Iterator[Idea]:
     """For each compiled variant slower than `AHEAD` x baseline, by the time that could be saved.
-
     After `MOST_REJECTIONS` rejected changes a variant comes last, and only its tuning is proposed.
-    A plan that ended on these files with nothing kept is not proposed for them again.
-    """
-    promises = _promise_by_case(rows)
-    estimates: dict[str, tuple[float, float, str, str]] = {}
-    for row in rows:  # The latest row of a variant replaces earlier ones.
-        for name in row.ratios:
-            if name not in row.inconclusive and name in state.compiled:
-                estimates[name] = (*_estimate_saving(name, row, state.weights, promises), row.id)
+    A plan that ended on these files with nothing kept is not proposed for them again."""
+    promises, latest_row = _promise_by_case(rows), dict[str, SessionRow]()
+    for row in rows:
+        latest_row |= {name: row for name in row.ratios if name not in row.inconclusive}
+    estimates = {
+        name: _estimate_saving(name, row, state.weights, promises)
+        for name, row in latest_row.items()
+        if name in state.compiled
+    }
     worn_out = {name for name, count in rejections.items() if count >= MOST_REJECTIONS}
-    saved_share = {name: share for name, (_, share, _, _) in estimates.items()}  # Of a variant's time.
-    for variant in sorted(estimates, key=lambda name: (name in worn_out, -saved_share[name])):
-        ratio, _, why, session = estimates[variant]
+    for variant in sorted(estimates, key=lambda name: (name in worn_out, -estimates[name][1])):
+        ratio, _, why = estimates[variant]
         if ratio >= AHEAD:
             continue
+        session = latest_row[variant].id
         reasons = [why, f"{variant} ran at {plain_ratio(ratio)} of the baseline's speed in {session}"]
         if rejections.get(variant):
             lost = f"{rejections[variant]} of its changes lost in this environment"
@@ -265,10 +261,8 @@ def _estimate_saving(
     variant: str, row: SessionRow, weights: Mapping[str, float], promises: Mapping[tuple[str, str], Promise]
 ) -> tuple[float, float, str]:
     """Mean ratio of a variant, largest share of its time to save on one workload, and the reason.
-
     `promises`: variant and workload to a profile's promised gain; without one, the gain that would
-    make the variant `AHEAD` times as fast as the baseline. The mean is geometric, by `weights`.
-    """
+    make the variant `AHEAD` times as fast as the baseline. The mean is geometric, by `weights`."""
     ratios = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     total_weight = sum(weights.get(name, 1.0) for name in ratios)
     mean_log, options = 0.0, []

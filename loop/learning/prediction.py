@@ -108,10 +108,8 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def environment_weight(here: Environment, there: Environment) -> float:
-    """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree.
-
-    An unknown fact counts as equal, except that no GPU differs from any GPU.
-    """
+    """Weight of a run in environment `there` for one in `here`; 1 if all known facts agree. An
+    unknown fact counts as equal, except that no GPU differs from any GPU."""
     weight = 1.0
     for name, factor in FACTOR_BY_FACT.items():
         value, other = getattr(here, name), getattr(there, name)
@@ -123,10 +121,8 @@ def environment_weight(here: Environment, there: Environment) -> float:
 def predict_pattern(
     pattern: Pattern, rows: Sequence[SessionRow], session: SessionRow
 ) -> tuple[Duration, dict[str, float]]:
-    """Time of a pattern's next run, and median seconds of its steps that ran before.
-
-    `rows`: earlier sessions, oldest first. `session`: the one to predict, which has not run.
-    """
+    """Time of a pattern's next run, and median seconds of its steps that ran before. `rows`:
+    earlier sessions, oldest first. `session`: the one to predict, which has not run."""
     runs = list(_weighted_runs(pattern.name, rows, session))
     times_by_step: dict[str, list[tuple[float, float]]] = {}  # Step to (seconds, weight).
     for row, _, weight in runs:
@@ -285,10 +281,8 @@ def statistics_lines(statistics: PatternStatistics) -> list[str]:
 
 
 def describe_accuracy(rows: Sequence[SessionRow]) -> str:
-    """Sentences: how accurate predicted times and gains were; empty without any outcome.
-
-    `rows`: oldest first. Results of earlier advice in the last session are listed one by one.
-    """
+    """Sentences: how accurate predicted times and gains were; empty without any outcome. `rows`:
+    oldest first. Results of earlier advice in the last session are listed one by one."""
     sentences = []
     ended_rows = [row for row in rows if row.complete and row.seconds > 0]
     timed = [(row.predicted, row.seconds) for row in ended_rows if row.predicted]
@@ -431,8 +425,10 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
         rows.append((number, planned.pattern.name, *times, steps + aside))
     screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
     screen.data("")
-    for line in plan.aim_lines():
-        screen.prose(line)
+    aims = {"objective": plan.success, "requires": plan.requires, "stops if": plan.stop_if}
+    for label, text in {**aims, "otherwise": plan.otherwise}.items():
+        if text:
+            screen.prose(f"{label}: {text}")
     parts = filter(None, (predicted_time_text(head), predicted_cost_text(card, head)))
     screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
     if unpriced:

@@ -23,10 +23,8 @@ def query_terms(query: str) -> list[str]:
 
 def search(terms: Sequence[str], texts: Mapping[str, tuple[str, str]]) -> tuple[list[str], int]:
     """Names of the entries with the most of these words, best first, and how many of them each has.
-
     `texts`: name to title and further text. A word may be the beginning of a longer one. First come
-    entries with more of the words in their title.
-    """
+    entries with more of the words in their title."""
 
     def count_matches(text: str) -> int:
         words = WORD.findall(text.lower())

@@ -123,10 +123,8 @@ class Rate(Model):
 
 
 class MachineRate(HourPrices):
-    """Hourly prices of a whole cloud machine: GPU and host together.
-
-    Its rates are named `<cloud>/<region>/<shape>`, with `/spot` added for spot machines.
-    """
+    """Hourly prices of a whole cloud machine: GPU and host together. Its rates are named
+    `<cloud>/<region>/<shape>`, with `/spot` added for spot machines."""
 
     gpu: Text
     count: Annotated[int, Field(ge=1)] = 1

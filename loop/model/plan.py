@@ -1,6 +1,5 @@
 """Patterns (ordered steps) and plans (ordered patterns that a session runs)."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -112,16 +111,6 @@ class Plan(Model):
     """If the objective is missed: a pattern to run next, or a plan to propose."""
     parameters: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Values that expressions can read as `plan.<name>`."""
-
-    def aim_lines(self) -> Iterator[str]:
-        """One line per stated field, as in `objective: cpu.ratio >= 1.5`."""
-        text_by_label = {
-            "objective": self.success,
-            "requires": self.requires,
-            "stops if": self.stop_if,
-            "otherwise": self.otherwise,
-        }
-        return (f"{label}: {text}" for label, text in text_by_label.items() if text)
 
 
 class Predicted(Model):

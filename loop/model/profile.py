@@ -16,10 +16,8 @@ from loop.model.verdict import Interval
 
 
 class DeviceFacts(Model):
-    """Limits and peaks of a GPU, from a manifest (datasheet) or from the driver of this machine's GPU.
-
-    0 or a missing peak means unknown. Values of another GPU never replace it.
-    """
+    """Limits and peaks of a GPU, from a manifest (datasheet) or from the driver of this machine's
+    GPU. 0 or a missing peak means unknown. Values of another GPU never replace it."""
 
     name: Text
     sms: Annotated[int, Field(ge=1)]
@@ -82,10 +80,8 @@ def facts_of_present_gpu(
 
 class KernelRun(Model):
     """Profiler data of one launch, or of all launches of a kernel in one call. None: not reported.
-
     `FACTS` defines the shares. For several launches, `us` is the sum, `registers` the maximum, and
-    shares are averages weighted by time.
-    """
+    shares are averages weighted by time."""
 
     kernel: str
     launches: int = 1

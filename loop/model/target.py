@@ -36,11 +36,9 @@ DeviceKey = Annotated[str, StringConstraints(pattern=r"^(cpu|sm_\d{2,3})$")]
 
 
 class Tuning(Model):
-    """A set of values to tune together, such as the shape of a tile.
-
-    The compiler receives them as macros: field `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and
-    replaces `{tuned}` in a variant's flags.
-    """
+    """A set of values to tune together, such as the shape of a tile. The compiler receives them as
+    macros: field `rows` of macro `TILE` becomes `-DTILE_ROWS=64` and replaces `{tuned}` in a
+    variant's flags."""
 
     title: Text
     variant: Identifier
@@ -190,11 +188,9 @@ Formula = Annotated[int, Field(ge=0)] | Text
 
 
 class Launch(Model):
-    """How a call is divided into parallel pieces, declared in the manifest.
-
-    Expressions can read dimensions, attributes and `itemsize`; on a CPU also `cores` (threads that a
-    process may use) and `lanes` (float32 elements of its widest vector).
-    """
+    """How a call is divided into parallel pieces, declared in the manifest. Expressions can read
+    dimensions, attributes and `itemsize`; on a CPU also `cores` (threads that a process may use)
+    and `lanes` (float32 elements of its widest vector)."""
 
     blocks: Formula
     """CUDA: blocks launched. CPU: pieces of work that threads take."""

@@ -119,11 +119,9 @@ def keep_or_stop(
     waiting: Waiting | None,
     target: Path | None,
 ) -> KeepOrStop:
-    """Costs of idling and of a stop, break-even and decision. Raises UsageError.
-
-    Prices left out come from the rate card, a restart's time from past sessions. `waiting`: for whom
-    a restart costs time; None: as the rate card says.
-    """
+    """Costs of idling and of a stop, break-even and decision. Raises UsageError. Prices left out
+    come from the rate card, a restart's time from past sessions. `waiting`: for whom a restart
+    costs time; None: as the rate card says."""
     if idle_hours is None:
         raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
     stop_options = {"--stop-cost-usd": stop_cost_usd, "--restart-minutes": restart_minutes}
@@ -146,9 +144,7 @@ def keep_or_stop(
 
 def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Project) -> float:
     """Dollars an hour: stated, else the card's rate for this GPU, else for the last session's.
-
-    Raises UsageError, with the card's prices for this GPU, if the charged rate is another GPU's.
-    """
+    Raises UsageError, with the card's prices for this GPU, if the charged rate is another GPU's."""
     if stated_usd is not None:
         if math.isfinite(stated_usd) and 0 < stated_usd < HIGHEST_USD_PER_HOUR:
             return stated_usd
@@ -168,10 +164,8 @@ def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Projec
 def _stop_cost_by_restart(
     project: Project, card: RateCard, usd_per_hour: float, party: Waiting | None, restart_minutes: float | None
 ) -> StopCost:
-    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError if unknown.
-
-    `party`: who waits meanwhile; None: as the rate card says.
-    """
+    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError if
+    unknown. `party`: who waits meanwhile; None: as the rate card says."""
     rows = index.rows(project.sessions, target=read_target(project).value.name)
     restart = decisions.measured_restart(rows, "cuda") or decisions.measured_restart(rows, "cpu")
     if restart_minutes is not None:

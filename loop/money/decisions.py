@@ -59,19 +59,15 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
 
 
 def stop_cost(minutes: float, source: str, usd_per_hour: float, waiting: Waiting, waiting_usd: float) -> StopCost:
-    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of the waiting person.
-
-    `source`: where the minutes come from, in words.
-    """
+    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of the waiting
+    person. `source`: where the minutes come from, in words."""
     usd, text = minutes / 60 * (usd_per_hour + waiting_usd), f"a restart of {minutes:.1f} min, {source}"
     return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
 
 
 def waiting_party(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
     """Who waits for a restart, and their dollars an hour. `waiting` None: as the rate card says.
-
-    Raises UsageError if the card has no price for them.
-    """
+    Raises UsageError if the card has no price for them."""
     card_rate = card.find_rate(card.waiting)
     card_party: Waiting = "nobody"
     if card_rate is not None:
@@ -89,10 +85,9 @@ def waiting_party(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, flo
 def measured_restart(
     rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
 ) -> tuple[float, str] | None:
-    """Median minutes of a restart in the latest cold sessions on one GPU, and their source; None without any.
-
-    A cold session compiled and measured, as a stopped machine must. `finished`: steps of this session.
-    """
+    """Median minutes of a restart in the latest cold sessions on one GPU, and their source; None
+    without any. A cold session compiled and measured, as a stopped machine must. `finished`: steps
+    of this session."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:
@@ -129,11 +124,9 @@ def current_restart_s(finished: Sequence[Finished]) -> float | None:
 
 
 def idle_advice(break_even_hours: float) -> str:
-    """A sentence: what to do while the idle time is unknown.
-
-    Stopping after the break-even time costs at most twice the best possible choice (rent or buy:
-    Karlin, Manasse, Rudolph and Sleator 1988, "Competitive snoopy caching").
-    """
+    """A sentence: what to do while the idle time is unknown. Stopping after the break-even time
+    costs at most twice the best possible choice (rent or buy: Karlin, Manasse, Rudolph and Sleator
+    1988, "Competitive snoopy caching")."""
     within = hours_text(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
@@ -141,12 +134,10 @@ def idle_advice(break_even_hours: float) -> str:
 def weigh_leaving(
     usd_per_hour: float, stop: StopCost | None, gap_hours: float | None, needed_until: tuple[str, float] | None
 ) -> tuple[Literal["keep", "stop"], list[str]]:
-    """Keep or stop a machine when a session ends; and a line for each option's cost.
-
-    `stop`: None if no restart was measured. `gap_hours`: usual time between sessions. `needed_until`:
-    until when the user needs the machine, in words and in hours; then it is kept. If the gap or the
-    restart is unknown: stop, as only a stop has a known cost.
-    """
+    """Keep or stop a machine when a session ends; and a line for each option's cost. `stop`: None
+    if no restart was measured. `gap_hours`: usual time between sessions. `needed_until`: until when
+    the user needs the machine, in words and in hours; then it is kept. If the gap or the restart is
+    unknown: stop, as only a stop has a known cost."""
     unknown = "no restart was measured, so its cost is unknown"
     lines = [f"A stop it now: {f'{say.usd(stop.usd)} for {stop.source}' if stop else unknown}"]
     decision: Literal["keep", "stop"] = "stop"
@@ -183,10 +174,8 @@ NOISE_MARGIN = 0.02
 
 def weigh_option(option: MachineOption, value_usd: float | None = None) -> OptionValue:
     """Expected value of an option: probability x value - cost, at both ends of its cost.
-
     `value_usd`: value of success if the option states none. If an input is unknown, the note states
-    the value that it would need.
-    """
+    the value that it would need."""
     (low, high), probability = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
     expected = None
@@ -243,10 +232,8 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
 def check_stop_rules(
     rows: Sequence[SessionRow], budget_s: float | None = None, used_s: float | None = None
 ) -> list[StopRule]:
-    """Check the stop rules on sessions of one target and device, oldest first; unended ones do not count.
-
-    `budget_s`, `used_s`: of the running session; None: use the last session's prediction.
-    """
+    """Check the stop rules on sessions of one target and device, oldest first; unended ones do not
+    count. `budget_s`, `used_s`: of the running session; None: use the last session's prediction."""
     # `recorded`: from before loop, known only by the figures of its report.
     ended = [row for row in rows if not row.recorded and row.status in ("passed", "failed")]
     return [check_progress(ended), check_budget(ended, budget_s, used_s), check_correctness(ended)]

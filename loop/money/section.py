@@ -21,9 +21,7 @@ def money_line(bill: Bill, seconds: float) -> str:
 
 def cost_text(bill: Bill, seconds: float) -> str:
     """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; names what has no known price.
-
-    `seconds`: duration of the session, shown if nothing was billed.
-    """
+    `seconds`: duration of the session, shown if nothing was billed."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for charge in bill.charges:
         sums[charge.resource, charge.basis] += charge.usd

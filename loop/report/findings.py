@@ -92,9 +92,7 @@ def _failure_lines(checks: VariantChecks) -> Iterator[Line]:
 
 def _error_map_lines(check: Check) -> Iterator[str]:
     """The largest error along each dimension, then the values around the first wrong element.
-
-    `0-31 right, 32-63 0.4`; one number if all parts of a dimension have similar errors.
-    """
+    `0-31 right, 32-63 0.4`; one number if all parts of a dimension have similar errors."""
     for name, parts in check.map.items():
         if len(parts) < 2:
             continue

@@ -30,10 +30,8 @@ MAX_TERMINAL_TEXT = 400
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, then in this order: note, figure, lines, table, further lines, code.
-
-    All text is plain, not Markdown. Words between backticks are shown as code.
-    """
+    """A heading, then in this order: note, figure, lines, table, further lines, code. All text is
+    plain, not Markdown. Words between backticks are shown as code."""
 
     title: str = ""
     """Empty if the section continues the one above."""

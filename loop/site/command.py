@@ -6,9 +6,8 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from loop import __version__
 from loop.base.documents.files import file_error
@@ -54,10 +53,10 @@ def check_out_folder(out: Path) -> Path:
     return place
 
 
-def write_site(place: Path, pages: Iterable[tuple[str, str]], counts: Mapping[str, Any]) -> int:
+def write_site(place: Path, pages: Iterable[tuple[str, str]]) -> int:
     """Write a site into `place`, replacing an older one. Returns the number of files.
-    `pages`: (path, text) pairs. `counts`: written into the marker file. An interruption leaves the
-    old site unchanged and no temporary files. Raises LoopError if the disk cannot be written."""
+    `pages`: (path, text) pairs. An interruption leaves the old site unchanged and no temporary files.
+    Raises LoopError if the disk cannot be written."""
     scratch = place.parent / f".{place.name}-{secrets.token_hex(6)}.tmp"
     paths = []
     try:
@@ -68,7 +67,7 @@ def write_site(place: Path, pages: Iterable[tuple[str, str]], counts: Mapping[st
             (scratch / path).write_text(text, encoding="utf-8")
             paths.append(path)
         top_names = sorted({path.partition("/")[0] for path in paths})
-        marker = {"schema_version": 1, "kind": KIND, "top": top_names, **counts}
+        marker = {"schema_version": 1, "kind": KIND, "top": top_names}
         (scratch / MARKER).write_text(json.dumps(marker, indent=1) + "\n", encoding="utf-8")
         _swap(scratch, place)
     except OSError as error:
@@ -120,19 +119,21 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
     begun, place = time.monotonic(), check_out_folder(out)
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
-    counts = {
-        "target": contents.target.name,
-        "patterns": len(contents.patterns),
-        "sessions": len(contents.rows),
-        "variants": len(contents.target.variants),
-        "plans": len(contents.plans),
-        "damaged": len(contents.damaged),
-    }
     screen.status(f"writing {place}")
     with signals_as_flags():
-        files = write_site(place, pages(shipped("templates") / "site", contents), counts)
-    paths = {"out": str(place), "index": str(place / "index.html")}
-    return BuiltSite.model_validate({**counts, **paths, "files": files, "seconds": time.monotonic() - begun})
+        files = write_site(place, pages(shipped("templates") / "site", contents))
+    return BuiltSite(
+        target=contents.target.name,
+        patterns=len(contents.patterns),
+        sessions=len(contents.rows),
+        variants=len(contents.target.variants),
+        plans=len(contents.plans),
+        damaged=len(contents.damaged),
+        out=str(place),
+        index=str(place / "index.html"),
+        files=files,
+        seconds=time.monotonic() - begun,
+    )
 
 
 def gather_contents(setting: Setting, now: datetime.datetime) -> Contents:

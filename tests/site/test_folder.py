@@ -15,7 +15,7 @@ SECOND = [("index.html", "two")]
 
 def write(place: Path, pages: list[tuple[str, str]]) -> int:
     """A site of these pages."""
-    return command.write_site(command.check_out_folder(place), pages, {"target": "t"})
+    return command.write_site(command.check_out_folder(place), pages)
 
 
 def tree(top: Path) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_whatever_breaks_it_off_leaves_what_was(tmp_path: Path, stop: BaseExcept
     write(place, FIRST)
     before = tree(tmp_path)
     with pytest.raises((Stopped, KeyboardInterrupt, LoopError)):
-        command.write_site(place, broken(), {})
+        command.write_site(place, broken())
     assert before == tree(tmp_path)
     assert {"site", "here"} == set(os.listdir(tmp_path))
 
@@ -80,6 +80,6 @@ def test_a_swap_that_fails_is_taken_back(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(LoopError, match="cannot be written"):
-        command.write_site(place, SECOND, {})
+        command.write_site(place, SECOND)
     assert 3 == len(calls)
     assert before == tree(tmp_path)
