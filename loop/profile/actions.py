@@ -248,7 +248,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
     workloads = [measurement.workload for measurement in chosen if measurement.workload.dtype == dtype]
     largest = max(sum(tensor_bytes(bench.target, workload).values()) for workload in workloads)
     try:
-        return (yield from measure_roof(bench.cache, dtype, bench.threads, largest))
+        return (yield from measure_roof(bench.scratch, dtype, bench.threads, largest))
     except LoopError as error:
         return PeakRates(source=error.message)
 

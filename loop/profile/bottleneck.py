@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.index import SessionRow
@@ -124,10 +124,11 @@ class Notes:
 def profile(
     measured: Measurement, notes: Notes, tree: Sequence[TreeRule], severities: Sequence[SeverityRule]
 ) -> Profile:
-    """The profile with the tree leaf that the facts select. Raises ExpressionError."""
+    """The profile with the tree leaf that the facts select, if there is one. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     (leaf, undecided), (urgency, _) = first_match(tree, facts), first_match(severities, facts)
-    undecided_leaf = Profile(
+    advice: dict[str, Any] = {name: getattr(leaf, name, None) for name in ("bottleneck", "when", "fix", "gain")}
+    return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
         facts=facts,
@@ -136,15 +137,9 @@ def profile(
         unknown={name: notes.unknown.get(name, "not told") for name, value in facts.items() if value is None},
         severity=urgency.severity if urgency else None,
         tool=urgency.tool if urgency else None,
-        bottleneck=None,
-        when=None,
-        fix=None,
-        gain=None,
         undecided=tuple(
             f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in undecided.items()
         ),
+        promise=leaf.promise_for(facts) if leaf else None,
+        **advice,
     )
-    if leaf is None:
-        return undecided_leaf
-    facts_of_leaf = {name: getattr(leaf, name) for name in ("bottleneck", "when", "fix", "gain")}
-    return undecided_leaf.model_copy(update={**facts_of_leaf, "promise": leaf.promise_for(facts)})

@@ -21,7 +21,7 @@ from loop.model.target import CAbiVariant, Workload
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Kernel, Observe, ObserveMode
-from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
+from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 
 REPORT_LIMIT_S = 20.0
 LISTING = ("-fPIC", "-S", "-fopt-info-vec-optimized", '-DLOOP_BUILD_ID="report"')
@@ -71,29 +71,33 @@ KernelRuns = tuple[tuple[KernelRun, ...], str]
 """Kernel launches of one call in order, and why there are none, with a remedy."""
 
 
-def make_profiled_call(
-    bench: Bench, worker: Worker, side: Side, workload: Workload, how: ObserveMode, limit_s: float
-) -> Generator[Tick, None, tuple[Kernel, ...]]:
-    """Make one profiled call in a worker that was just opened. `how`: a way of `Observe`. The judge must have
-    written the inputs. Raises WorkerLost, or Refusal if the variant refuses."""
+def watch_call(
+    bench: Bench, side: Side, workload: Workload, how: ObserveMode, limit_s: float, tool: Sequence[str] = ()
+) -> Generator[Tick, None, tuple[tuple[Kernel, ...], str]]:
+    """Make one profiled call in a worker of its own. Returns the kernels that the worker saw, and why the call
+    failed, or empty. `how`: a way of `Observe`; `tool`: command line of a profiler that starts the worker."""
     note = f"watching {side.name} on {workload.name}"
-    yield from worker.receive(START_LIMIT_S, note)
-    request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
-    return (yield from worker.ask(request, limit_s=limit_s, note=note))
+    try:
+        yield from bench.prepare_answer(workload, with_windows=True)
+        with bench.start_worker(side, tool=tool) as worker:
+            yield from worker.receive(START_LIMIT_S, note)
+            request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
+            kernels = yield from worker.ask(request, limit_s=limit_s, note=note)
+            code = (yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}")) if tool else 0
+    except (Refusal, WorkerLost, LoopError) as error:
+        return (), str(error)
+    return kernels, f"{tool[0]} ended with {code}" if code else ""
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
-    try:
-        yield from bench.prepare_answer(workload, with_windows=True)
-        with bench.start_worker(side) as worker:
-            kernels = yield from make_profiled_call(bench, worker, side, workload, "trace", limit_s)
-    except (Refusal, WorkerLost, LoopError) as error:
-        return (), f"torch's profiler: {error}"
+    kernels, failed = yield from watch_call(bench, side, workload, "trace", limit_s)
+    if failed or not kernels:
+        return (), f"torch's profiler: {failed}" if failed else "torch's profiler saw no kernel in the call"
     runs = [
         KernelRun(kernel=short_name(kernel.name), us=kernel.us, registers=kernel.registers) for kernel in kernels
     ]
-    return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
+    return tuple(runs), ""
 
 
 NCU = "ncu"
@@ -154,20 +158,13 @@ def read_counters(
     """Hardware counters of one call by ncu. An error becomes the reason in the result."""
     if shutil.which(NCU) is None:
         return (), f"there is no {NCU} on the PATH: {INSTALL}"
-    limit_s, failed = min(limit_s, NCU_LIMIT_S), ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / "csv"
         under = [NCU, "--target-processes", "all", "--profile-from-start", "off"]
         under += ["--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
         under += ["--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES)]
-        try:
-            yield from bench.prepare_answer(workload, with_windows=True)
-            with bench.start_worker(side, tool=under) as worker:
-                yield from make_profiled_call(bench, worker, side, workload, "mark", limit_s)
-                code = yield from worker.wait_for_end(limit_s, f"waiting for {NCU}")
-                failed = f"{NCU} ended with {code}" if code else ""
-        except (Refusal, WorkerLost, LoopError) as error:
-            failed = str(error)
+        limit_s = min(limit_s, NCU_LIMIT_S)
+        _, failed = yield from watch_call(bench, side, workload, "mark", limit_s, under)
         text = log.read_text(errors="replace") if log.is_file() else ""
     runs = read_log(text)
     return (runs, "") if runs and not failed else ((), explain_failure(text, failed))

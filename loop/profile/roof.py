@@ -1,17 +1,13 @@
 """The roofline: peak rates of a device, and how close a call comes. Measures a processor's."""
 
 import json
-import os
-import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
-from loop.base.documents import content_hash
-from loop.base.errors import WorkFailed, remark_once
-from loop.base.places import explain_foreign_access
+from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, run
-from loop.machine.machine import compiler_version, processor_flags
+from loop.machine.machine import compiler_version
 from loop.model.dtypes import Dtype
 from loop.report import format as say
 
@@ -37,44 +33,52 @@ class PeakRates:
     source: str = ""
     """Source of these rates, or why they are unknown."""
 
-    def shares(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | None]:
-        """Share of each roof that a call reaches; None if unknown. `moved`: bytes."""
+    def shares(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float]:
+        """Share of each roof that a call reaches, where it is known. `moved`: bytes."""
         rates = {"arithmetic": (flops, self.flops_per_s), "bandwidth": (moved, self.bytes_per_s)}
-        return {
-            name: amount / seconds / peak if amount is not None and peak and seconds > 0 else None
-            for name, (amount, peak) in rates.items()
-        }
+        shares = {}
+        for name, (amount, peak) in rates.items():
+            if amount is not None and peak and seconds > 0:
+                shares[name] = amount / seconds / peak
+        return shares
 
     def facts(self, flops: float | None, moved: float | None, seconds: float) -> dict[str, float | str | None]:
         """Roofline facts of a call (Williams, Waterman, Patterson 2009). `moved`: bytes that the call must move at
         least, so `bandwidth_share` is a lower bound. A share above `MOST_SHARE` proves the roof wrong: that share
         and `roof` become None."""
-        intensity = flops / moved if flops is not None and moved else None
-        shares = self.shares(flops, moved, seconds).values()
-        flops_share, bandwidth_share = (
-            None if share is None or share > MOST_SHARE else min(share, 1.0) for share in shares
-        )
-        facts = {"flops": flops, "bytes": moved, "intensity": intensity, "flops_share": flops_share}
-        roof = None
-        is_below = not self.exceeded(flops, moved, seconds)
-        if is_below and intensity is not None and self.flops_per_s and self.bytes_per_s:
+        intensity, roof = flops / moved if flops is not None and moved else None, None
+        shares = self.shares(flops, moved, seconds)
+        possible = {name: min(share, 1.0) for name, share in shares.items() if share <= MOST_SHARE}
+        if len(possible) == len(shares) and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
             roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
-        return {**facts, "bandwidth_share": bandwidth_share, "roof": roof}
+        return {
+            "flops": flops,
+            "bytes": moved,
+            "intensity": intensity,
+            "flops_share": possible.get("arithmetic"),
+            "bandwidth_share": possible.get("bandwidth"),
+            "roof": roof,
+        }
 
     def exceeded(self, flops: float | None, moved: float | None, seconds: float) -> str:
         """Roofs that a call exceeds, as `1.56 of the arithmetic roof`; empty if none."""
         shares = self.shares(flops, moved, seconds)
-        above = [
-            f"{share:.3g} of the {name} roof" for name, share in shares.items() if share and share > MOST_SHARE
-        ]
+        above = [f"{share:.3g} of the {name} roof" for name, share in shares.items() if share > MOST_SHARE]
         return " and ".join(above)
 
 
-def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
-    """Measure the rates of `threads` threads on `working_set` bytes. Raises LoopError. Repeats disturbed
-    measurements. Two-byte types run as float32: few processors compute in them."""
-    program = yield from _program(cache)
+def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, PeakRates]:
+    """Measure the rates of `threads` threads on `working_set` bytes, by a program that is compiled in `folder`.
+    Raises LoopError. Repeats disturbed measurements. Two-byte types run as float32: few processors compute in
+    them."""
+    compiler, program = next((name for name in COMPILERS if compiler_version(name)), None), folder / "roof"
+    if compiler is None:
+        raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
+    command = [compiler, *FLAGS, str(SOURCE), "-o", str(program)]
+    done = yield from run(command, limit_s=LIMIT_S, note="compiling the program that measures roofs")
+    if not done.succeeded:
+        raise WorkFailed(f"{UNMEASURED}: {compiler} {done.ending}")
     kind = "double" if dtype == "float64" else "float"
     command = [str(program), kind, str(threads), str(working_set), str(TRIAL_MS)]
     for _ in range(TRIES):
@@ -87,26 +91,3 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
             reached = f"of {flops / 1e9:.3g} GFLOP/s and {moved / 1e9:.3g} GB/s"
             return PeakRates(flops, moved, f"{reached}, measured here on {say.count(threads, 'thread')}")
     raise WorkFailed("the roof of this machine is not shown: other programs ran while it was measured")
-
-
-def _program(cache: Path) -> Generator[Tick, None, Path]:
-    """The measuring program, compiled once for this processor. Raises WorkFailed."""
-    compiler = next((name for name in COMPILERS if compiler_version(name)), None)
-    if compiler is None:
-        raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
-    parts = [SOURCE.read_text(), compiler_version(compiler) or "", *FLAGS, *sorted(processor_flags())]
-    program = cache / "tools" / f"roof-{content_hash(parts)[:16]}"
-    why = explain_foreign_access(program)
-    if why:
-        remark_once(f"{program} is not used: {why}")
-    elif program.exists():
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        binary = Path(folder) / program.name  # Renamed when complete: sessions may race.
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
-        done = yield from run(command, limit_s=LIMIT_S, note="compiling the program that measures roofs")
-        if not done.succeeded:
-            raise WorkFailed(f"{UNMEASURED}: {compiler} {done.ending}")
-        os.replace(binary, program)
-    return program

@@ -63,7 +63,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> RunningAction[GateOut
             proof.inapplicable.append(f"every control of {variant}: {reason}")
         else:
             deadline = start_time + PROOF_SHARE * context.kill_after_s
-            proof.add((yield from prove.prove(bench, side, workloads, deadline)), variant)
+            own = yield from prove.prove(bench, side, workloads, deadline)
+            proof.results += own.results
+            proof.inapplicable += [f"{variant} {reason}" for reason in own.inapplicable]
+            proof.untried += [f"{variant}: {name}" for name in own.untried]
     output, not_exercised = _score(proof), list[str]()
     for variant in (variant for variant in variants if variant not in tried):
         command = context.command("kernels", "prove-gate", variant)

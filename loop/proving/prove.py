@@ -278,12 +278,6 @@ class Proof:
     untried: list[str] = field(default_factory=list)
     """Controls for which no time was left."""
 
-    def add(self, other: "Proof", variant: str) -> None:
-        """Add the results of one variant's controls, with its name in the reasons."""
-        self.results += other.results
-        self.inapplicable += [f"{variant} {reason}" for reason in other.inapplicable]
-        self.untried += [f"{variant}: {name}" for name in other.untried]
-
 
 class ControlTrial(SideChecker):
     """Verifies one control. All trials of a variant share a worker process with the honest variant. Each
