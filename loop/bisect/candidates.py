@@ -201,9 +201,11 @@ class Builder:
         variant, device = target.variants.get(self.variant), self.bench.device
         if self.emulated and self.variant in target.emulated_variants:
             return target.emulated_variant(self.variant)
-        if not self.emulated and isinstance(variant, Buildable) and variant.device in (device, "any"):
-            is_python = isinstance(variant, PythonVariant)
-            return variant if is_python else target.compiled_variant(self.variant, self.bench.architecture)
+        if not self.emulated and getattr(variant, "device", "") in (device, "any"):
+            if isinstance(variant, PythonVariant):
+                return variant
+            if isinstance(variant, CAbiVariant):
+                return target.compiled_variant(self.variant, self.bench.architecture)
         purpose = "the emulator" if self.emulated else device
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 

@@ -75,8 +75,9 @@ class Bisection:
                     with contextlib.suppress(Untestable):  # The first probe of it reports why.
                         yield from builder.build(candidate)
                 if self.problem.last_position == 0:
-                    commits = f"none of the {len(line.candidates)} commits after {line.good.short_commit} changes"
-                    why = f"not in the code: {commits} what {builder.variant} is built from"
+                    commits = f"{len(line.candidates)} commits after {line.good.short_commit}"
+                    sources = f"what {builder.variant} is built from"
+                    why = f"not in the code: none of the {commits} changes {sources}"
                     return self._build_answer(SearchEnd("no_regression", why))
             if self.merge is None:  # Else the gate was asked before, on the whole line.
                 try:
@@ -150,10 +151,12 @@ class Bisection:
     def _add_branch(self, answer: BisectAnswer, merge: Candidate, branch: BisectAnswer) -> BisectAnswer:
         """The answer after a search of one branch of a merge. What the branch blames takes the merge's place. The
         merge stays if the branch blames nothing, or only a small part of the merge's step."""
-        result, blamed, run = f"{branch.outcome.replace('_', ' ')}, {branch.why}", branch.culprits, branch.range
+        result = f"{branch.outcome.replace('_', ' ')}, {branch.why}"
+        blamed, run = branch.culprits, branch.range
+        step, whole = (-math.log(part.ratio or 1.0) for part in (branch, answer))
         if blamed == (merge,):
             result, blamed = "no regression, its commits are good", ()
-        elif answer.ratio and branch.ratio and math.log(branch.ratio) > LEAST_PART * math.log(answer.ratio):
+        elif blamed and step < LEAST_PART * whole:
             result, blamed, run = f"no regression, too little of it came from {branch.why}", (), ()
         why = f"{branch.why}; it came with the merge {merge.short_commit} ({merge.subject})"
         ratio = branch.ratio if len(answer.culprits) == 1 else answer.ratio

@@ -148,7 +148,8 @@ class RuleSearch:
             for name, values in self.choices.items():
                 cases += [{**case, name: value} for value in values]
             for _ in range(DRAWN_CASES):
-                names = self.random.sample(list(sizes), self.random.randint(1, len(sizes))) if sizes else []
+                count = self.random.randint(1, len(sizes)) if sizes else 0
+                names = self.random.sample(list(sizes), count)
                 drawn = {name: _draw_size(sizes[name], self.random) for name in names}
                 cases.append({**case, **drawn})
         return cases
@@ -193,10 +194,10 @@ class RuleSearch:
         if not self.passing:
             rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
         else:
-            pairs = _pair_up(broad_masks)
-            rules += [_join("and", a, b) for (a, mask_a), (b, mask_b) in pairs if not mask_a & mask_b]
-            pairs = _pair_up(strict_masks)
-            rules += [_join("or", a, b) for (a, mask_a), (b, mask_b) in pairs if mask_a | mask_b == all_failing]
+            for (a, mask_a), (b, mask_b) in _pair_up(broad_masks):
+                rules += [] if mask_a & mask_b else [_join("and", a, b)]
+            for (a, mask_a), (b, mask_b) in _pair_up(strict_masks):
+                rules += [_join("or", a, b)] if mask_a | mask_b == all_failing else []
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
     def _threshold_rules(self) -> Iterator[Rule]:

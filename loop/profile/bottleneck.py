@@ -127,7 +127,8 @@ def profile(
     """The profile with the tree leaf that the facts select, if there is one. Raises ExpressionError."""
     facts = {name: notes.facts.get(name) for name in FACTS}
     (leaf, undecided), (urgency, _) = first_match(tree, facts), first_match(severities, facts)
-    advice: dict[str, Any] = {name: getattr(leaf, name, None) for name in ("bottleneck", "when", "fix", "gain")}
+    names = ("bottleneck", "when", "fix", "gain")
+    advice: dict[str, Any] = {name: getattr(leaf, name, None) for name in names}
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,

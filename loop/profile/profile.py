@@ -83,21 +83,22 @@ def watch_call(
             yield from worker.receive(START_LIMIT_S, note)
             request = Observe(bench.make_call(workload, side.name, with_windows=True), how)
             kernels = yield from worker.ask(request, limit_s=limit_s, note=note)
-            code = (yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}")) if tool else 0
+            if tool and (code := (yield from worker.wait_for_end(limit_s, f"waiting for {tool[0]}"))):
+                return (), f"{tool[0]} ended with {code}"
     except (Refusal, WorkerLost, LoopError) as error:
         return (), str(error)
-    return kernels, f"{tool[0]} ended with {code}" if code else ""
+    return kernels, ""
 
 
 def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Generator[Tick, None, KernelRuns]:
     """Kernels of one call by torch's profiler, in its own process; an error becomes the reason."""
     kernels, failed = yield from watch_call(bench, side, workload, "trace", limit_s)
-    if failed or not kernels:
-        return (), f"torch's profiler: {failed}" if failed else "torch's profiler saw no kernel in the call"
+    if failed:
+        return (), f"torch's profiler: {failed}"
     runs = [
         KernelRun(kernel=short_name(kernel.name), us=kernel.us, registers=kernel.registers) for kernel in kernels
     ]
-    return tuple(runs), ""
+    return tuple(runs), "" if runs else "torch's profiler saw no kernel in the call"
 
 
 NCU = "ncu"

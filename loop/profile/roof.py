@@ -49,7 +49,8 @@ class PeakRates:
         intensity, roof = flops / moved if flops is not None and moved else None, None
         shares = self.shares(flops, moved, seconds)
         possible = {name: min(share, 1.0) for name, share in shares.items() if share <= MOST_SHARE}
-        if len(possible) == len(shares) and intensity is not None and self.flops_per_s and self.bytes_per_s:
+        is_below = len(possible) == len(shares)
+        if is_below and intensity is not None and self.flops_per_s and self.bytes_per_s:
             # Left of the roofline's ridge, bandwidth limits the call.
             roof = "memory" if intensity * self.bytes_per_s < self.flops_per_s else "compute"
         return {
@@ -72,7 +73,8 @@ def measure_roof(folder: Path, dtype: Dtype, threads: int, working_set: int) -> 
     """Measure the rates of `threads` threads on `working_set` bytes, by a program that is compiled in `folder`.
     Raises LoopError. Repeats disturbed measurements. Two-byte types run as float32: few processors compute in
     them."""
-    compiler, program = next((name for name in COMPILERS if compiler_version(name)), None), folder / "roof"
+    program = folder / "roof"
+    compiler = next((name for name in COMPILERS if compiler_version(name)), None)
     if compiler is None:
         raise WorkFailed(f"{UNMEASURED}: there is no C compiler")
     command = [compiler, *FLAGS, str(SOURCE), "-o", str(program)]
