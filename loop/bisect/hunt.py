@@ -79,19 +79,18 @@ class Bisection:
                     sources = f"what {builder.variant} is built from"
                     why = f"not in the code: none of the {commits} changes {sources}"
                     return self._build_answer(SearchEnd("no_regression", why))
+            end = None
             if self.merge is None:  # Else the gate was asked before, on the whole line.
-                try:
-                    end, gate_probes = yield from prober.ask_gate(line)
-                    if end is not None:
-                        self.probes += gate_probes
-                        return self._build_answer(end)
-                except (Untestable, WorkerLost, Refusal):
-                    pass  # The first probe of this end reports why.
+                # The first probe of an end reports why it cannot be tested.
+                with contextlib.suppress(Untestable, WorkerLost, Refusal):
+                    end = yield from prober.ask_gate(line)
             # Uncommitted changes differ from call to call, and lost probes are repeated.
             committed = {candidate.commit for candidate in line.commits} - {UNCOMMITTED}
             for probe in prober.memory.probes():
                 if probe.status != "lost" and {probe.commit, probe.against} <= committed:
                     self.probes.append(probe)
+            if end is not None:
+                return self._build_answer(end)
             while isinstance(move := next_move(self.problem, self.probes), ProbeRequest):
                 yield from self._make_probe(move)
             return (yield from self._search_merges(self._build_answer(move)))

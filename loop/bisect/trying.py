@@ -26,7 +26,7 @@ from loop.model.target import Workload
 from loop.model.workloads import count_operations
 from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
-from loop.timing.samples import Pending, Terms, Timings
+from loop.timing.samples import Terms, Timings
 from loop.workers.bench import Side
 from loop.workers.program import WorkerLost
 
@@ -35,18 +35,16 @@ REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
 Result = TypeVar("Result")
 LogRatios = Mapping[str, Sequence[float]]
 """Workload to one log(time of the bad end / time of the good one) a block."""
-GATE_LIMIT_S = 120.0
-"""The gate starts no block later than this."""
-CLIP = 0.08
-"""Blocks are clipped at this log ratio: on a busy machine some are off by half, which says nothing of a kernel."""
+GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0
+"""Blocks in which the gate times both ends; it starts no block later than this."""
 MOST_FAILING_WORKLOADS = 4
 """A search for a wrong result uses this many of the failing workloads: the smallest."""
 PASSES, PASSES_S = 20, 30.0
 """The bad end is right if all workloads pass this often, on fresh values; within this time."""
 GATE_PREFIX = "gate: "
 """Prefix of a workload's name in the table of probes."""
-GateResult = Generator[Tick, None, tuple[SearchEnd | None, tuple[Probe, ...]]]
-"""Returns a `SearchEnd` if there is nothing to search for, with what was observed; else None."""
+GateResult = Generator[Tick, None, SearchEnd | None]
+"""Returns a `SearchEnd` if there is nothing to search for, else None."""
 Observing = Generator[Tick, None, tuple[float, ...]]
 """Yields ticks, returns the observed values. Raises Untestable."""
 
@@ -120,10 +118,10 @@ class Prober:
         raise NotImplementedError
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Whether to search at all. Reduces `workloads` to those that show the regression. Raises Untestable if an
-        end cannot be built, or is wrong."""
-        yield from ()  # No gate for a command: always search.
-        return None, ()
+        """Whether to search at all. Reduces `workloads` to those that show the regression, and saves
+        what it observes. Raises Untestable if an end cannot be built, or is wrong."""
+        yield from ()
+        return None
 
 
 class KernelProbe(Prober):
@@ -183,8 +181,8 @@ class LatencyProbe(KernelProbe):
         return mean_over_workloads([pair_log_ratios(timings, workload) for workload in self.workloads])
 
     def ask_gate(self, line: CommitLine) -> GateResult:
-        """Times both ends, in blocks of fresh process pairs, until each workload has a verdict. The search
-        continues from these blocks, on the workloads where the bad end is slower, and decides whether it is."""
+        """Times both ends, in blocks of fresh process pairs. The search continues from these blocks, on
+        the workloads where the bad end is slower, and decides whether it is."""
         memory, bad, good = self._probe_memory("gate"), line.commits[-1], line.good
         log_ratios: LogRatios = {
             probe.workload: probe.values
@@ -193,7 +191,9 @@ class LatencyProbe(KernelProbe):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            log_ratios = yield from self._time_blocks(line)
+            sides = yield from self.build_sides(bad, good)
+            timings = yield from self.time_sides(sides, Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
+            log_ratios = {w.name: pair_log_ratios(timings, w) for w in self.workloads}
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen = choose_workloads(log_ratios)
@@ -202,24 +202,7 @@ class LatencyProbe(KernelProbe):
             values = mean_over_workloads([log_ratios[name] for name in chosen])
             why = f"both ends, on {len(chosen)} of {len(log_ratios)} workloads"
             self.memory.append(_gate_probe(line, why, values))
-        return None, ()
-
-    def _time_blocks(self, line: CommitLine) -> Generator[Tick, None, LogRatios]:
-        """Time both ends until each workload has a verdict, or time is over."""
-        sides = yield from self.build_sides(line.commits[-1], line.good)
-
-        def select_undecided(timings: Timings) -> Mapping[str, Sequence[str]]:
-            """Undecided workload to the sides that are timed again: both."""
-            undecided: list[str] = []
-            for workload in self.workloads:
-                decision = decide_workload(pair_log_ratios(timings, workload), len(self.workloads))
-                if decision.verdict == "inconclusive":
-                    undecided.append(workload.name)
-            return dict.fromkeys(undecided, (REFERENCE_SIDE, CANDIDATE_SIDE))
-
-        terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
-        timings = yield from self.time_sides(sides, terms, select_undecided)
-        return {workload.name: pair_log_ratios(timings, workload) for workload in self.workloads}
+        return None
 
     def build_sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
         """`against` and the candidate, built. Raises Untestable if the candidate is wrong."""
@@ -232,27 +215,16 @@ class LatencyProbe(KernelProbe):
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         return [(yield from self.build_side(REFERENCE_SIDE, against)), side]
 
-    def time_sides(
-        self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
-    ) -> Generator[Tick, None, Timings]:
-        """Time both sides, alternating. Raises Untestable if one cannot be timed. `pending`: what to time again,
-        from the timings so far; None: everything."""
+    def time_sides(self, sides: Sequence[Side], terms: Terms) -> Generator[Tick, None, Timings]:
+        """Time both sides, alternating. Raises Untestable if one cannot be timed."""
         try:
-            timings = yield from schedule.measure(self.bench, sides, self.workloads, terms, pending)
+            timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
         except LoopError as error:
             raise Untestable(error.message) from error
         if timings.wrong_outputs:
             side_name, check = timings.wrong_outputs[0]
             raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
         return timings
-
-
-def decide_workload(log_ratios: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's verdict on a workload from log(bad end's time / good end's), one a block. `workloads`: how many
-    are judged together. The gate wants log ratios of the opposite sign."""
-    speedups = [-value for value in log_ratios]
-    extreme = verdicts.decide_large_difference(speedups, verdicts.needed_evidence(workloads))
-    return extreme or verdicts.conclude_now([min(max(x, -CLIP), CLIP) for x in speedups], workloads)
 
 
 def mean_over_workloads(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -269,8 +241,10 @@ def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
 def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
     """The workloads on which the gate finds the bad end slower; without any, those that it cannot decide;
     without any, all of them."""
-    count = len(log_ratios)
-    verdict_by_name = {name: decide_workload(values, count).verdict for name, values in log_ratios.items()}
+    verdict_by_name = {}
+    for name, values in log_ratios.items():
+        speedups = [-value for value in values]  # What the gate judges.
+        verdict_by_name[name] = verdicts.conclude_now(speedups, len(log_ratios)).verdict
     for wanted in ("slower", "inconclusive"):
         chosen = tuple(name for name, verdict in verdict_by_name.items() if verdict == wanted)
         if chosen:
@@ -327,12 +301,12 @@ class CorrectnessProbe(KernelProbe):
                 if repeated.first_failure is None:  # It fails only after calls of other workloads.
                     self.workloads = all_workloads
             if failed or not checks.is_right:  # Not right: it accepts no workload.
-                return None, ()
+                return None
             passes += 1
         times = "once" if passes == 1 else f"{passes} times over"
         why = f"right on all {len(all_workloads)} workloads, {times}"
-        end = SearchEnd("no_regression", f"not reproduced: the bad end is {why}")
-        return end, (_gate_probe(line, why, (1.0,) * passes),)
+        self.memory.append(_gate_probe(line, why, (1.0,) * passes))
+        return SearchEnd("no_regression", f"not reproduced: the bad end is {why}")
 
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
@@ -379,7 +353,7 @@ class CommandProbe(Prober):
                 why = f"the command did not end {problem}: killed after {self.limit_s:g} s"
                 hint = f"--probe-limit-s SECONDS, if it takes longer; by hand: {by_hand}"
                 raise WorkFailed(why, hint=hint)
-        return None, ()
+        return None
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """1 for exit code 0, else 0. Ignores `against`. Raises Untestable for exit code `SKIP` or a hang."""
