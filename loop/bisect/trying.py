@@ -26,7 +26,7 @@ from loop.model.target import Workload
 from loop.model.workloads import count_operations
 from loop.repository.worktree import Worktree
 from loop.timing import samples, schedule, verdicts
-from loop.timing.samples import Terms, Timings
+from loop.timing.samples import Terms
 from loop.workers.bench import Side
 from loop.workers.program import WorkerLost
 
@@ -34,7 +34,7 @@ REFERENCE_SIDE, CANDIDATE_SIDE = "other", "tried"
 """Names of the two builds that are timed together."""
 Result = TypeVar("Result")
 LogRatios = Mapping[str, Sequence[float]]
-"""Workload to one log(time of the bad end / time of the good one) a block."""
+"""Workload to one log(time of a commit / time of the one next to it) a pair of processes."""
 GATE_BLOCKS, GATE_LIMIT_S = 20, 120.0
 """Blocks in which the gate times both ends; it starts no block later than this."""
 MOST_FAILING_WORKLOADS = 4
@@ -175,10 +175,9 @@ class LatencyProbe(KernelProbe):
 
     def observe(self, candidate: Candidate, count: int, against: Candidate) -> Observing:
         """Log ratios, one a pair of processes. Raises Untestable if the kernel is wrong."""
-        sides = yield from self.build_sides(candidate, against)
         self.seed += 1
-        timings = yield from self.time_sides(sides, Terms(count, math.inf, self.seed))
-        return mean_over_workloads([pair_log_ratios(timings, workload) for workload in self.workloads])
+        log_ratios = yield from self.time_pairs(candidate, against, Terms(count, math.inf, self.seed))
+        return mean_over_workloads([*log_ratios.values()])
 
     def ask_gate(self, line: CommitLine) -> GateResult:
         """Times both ends, in blocks of fresh process pairs. The search continues from these blocks, on
@@ -191,9 +190,8 @@ class LatencyProbe(KernelProbe):
         }
         is_saved = all(log_ratios.get(workload.name) for workload in self.workloads)
         if bad.commit == UNCOMMITTED or not is_saved:
-            sides = yield from self.build_sides(bad, good)
-            timings = yield from self.time_sides(sides, Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed))
-            log_ratios = {w.name: pair_log_ratios(timings, w) for w in self.workloads}
+            terms = Terms(GATE_BLOCKS, GATE_LIMIT_S, self.seed)
+            log_ratios = yield from self.time_pairs(bad, good, terms)
             for name, values in log_ratios.items():
                 memory.append(_gate_probe(line, name, values, workload=name))
         chosen = choose_workloads(log_ratios)
@@ -204,8 +202,11 @@ class LatencyProbe(KernelProbe):
             self.memory.append(_gate_probe(line, why, values))
         return None
 
-    def build_sides(self, candidate: Candidate, against: Candidate) -> Generator[Tick, None, list[Side]]:
-        """`against` and the candidate, built. Raises Untestable if the candidate is wrong."""
+    def time_pairs(
+        self, candidate: Candidate, against: Candidate, terms: Terms
+    ) -> Generator[Tick, None, LogRatios]:
+        """Time a candidate next to another, alternating. Raises Untestable if it is wrong, or one of them cannot
+        be timed."""
         side = yield from self.build_side(CANDIDATE_SIDE, candidate)
         assert side.build_id is not None
         if side.build_id not in self.checks_by_build:
@@ -213,10 +214,7 @@ class LatencyProbe(KernelProbe):
         failure = self.checks_by_build[side.build_id].first_failure
         if failure is not None:
             raise Untestable(f"incorrect, so it has no speed: {failure.message}")
-        return [(yield from self.build_side(REFERENCE_SIDE, against)), side]
-
-    def time_sides(self, sides: Sequence[Side], terms: Terms) -> Generator[Tick, None, Timings]:
-        """Time both sides, alternating. Raises Untestable if one cannot be timed."""
+        sides = [(yield from self.build_side(REFERENCE_SIDE, against)), side]
         try:
             timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
         except LoopError as error:
@@ -224,18 +222,17 @@ class LatencyProbe(KernelProbe):
         if timings.wrong_outputs:
             side_name, check = timings.wrong_outputs[0]
             raise Untestable(f"{side_name} gave a wrong answer while it was timed: {check.message}")
-        return timings
+        log_ratios: dict[str, list[float]] = {}
+        for workload in self.workloads:
+            segments = timings.segments_of(workload.name)
+            speedups = samples.log_ratios(segments, REFERENCE_SIDE, CANDIDATE_SIDE)
+            log_ratios[workload.name] = [-value for value in speedups]
+        return log_ratios
 
 
 def mean_over_workloads(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
     """The mean over workloads, one value a pair of processes."""
     return tuple(fmean(values) for values in zip(*series, strict=False))
-
-
-def pair_log_ratios(timings: Timings, workload: Workload) -> list[float]:
-    """One log(time of the candidate / time of the reference) a pair of processes."""
-    segments = timings.segments_of(workload.name)
-    return [-value for value in samples.log_ratios(segments, REFERENCE_SIDE, CANDIDATE_SIDE)]
 
 
 def choose_workloads(log_ratios: LogRatios) -> tuple[str, ...]:
