@@ -2,33 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from loop.base.errors import UsageError
 from loop.base.processes import run_to_end
-from loop.bisect.actions import bisect, choose_lines, find_regressions
-from loop.bisect.command import BisectRequest, choose_line
+from loop.bisect.actions import bisect, choose_lines, find_regressions, lines_from_good_sessions
 from loop.bisect.hunt import Regression
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
-from loop.model.bisect import BisectOutput, Metric
+from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments
-from loop.steps.setting import Setting
 from loop.steps.taken_over import Lasting
-from loop.store import index
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated
 from tests.makers import make_finished
 from tests.repository.test_reading import commit, git, put_under_git
 from tests.site.catalogues import make_row
 from tests.targets import compiled, make_context, open_bench, write_target
-
-METRICS: tuple[Metric, ...] = ("latency", "correctness")
 
 
 @pytest.fixture
@@ -134,10 +127,8 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     assert [commits[2]] == [line.good.commit for line in choose_lines(dirty, one)[0]]
 
 
-def test_a_search_begins_where_a_session_last_found_the_variant_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without --good: not where it was found slower, nor at the commit of today; else it has to be named."""
+def test_a_search_begins_where_a_session_last_found_the_variant_good(tmp_path: Path) -> None:
+    """Not where it was found slower, nor at the commit of today."""
     folder = tmp_path / "target"
     folder.mkdir()
     (folder / "target.yaml").write_text("format: 1\n")
@@ -149,13 +140,9 @@ def test_a_search_begins_where_a_session_last_found_the_variant_good(
         right_at(today, right=("ours",)),
         right_at(None, right=("ours",)),
     ]
-    project = SimpleNamespace(sessions=tmp_path, target=folder)
-    setting = cast(Setting, SimpleNamespace(project=project, target=SimpleNamespace(name="tiny")))
-    monkeypatch.setattr(index, "rows", lambda *_, **__: rows)
-    found = {
-        metric: choose_line(BisectRequest(good=""), setting, Regression("ours", metric)).good.commit
-        for metric in METRICS
-    }
-    assert {"latency": good, "correctness": slower} == found
-    with pytest.raises(UsageError, match="no session found gpu good at another commit"):
-        choose_line(BisectRequest(good=""), setting, Regression("gpu", "correctness", emulated=True))
+    found: dict[Metric, str] = {"latency": good, "correctness": slower}
+    for metric, expected in found.items():
+        lines, _ = lines_from_good_sessions(folder, Regression("ours", metric), rows, bad="HEAD")
+        assert expected == lines[0].good.commit
+    on_gpu = Regression("gpu", "correctness", emulated=True)
+    assert ([], "no earlier session found it good") == lines_from_good_sessions(folder, on_gpu, rows)
