@@ -11,7 +11,7 @@ from loop.bisect.actions import bisect, choose_lines, find_regressions, lines_fr
 from loop.bisect.hunt import Regression
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
-from loop.model.bisect import BisectOutput
+from loop.model.bisect import BisectOutput, Metric
 from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments
