@@ -6,7 +6,7 @@ from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
 OUTCOMES = {
@@ -76,7 +76,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
             reason = next((probe.reason for probe in probes if probe.reason), "measured")
             mean = f"{sum(values) / len(values):+.3f}" if values else ""
             rows.append((commit[:12], str(len(values)), mean, reason))
-        heads = columns("Commit", ">Observations", ">Mean", "What came of it")
+        heads = ("Commit", ">Observations", ">Mean", "What came of it")
         yield Section(note=note if rows else "", table=drop_empty_columns(heads, tuple(rows)))
         patch = answer.difference.splitlines()
         more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()

@@ -17,7 +17,7 @@ from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section, print_sections
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -143,7 +143,7 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         ending = ", ".join(filter(None, (session.status, session.grade)))
         device = f"{session.device} ({gpu})" if gpu else session.device
         rows.append((letter, session.id, ending, session.target, device))
-    heads = columns("", "Session", "Ended", "Target", "Device")
+    heads = ("", "Session", "Ended", "Target", "Device")
     yield Section("Sessions", table=drop_empty_columns(heads, rows), wrap=-1)
     yield Section("Not compared", comparison.refused)
     for variant in dict.fromkeys(row.variant for row in comparison.rows):
@@ -162,8 +162,8 @@ def sections(comparison: SessionComparison) -> Iterator[Section]:
         ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
         ("cost", *(UNKNOWN if session.usd is None else say.billed_usd(session.usd) for session in sessions)),
     ]
-    heads = columns("", *(f">{letter}" for letter in letters))
-    yield Section("Cost and time", table=drop_empty_columns(heads, costs))
+    letter_heads = ("", *(f">{letter}" for letter in letters))
+    yield Section("Cost and time", table=drop_empty_columns(letter_heads, costs))
 
 
 def _variant_section(variant: str, comparison: SessionComparison) -> Section:
@@ -202,7 +202,7 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
             verdict_lines.append(f"verdict changed on {row.workload}: {verdicts_text}")
     if has_vague:
         verdict_lines.append("an interval whose ends differ by more than a factor of 10 is compared with none")
-    heads = columns("Workload", *(f">{letter}" for letter in letters), "Change")
+    heads = ("Workload", *(f">{letter}" for letter in letters), "Change")
     table = drop_empty_columns(heads, [*table_rows, *_mean_row(rows)])
     title = f"{variant} against {baseline}"
     return Section(title, table=table, lines=tuple(kept_lines), after=tuple(verdict_lines))

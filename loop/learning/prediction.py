@@ -26,7 +26,7 @@ from loop.model.record import Finished, SessionHead, SessionRecord, latest_attem
 from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, rate_for_gpu
 from loop.profile.bottleneck import list_outcomes, outcome_text
 from loop.report import format as say
-from loop.report.markdown import Table, columns, drop_empty_columns
+from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of
@@ -329,7 +329,7 @@ def prediction_table(record: SessionRecord, finished: Sequence[Finished]) -> Tab
         if is_complete and planned.low_s is not None and planned.high_s is not None:
             seconds = sum(step.seconds for step in run_steps)
             add_row(name, planned.seconds, (planned.low_s, planned.high_s), seconds, say.seconds)
-    return drop_empty_columns(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
+    return drop_empty_columns(("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
 
 
 def with_prediction(head: SessionHead, setting: Setting) -> SessionHead:

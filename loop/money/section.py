@@ -8,7 +8,7 @@ from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, PivotOutput
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
 RESOURCE_NAMES = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
@@ -57,7 +57,7 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         rows.append((name, charge.rate, rate, used, say.usd(charge.usd), charge.basis))
     if len(rows) > 1:
         rows.append(("Sum", "", "", "", say.usd(bill.usd), ""))
-    heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
+    heads = ("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
     yield Section(note=money_line(bill, seconds), table=drop_empty_columns(heads, rows))
     models = []
     for use in bill.ai.models if bill.ai else ():
@@ -67,11 +67,11 @@ def sections(bill: Bill, seconds: float, finished: Sequence[Finished]) -> Iterat
         usd = "unknown" if use.usd is None else say.usd(use.usd)
         models.append((use.model, str(use.calls or "-"), *counts, usd))
     if models:
-        heads = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
-        yield Section(note="Tokens of AI, each counted once:", table=drop_empty_columns(heads, models))
+        model_heads = ("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
+        yield Section(note="Tokens of AI, each counted once:", table=drop_empty_columns(model_heads, models))
     yield Section(lines=tuple(_remarks(bill)))
     savings = [(s.pattern, say.seconds(60 * s.minutes), say.usd(s.usd), s.source) for s in bill.savings]
-    yield Section(table=drop_empty_columns(columns("Pattern", ">Spared", ">Worth", "As measured here"), savings))
+    yield Section(table=drop_empty_columns(("Pattern", ">Spared", ">Worth", "As measured here"), savings))
     yield Section("Decisions", lines=decision_lines(finished))
 
 

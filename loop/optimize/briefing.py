@@ -27,7 +27,7 @@ from loop.optimize.session_changes import SessionChanges, session_worktree, work
 from loop.profile import bottleneck
 from loop.profile.actions import fact_text, leaf_words
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -56,7 +56,7 @@ def render_brief(templates: Path, brief: Brief) -> str:
             if fact is not None or name in profile.unknown:
                 source = profile.sources.get(name) or profile.unknown.get(name, "")
                 rows.append((name, "unknown" if fact is None else fact_text(fact), meaning, source))
-        facts = drop_empty_columns(columns("Fact", ">Value", "What it is", "Source"), rows)
+        facts = drop_empty_columns(("Fact", ">Value", "What it is", "Source"), rows)
 
     def last_cells(change: TriedChange) -> tuple[str, str, str]:
         return say.times(change.gain) if change.gain else "not timed", change.reason, change.patch
@@ -72,8 +72,8 @@ def render_brief(templates: Path, brief: Brief) -> str:
         leaf=leaf,
         where=leaf_text,
         facts=facts,
-        tried=drop_empty_columns(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
-        lost=drop_empty_columns(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted),
+        tried=drop_empty_columns((">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), tried),
+        lost=drop_empty_columns(("Session", "Files", ">Speed", "Why it was taken back", "Patch"), reverted),
     )
 
 

@@ -24,7 +24,7 @@ from loop.model.target import literal_text
 from loop.model.verdict import SpeedVerdict
 from loop.profile.bottleneck import outcome_text
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Section
 
 MOST_TRIALS = 12
@@ -79,7 +79,7 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     if rows or searches or lines:
         yield Section("Changes", note="What became of each change of the target:")
     if rows:
-        yield Section(note=JUDGED_NOTE, table=drop_empty_columns(columns(*HEADS), rows))
+        yield Section(note=JUDGED_NOTE, table=drop_empty_columns(HEADS, rows))
     yield from searches
     yield Section(lines=tuple(lines))
 
@@ -133,7 +133,7 @@ def tuning_section(trials: Sequence[TriedPoint]) -> Section:
     return Section(
         note=f"Values of `{trials[0].tuning}`, compiled, verified, then timed beside the incumbent; one that "
         "failed went no further:",
-        table=drop_empty_columns(columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
+        table=drop_empty_columns(("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why"), rows),
         after=(f"{hidden} more are in the journal.",) if hidden else (),
     )
 

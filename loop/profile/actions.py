@@ -23,7 +23,7 @@ from loop.profile.profile import SHARES, facts, profile_call
 from loop.profile.profile import source as source_of
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, drop_empty_columns
+from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device, ready_variants
 
@@ -52,7 +52,7 @@ def leaf_words(profile: Profile) -> tuple[Profile, str]:
 
 def facts_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each known fact, a column for each variant; None without rows."""
-    heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
+    heads = ("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
         (name, *(fact_text(profile.facts.get(name)) for profile in profiles), meaning)
         for name, meaning in FACTS.items()
@@ -81,9 +81,7 @@ def note_lines(profiles: Sequence[Profile]) -> tuple[str, ...]:
 
 def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
     """A row for each variant: the workload on which it fills its device least."""
-    heads = columns(
-        "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
-    )
+    heads = ("Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by")
     rows = []
     for name in dict.fromkeys(occupancy.variant for occupancy in occupancies):
         of_variant = [occupancy for occupancy in occupancies if occupancy.variant == name]
@@ -107,7 +105,7 @@ def parallelism_table(occupancies: Sequence[Occupancy]) -> Table | None:
 
 def kernels_table(profiles: Sequence[Profile]) -> Table | None:
     """A row for each kernel of each profiled call, the longest kernels first."""
-    heads = columns(
+    heads = (
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
         "Its warps wait for",
     )

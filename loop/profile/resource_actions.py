@@ -26,7 +26,7 @@ from loop.profile.launch_limits import (
 )
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.markdown import Table, columns
+from loop.report.markdown import Table
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
@@ -215,7 +215,7 @@ def section(output: ResourcesOutput) -> Section | None:
     hidden = len(rows) - MOST_ROWS
     lines = list(summary_lines(output))
     lines += [f"{say.count(hidden, 'more kernel')} of them not shown"] if hidden > 0 else []
-    heads = columns("Kernel", ">Registers", ">Spilled", ">Shared memory", ">Blocks a multiprocessor")
+    heads = ("Kernel", ">Registers", ">Spilled", ">Shared memory", ">Blocks a multiprocessor")
     title = f"What the kernels would do on {output.device_name or output.device}"
     table = Table(heads, tuple(rows[:MOST_ROWS])) if rows else None
     return Section(title, tuple(lines), table, note=NOTE if table else "", modelled=True)

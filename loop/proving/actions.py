@@ -17,7 +17,7 @@ from loop.model.workloads import expand_sets, is_supported
 from loop.proving import prove
 from loop.proving.prove import ZEROS_CONTROL, GateOutput, Proof
 from loop.report import format as say
-from loop.report.markdown import Table, columns, drop_empty_columns
+from loop.report.markdown import Table, drop_empty_columns
 from loop.steps.context import Context, Result, RunningAction
 from loop.steps.taken_over import Lasting, dependency_hash, reuse_result
 from loop.timing.against_known_good import CompareOutput
@@ -205,7 +205,7 @@ def _null_control_line(control: NullControl) -> str:
 
 def against_known_good(verdicts: Iterable[Verdict]) -> Table | None:
     """A table of variants against known-good builds; None if there is none. Evidence ends at 1,000,000 : 1."""
-    heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
+    heads = ("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = []
     for verdict in verdicts:
         if not isinstance(verdict, SpeedVerdict) or verdict.against != "known_good":

@@ -11,14 +11,14 @@ from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
-from loop.report.markdown import columns, drop_empty_columns
+from loop.report.markdown import drop_empty_columns
 from loop.report.sections import Line, Section
 
 SIMILAR_ERRORS_FACTOR = 4.0
 """If the errors of a dimension's parts differ by less than this factor, the dimension explains nothing."""
 MANY_FAILURES = 8
 """Most failing workloads of a variant that are described one by one."""
-CHECK_COLUMNS = columns(
+CHECK_COLUMNS = (
     *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
     *("Type", "Build"),
 )
@@ -133,7 +133,7 @@ def speed_sections(
     title = f"Speed against {baseline}"
     for variant, timings in by_variant.items():
         pairs = [(timing, verdict_of[variant, name]) for name, timing in timings.items()]
-        heads = columns(
+        heads = (
             *("Workload", "Verdict", ">Ratio [99 % interval]", f">{variant}", f">{baseline}"),
             *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {variant}", f">Memory {baseline}"),
         )

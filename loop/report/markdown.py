@@ -114,34 +114,31 @@ EMPTY_CELLS = ("", "-", "0", "0 MiB", "0 %")
 
 
 @dataclass(frozen=True)
-class Column:
-    """The head of a table's column."""
-
-    title: str
-    right: bool = False
-    """Whether cells are aligned right, as for numbers."""
-
-
-@dataclass(frozen=True)
 class Table:
     """A table of plain text."""
 
-    columns: tuple[Column, ...]
+    heads: tuple[str, ...]
+    """Titles of the columns. `>` at the begin of a title aligns its cells right, as for numbers."""
     rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Titles of the columns, without the sign of their alignment."""
+        return tuple(head.removeprefix(">") for head in self.heads)
 
     def markdown(self, max_rows: int | None = None, max_characters: int | None = None) -> str:
         """The table in Markdown, escaped and aligned. `max_characters`: of a cell. None: no limit."""
         aligned: list[list[str]] = []
-        for number, column in enumerate(self.columns):
-            texts = [column.title, *(row[number] for row in self.rows[:max_rows])]
+        for number, (head, title) in enumerate(zip(self.heads, self.titles, strict=True)):
+            texts = [title, *(row[number] for row in self.rows[:max_rows])]
             if max_characters is not None:
                 texts = [shortened(text, max_characters) for text in texts]
             cells = [escape_literal(text) for text in texts]
             width = max([3, *(len(cell) for cell in cells if len(cell) <= MAX_PADDED)])
-            dashes, pad = "-" * (width + 1), str.rjust if column.right else str.ljust
-            rule = f"{dashes}:" if column.right else f":{dashes}"  # The colon tells Markdown the side.
-            head, *body = [f" {pad(cell, width)} " for cell in cells]
-            aligned.append([head, rule, *body])
+            dashes, pad = "-" * (width + 1), str.rjust if head.startswith(">") else str.ljust
+            rule = f"{dashes}:" if head.startswith(">") else f":{dashes}"  # The colon tells Markdown the side.
+            first, *body = [f" {pad(cell, width)} " for cell in cells]
+            aligned.append([first, rule, *body])
         lines = [f"|{'|'.join(cells)}|" for cells in zip(*aligned, strict=True)]
         hidden_count = len(self.rows) + 2 - len(lines)
         if hidden_count:
@@ -150,8 +147,8 @@ class Table:
 
     def split_to_width(self, max_width: int) -> Iterator["Table"]:
         """Split the table into pieces at most `max_width` characters wide. Each repeats the first column."""
-        rows = [tuple(column.title for column in self.columns), *self.rows]
-        widths = [COLUMN_GAP + max(len(row[column]) for row in rows) for column in range(len(self.columns))]
+        rows = [self.titles, *self.rows]
+        widths = [COLUMN_GAP + max(len(row[column]) for row in rows) for column in range(len(self.heads))]
         first_width = min(max(widths[0] - COLUMN_GAP, MIN_FIRST_COLUMN), FOLDED_FIRST_COLUMN)
         used_width, groups = max_width, list[list[int]]()  # Numbers of the columns of each piece.
         for number in range(1, len(widths)):
@@ -162,15 +159,10 @@ class Table:
             used_width += widths[number]
         for group in groups:
             cells = tuple(tuple(row[number] for number in group) for row in self.rows)
-            yield Table(tuple(self.columns[number] for number in group), cells)
+            yield Table(tuple(self.heads[number] for number in group), cells)
 
 
-def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns with these titles. `>` at the begin of a title aligns its cells right."""
-    return tuple(Column(title.removeprefix(">"), right=title.startswith(">")) for title in titles)
-
-
-def drop_empty_columns(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
+def drop_empty_columns(heads: Sequence[str], rows: Iterable[tuple[str, ...]]) -> Table | None:
     """A table without columns of dashes, zeros or blanks; the first column stays. None without rows."""
     all_rows = tuple(rows)
     if not all_rows:

@@ -113,11 +113,11 @@ def print_sections(sections: Iterable[Section], screen: Screen) -> None:
         if section.table is not None:
             # Remove terminal escapes from its cells.
             rows = tuple(tuple(shortened(cell, 200) for cell in row) for row in section.table.rows)
-            table = Table(section.table.columns, rows)
+            table = Table(section.table.heads, rows)
             for piece_number, piece in enumerate(table.split_to_width(columns) if section.wrap == 0 else [table]):
                 if piece_number:
                     screen.data("")
-                screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
+                screen.table(piece.titles, piece.rows, wrap=section.wrap)
         _print_lines(section.after, screen, columns)
         for text in section.code:
             screen.data(f"  {text}")
@@ -135,6 +135,6 @@ def section_fields(section: Section) -> dict[str, Any]:
         "title": section.title,
         "note": section.note,
         "lines": tuple(text for _, text in _indented_sentences((*section.lines, *section.after))),
-        "columns": tuple(column.title for column in section.table.columns) if section.table else (),
+        "columns": section.table.titles if section.table else (),
         "rows": section.table.rows if section.table else (),
     }

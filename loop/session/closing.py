@@ -158,8 +158,7 @@ def print_outcome(
     lines = []
     for section in screen_content.further_sections:
         if section.table is not None:
-            heads = [column.title for column in section.table.columns]
-            lines += table_lines(heads, section.table.rows, width, wrap=1)
+            lines += table_lines(section.table.titles, section.table.rows, width, wrap=1)
         lines += map(str, (*section.after, *section.lines))
     lines += filter(None, [pending_user_task(finished)])
     lines += [f"note: {note}" for note in record.bill.notes]

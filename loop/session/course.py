@@ -10,7 +10,7 @@ from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, Status, latest_attempts
 from loop.profile.model import ProfileOutput
 from loop.report import format as say
-from loop.report.markdown import columns, drop_empty_columns, plain_text, shortened
+from loop.report.markdown import drop_empty_columns, plain_text, shortened
 from loop.report.sections import Section
 
 RecallLines = Callable[[Finished], Sequence[str]]
@@ -48,7 +48,7 @@ def steps_section(view: View) -> Iterator[Section]:
     """A table of all steps: status, time, share of the total time, outcome."""
     records = latest_attempts(view.finished)
     total_s = sum(record.seconds for record in records)
-    heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
+    heads = ("Step", "Status", ">Took", ">Of all steps", "Outcome")
     table = drop_empty_columns(heads, [_step_row(record, total_s) for record in records])
     between_text = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
     yield Section("Each step", note=between_text if table else "No step has ended.", table=table)

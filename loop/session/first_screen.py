@@ -19,7 +19,7 @@ from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
 from loop.report import format as say
 from loop.report.findings import mean_text, speed_verdicts
-from loop.report.markdown import Table, columns, drop_empty_columns, escape_prose, inline_code, shortened
+from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
 from loop.report.sections import Section, SizeLimit, sections_as_markdown
 from loop.session import course
 from loop.session.course import View
@@ -228,7 +228,7 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
         if set(cells) != {EMPTY_CELL}:
             role = head.roles.get(name)
             rows.append((f"{name} ({role})" if role else name, *cells))
-    heads = columns("Variant", "Against the known good", f"Against {head.baseline}", "Right")
+    heads = ("Variant", "Against the known good", f"Against {head.baseline}", "Right")
     return drop_empty_columns(heads, rows)
 
 

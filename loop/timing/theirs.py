@@ -26,7 +26,7 @@ from loop.model.base import Model
 from loop.model.output import MeasureOutput, Output, gate_verdict_on, outputs_of
 from loop.model.plan import Pattern
 from loop.model.record import Finished
-from loop.report.markdown import Column, Table
+from loop.report.markdown import Table
 from loop.report.sections import Section
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing.readiness import hold_device
@@ -152,7 +152,7 @@ def reason_lines(pairs: Sequence[VerdictPair]) -> Iterator[str]:
 
 def evaluator_section(output: TheirsOutput) -> Section:
     """Both verdicts as a table, with the reasons of each."""
-    table = Table(tuple(map(Column, HEADS)), tuple(map(verdict_row, output.both)))
+    table = Table(HEADS, tuple(map(verdict_row, output.both)))
     return Section("Their verdict", tuple(reason_lines(output.both)), table, screen=True)
 
 

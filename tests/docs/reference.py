@@ -12,7 +12,7 @@ from loop.base.documents.schemas import schema_of
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli.patterns import SCHEMAS, schema_text
 from loop.model.base import Model
-from loop.report.markdown import columns, escape_literal, inline_code
+from loop.report.markdown import escape_literal, inline_code
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
@@ -62,7 +62,7 @@ def _page(title: str, lines: Iterator[str]) -> str:
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A Markdown table; cells are Markdown already."""
     if rows:
-        yield f"| {' | '.join(column.title for column in columns(*heads))} |"
+        yield f"| {' | '.join(heads)} |"
         yield f"|{'---|' * len(heads)}"
         yield from (f"| {' | '.join(row)} |" for row in rows)
         yield ""
