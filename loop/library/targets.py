@@ -211,10 +211,6 @@ class _ManifestChecker:
             for inner_place, file in file_by_place.items():
                 if not (folder / file).is_file():
                     self.complain((*place, *inner_place), "a file", f"{file}, which is not there")
-            for index, flag in enumerate(variant.build.flags):
-                if flag.startswith("-o"):
-                    flag_place = (*place, "build", "flags", index)
-                    self.complain(flag_place, "flags without an output", repr(flag), "loop names the output")
 
     def check_placeholders(self, place: Place, variant: CommandVariant) -> None:
         """Complain about words of a command, such as `--n={N}`, whose placeholder no call has a value for."""

@@ -21,8 +21,6 @@ ASK_LIMIT_S = 60
 """Time limit in seconds. Without its persistence daemon a driver initialises every GPU first."""
 SMI = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-QUERIES: list["subprocess.Popen[str]"] = []
-"""The process that asks the driver; empty once its answer was read."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +93,19 @@ def gpus() -> Gpus:
     )
 
 
-def start_driver_query() -> None:
-    """Start the process that asks the driver; `gpus` reads its answer later."""
-    if not QUERIES:
-        command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
-        environment = {**child_environment(), "PYTHONPATH": python_path()}
-        query = subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
-        QUERIES.append(query)
+@functools.cache
+def start_driver_query() -> "subprocess.Popen[str]":
+    """The process that asks the driver, started by the first call; `gpus` reads its answer later."""
+    command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
+    environment = {**child_environment(), "PYTHONPATH": python_path()}
+    return subprocess.Popen(command, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, text=True)
 
 
 def _ask_driver() -> dict[str, Any]:
     """The answer of `query_driver` from a process like a worker's; else no `gpus`, and `why`."""
     failure: dict[str, Any] = {"cuda": None, "gpus": []}
     try:
-        start_driver_query()
-        with QUERIES.pop() as process:
+        with start_driver_query() as process:
             try:
                 text, _ = process.communicate(timeout=ASK_LIMIT_S)
             finally:

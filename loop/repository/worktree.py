@@ -29,21 +29,15 @@ class MissingSubmodule(WorkFailed):
 def fill_submodules(checkout: Path, root: Path) -> None:
     """Check out the submodules of worktree `root` at the commits in its HEAD, without the network.
 
-    Sources are the user's checkout, or git's own copy in `.git/modules`. Submodules that were never
-    fetched stay empty. Raises MissingSubmodule if no source has the commit.
+    Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay empty.
+    Raises MissingSubmodule if no source has the commit.
     """
-    commit_by_path, path_settings = submodule_commits(root, "HEAD"), ""
+    commit_by_path = submodule_commits(root, "HEAD")
     if not commit_by_path:
         return
-    with contextlib.suppress(LoopError):  # `.gitmodules` may be missing.
-        query = ("--null", "--get-regexp", r"^submodule\..*\.path$")
-        path_settings = git(root, "config", "--file", ".gitmodules", *query)
-    pairs = (row.split("\n", 1) for row in path_settings.split("\0") if "\n" in row)
-    name_by_path = {path: key.removeprefix("submodule.").removesuffix(".path") for key, path in pairs}
     git_folder = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     for path, commit in commit_by_path.items():
-        submodule, in_checkout = root / path, checkout / path
-        git_copy = git_folder / "modules" / name_by_path.get(path, path)
+        submodule, in_checkout, git_copy = root / path, checkout / path, git_folder / "modules" / path
         sources = [in_checkout] if (in_checkout / ".git").exists() else []
         sources += [git_copy] if (git_copy / "HEAD").exists() else []
         if not sources:

@@ -138,7 +138,7 @@ def forget() -> None:
     """Let the next question about the machine be asked anew."""
     for known in (gpus.gpus, machine.machine):
         known.cache_clear()
-    gpus.QUERIES.clear()
+    gpus.start_driver_query.cache_clear()
     machine.VERSIONS.clear()
 
 

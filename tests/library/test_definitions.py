@@ -76,7 +76,6 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
             "entry: scale, instances: [{symbol: 's<{T}>', over: {T: [int]}, file: s.c, line: 'make s<{N}>;'}],",
             "line: {N}, which `over` does not have",
         ),
-        ("[-O1]", "[-O1, -o, x]", "variants.ours.build.flags.1: expected flags without an output, got '-o'"),
         (
             "M: [5, 17]",
             "M: 5, dtype: float16",
