@@ -83,8 +83,7 @@ def run_session(request: opening.SessionRequest, screen: Screen) -> int:
         folder = sessions.create_session(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
         trust.grant_session(folder.path, head)
-        with folder.lock():
-            folder.write_head(head)
+        with folder.locked_with_head(head):
             return run_to_end(Session(request, setting, head, folder, screen), fresh=False)
 
 

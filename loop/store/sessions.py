@@ -4,7 +4,8 @@ import contextlib
 import datetime
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,6 +45,18 @@ class SessionFolder:
     def lock(self) -> AbstractContextManager[object]:
         """Lock the session for writing. Raises Held when another process has the lock."""
         return locked(self.path / LOCK)
+
+    @contextlib.contextmanager
+    def locked_with_head(self, head: SessionHead) -> Iterator[None]:
+        """Lock the session while it runs, and write its head. Removes the folder if that write fails."""
+        try:
+            with self.lock():
+                self.write_head(head)
+                yield
+        except LoopError:
+            if not (self.path / HEAD).exists():
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def head(self) -> SessionHead:
         """The facts stored when the session began. Raises LoopError when the file is damaged."""
