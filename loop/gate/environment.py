@@ -165,7 +165,7 @@ def explain_misfit(variant: CAbiVariant) -> tuple[str, str] | None:
     conflict = machine.explain_old_driver("code from nvcc", release, installed.cuda, installed.driver)
     if conflict:
         return conflict, machine.advise_driver_or_toolkit(release, installed.cuda)
-    unsupported = machine.explain_unknown_gpu(release, gpu.architecture)
+    unsupported = machine.explain_unknown_gpu(variant.build.compiler, gpu.architecture)
     if unsupported and machine.builds_for(variant.build.flags, gpu.architecture):
         return f"{unsupported} ({gpu.name})", machine.advise_toolkit(gpu.architecture, installed.cuda)
     return None

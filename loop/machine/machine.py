@@ -23,81 +23,41 @@ OLDEST_DRIVER = {11: "R450", 12: "R525", 13: "R580"}
 """CUDA major release to the oldest driver branch that runs its machine code, for all minor
 releases. PTX, which the driver compiles, needs a driver of the exact release
 (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1)."""
-SUPPORTED_FROM: dict[str, Release] = {
-    "sm_75": (10, 0),
-    "sm_80": (11, 0),
-    "sm_86": (11, 1),
-    "sm_87": (11, 4),
-    "sm_88": (13, 0),
-    "sm_89": (11, 8),
-    "sm_90": (12, 0),  # CUDA 12.0 is the first with sm_90a, Hopper's full instruction set.
-    "sm_100": (12, 8),
-    "sm_101": (12, 8),
-    "sm_103": (12, 9),
-    "sm_110": (13, 0),
-    "sm_120": (12, 8),
-    "sm_121": (12, 9),
-}
-"""Architecture to the first CUDA toolkit that compiles for it (release notes of the toolkits)."""
-DROPPED_IN: dict[str, Release] = {
-    **dict.fromkeys(("sm_35", "sm_37"), (12, 0)),
-    **dict.fromkeys(("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_101"), (13, 0)),
-}
-"""Architecture to the first CUDA toolkit that no longer compiles for it."""
 TOOLKIT_ARCHIVE = "https://developer.nvidia.com/cuda-toolkit-archive"
-
-
-def release_of(text: str) -> Release:
-    """Major and minor number of a release: `13.0` becomes (13, 0), and `13` too."""
-    major, _, minor = text.partition(".")
-    return int(major), int(re.match(r"\d*", minor)[0] or 0)  # type: ignore[index]
 
 
 def explain_old_driver(subject: str, toolkit: str, newest_cuda: Release | None, driver: str | None) -> str:
     """Why this driver cannot run code from this toolkit; empty if it can, or if that is unknown.
     `subject`: what was built with the toolkit. `newest_cuda`: that the driver supports."""
-    major = release_of(toolkit)[0]
+    major = int(toolkit.partition(".")[0])
     if newest_cuda is None or major <= newest_cuda[0]:
         return ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
-    present = f"{driver or 'an older one'}, which runs code up to CUDA {_release_text(newest_cuda)}"
+    present = f"{driver or 'an older one'}, which runs code up to CUDA {newest_cuda[0]}.{newest_cuda[1]}"
     return f"{subject} {toolkit} needs {needed}, this machine has {present}"
 
 
 def advise_driver_or_toolkit(toolkit: str, newest_cuda: Release | None) -> str:
     """The fix for `explain_old_driver`: a newer driver or an older toolkit."""
-    branch = OLDEST_DRIVER.get(release_of(toolkit)[0])
+    branch = OLDEST_DRIVER.get(int(toolkit.partition(".")[0]))
     newer = f"install driver {branch} or newer" if branch else "install a newer driver"
     older = f"a CUDA {newest_cuda[0]} toolkit" if newest_cuda else "an older CUDA toolkit"
     return f"{newer}, or use {older}: name its nvcc in target.yaml, or put it first on the PATH"
 
 
-def explain_unknown_gpu(toolkit: str, architecture: str) -> str:
-    """Why this toolkit cannot compile for the architecture; empty if it can or that is unknown."""
-    release = release_of(toolkit)
-    first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
-    if first is not None and release < first:
-        return f"nvcc {toolkit} does not know {architecture}: CUDA {_release_text(first)} is the first that does"
-    if dropped is not None and release >= dropped:
-        return f"nvcc {toolkit} compiles for {architecture} no more: CUDA {_release_text(dropped)} dropped it"
-    return ""
+def explain_unknown_gpu(compiler: str, architecture: str) -> str:
+    """Why this nvcc cannot compile for the architecture; empty if it can, or if it does not list what it knows."""
+    codes = (output_of([compiler, "--list-gpu-code"], limit_s=ASK_LIMIT_S) or "").split()
+    if not codes or architecture in codes:
+        return ""
+    return f"nvcc {nvcc_release(compiler)} compiles for {codes[0]} to {codes[-1]}, not for {architecture}"
 
 
 def advise_toolkit(architecture: str, newest_cuda: Release | None) -> str:
     """Advice: install a toolkit for this GPU, no newer than its driver supports (`newest_cuda`)."""
-    first, dropped = SUPPORTED_FROM.get(architecture), DROPPED_IN.get(architecture)
-    bounds = [f"CUDA {_release_text(first)} or newer"] if first else []
-    next_major = (newest_cuda[0] + 1, 0) if newest_cuda else None
-    too_new = [release for release in (dropped, next_major) if release]
-    if too_new:
-        bounds.append(f"older than {_release_text(min(too_new))}")
-    releases = f" ({', '.join(bounds)})" if bounds else ""
-    return f"install the CUDA toolkit{releases}: {TOOLKIT_ARCHIVE}"
-
-
-def _release_text(release: Release) -> str:
-    return f"{release[0]}.{release[1]}"
+    bound = f", older than {newest_cuda[0] + 1}.0" if newest_cuda else ""
+    return f"install a CUDA toolkit that knows {architecture}{bound}: {TOOLKIT_ARCHIVE}"
 
 
 def builds_for(flags: Sequence[str], architecture: str) -> bool:

@@ -35,6 +35,9 @@ if words == ["--version"]:
     print("nvcc: NVIDIA (R) Cuda compiler driver")
     print("Cuda compilation tools, release {release}, V{release}.88")
     sys.exit(0)
+if words == ["--list-gpu-code"]:
+    print(*(code for code in ("sm_80", "sm_89", "sm_90") if code not in "{unknown}"))
+    sys.exit(0)
 with open("{folder}/compiled.txt", "a") as file:
     print(*words, file=file)
 for word in words:
