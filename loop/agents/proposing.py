@@ -246,10 +246,7 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, ProposerResult]:
 
 
 def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, ProposerResult]:
-    """Run the proposer's program once, and end its process group.
-
-    `started_s`: monotonic time at which the first attempt began; the limits count from it.
-    """
+    """Run the proposer's program once, and end its process group. Limits count from monotonic `started_s`."""
     names = (*PASSED_VARIABLES, *task.preset.variables, *task.variables)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     if task.cache:
@@ -453,17 +450,17 @@ class StatedAiCost(Model):
     """Dollars, from `--ai-usd`."""
 
 
-def check_stated_usd(usd: float | None) -> StatedAiCost:
-    """Check `--ai-usd`. Raises LoopError for a negative or infinite amount."""
+def check_stated_usd(usd: float | None) -> float | None:
+    """The dollars of `--ai-usd`. Raises LoopError for a negative or infinite amount."""
     if usd is not None and not 0 <= usd < float("inf"):
         raise UsageError(f"--ai-usd {usd}: expected dollars, 0 or more", hint="--ai-usd 1.50")
-    return StatedAiCost(stated_usd=usd)
+    return usd
 
 
-def save_stated_cost(folder: SessionFolder, stated: StatedAiCost) -> None:
+def save_stated_cost(folder: SessionFolder, usd: float | None) -> None:
     """Save the cost that the user stated (`--ai-usd`) in a session; without one, nothing changes."""
-    if stated.stated_usd is not None:
-        sums.write_sealed(folder.path / STATED_FILE, stated)
+    if usd is not None:
+        sums.write_sealed(folder.path / STATED_FILE, StatedAiCost(stated_usd=usd))
 
 
 def read_proposals(session: Path) -> list[Proposal]:

@@ -52,7 +52,7 @@ def start_session(
         values,
         target=target,
         limits=SessionLimits(budget_minutes, max_usd),
-        ai=check_stated_usd(ai_usd),
+        stated_ai_usd=check_stated_usd(ai_usd),
         attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
         evaluator=evaluator_terms(evaluator, target),
         campaign=make_campaign(usd=max_usd, executor=executor, width=width),

@@ -167,20 +167,17 @@ RULE_BY_FORMAT = {
         atol=1e-2, rtol=1e-2, matched_ratio=0.99, note="10 rounds of fresh inputs; all zeros fail"
     ),
 }
+UNCHECKED = {"cold_cache": True, "fresh_inputs": False, "checked": False}
 TIMING_BY_FORMAT = {
     TRACE: Timing(
         method="CUPTI, 10 calls to warm up, median of 50, mean of 3 trials",
-        cold_cache=True,
-        fresh_inputs=False,
-        checked=False,
         score="speedup: reference's latency over the solution's",
+        **UNCHECKED,
     ),
     SOL: Timing(
         method="CUPTI, 10 calls to warm up, median of 50",
-        cold_cache=True,
-        fresh_inputs=False,
-        checked=False,
         score="1 / (1 + (t - t_sol) / (t_baseline - t_sol)): 0.5 at the baseline, 1 at the hardware's limit",
+        **UNCHECKED,
     ),
 }
 Workload = tuple[TraceWorkload, Document, int, Path]
@@ -255,9 +252,7 @@ def _make_task(
     dialect: str, why: str, path: Path, file: Path, workloads: list[Workload], solutions: list[Path], root: Path
 ) -> ForeignTask:
     """Make the task of the definition in `file`, after a check of all its files. Raises DefinitionError.
-
-    `dialect`: SOL or TRACE. `root`: folder that paths of data files start from.
-    """
+    `root`: folder that paths of data files start from."""
     definition, document = read_json(file, Definition)
     module = _parse_reference(dialect, definition, with_positions(file, document), file)
     hardware: dict[str, None] = {}
@@ -265,7 +260,6 @@ def _make_task(
         solution, _ = read_json(solution_file, Solution)
         check_sources(solution, solution_file)
         hardware |= dict.fromkeys(solution.spec.target_hardware)
-    hints = [] if workloads else ["no workloads: nothing to run"]
     files, data_files, cases = [file], set(), []
     for file_workload in workloads:
         _refuse_misfit(definition, file_workload)
@@ -273,10 +267,6 @@ def _make_task(
         files.append(workload_file)
         data_files |= {root / origin.path for origin in workload.inputs.values() if origin.path}
         cases.append(Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes)))
-        kinds = {origin.type for origin in workload.inputs.values()}
-        if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint) and not hints:
-            mixes = "mixes inputs of its own generator with others"
-            hints.append(f"workload {workload.uuid} {mixes}: its evaluator refuses that")
     specs = (*definition.inputs.values(), *definition.outputs.values())
     signature = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     needs_cuda = python_text.uses_cuda([module]) or "triton" in module.imported_packages
@@ -297,7 +287,7 @@ def _make_task(
         made_for=tuple(hardware),
         devices=("cuda",) if needs_cuda else ("cpu", "cuda"),
         needs_files=tuple(sorted(data_files)),
-        hints=tuple(hints),
+        hints=() if workloads else ("no workloads: nothing to run",),
     )
 
 

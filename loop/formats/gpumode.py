@@ -157,7 +157,7 @@ def load(path: Path, why: str) -> ForeignTask:
         name=folder.name,
         path=folder,
         files=(folder / MANIFEST, *files.values()),
-        entry=_required_entry(task),
+        entry="what its description says" if task.has_own_contract else f"def {KERNEL}",
         languages=("python", "triton", "cuda") if is_python else ("cuda",),
         reference="reference.ref_kernel",
         cases=tuple(cases),
@@ -219,17 +219,6 @@ def _complain_about_cases(task: GpuModeTask, generate: ast.FunctionDef) -> Itera
             if set(case) - set(parameters) or required - set(case):
                 expected = f"what {GENERATE} takes ({', '.join(parameters)})"
                 yield complain(task.document, (field, index), expected, ", ".join(case))
-
-
-def _required_entry(task: GpuModeTask) -> str:
-    """What an answer has to define, as in `def custom_kernel`, by the judging program's imports."""
-    names: list[str] = []
-    for node in ast.walk(task.evaluator.tree) if task.evaluator else ():
-        if isinstance(node, ast.ImportFrom) and node.module == "submission":
-            names += [alias.name for alias in node.names]
-    if not names and task.has_own_contract:
-        return "what its description says"
-    return " and ".join(f"def {name}" for name in dict.fromkeys(names or [KERNEL]))
 
 
 def _acceptance_rule(reference: Module | None) -> AcceptanceRule:

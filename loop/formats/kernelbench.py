@@ -1,6 +1,7 @@
 """KernelBench: one Python file with `Model`, `get_inputs` and `get_init_inputs`; an answer defines `ModelNew`."""
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,14 +23,7 @@ from loop.formats.python_text import Module, file_error
 NAME = "kernelbench"
 ENTRY, TASK, REFERENCE_VARIANT = "ModelNew", "task.py", "theirs"
 STATEFUL_LAYER = "BatchNorm"
-RANDOM_FUNCTIONS = (
-    "torch.rand",
-    "torch.randn",
-    "torch.randint",
-    "torch.bernoulli",
-    "torch.rand_like",
-    "torch.randn_like",
-)
+RANDOM_FUNCTION = re.compile(r"torch\.(rand|randn|randint|bernoulli|rand_like|randn_like)")
 REQUIRED_NAMES = ("Model", "get_inputs", "get_init_inputs")
 JUDGING = AcceptanceRule(
     atol=1e-4,
@@ -67,7 +61,7 @@ def load(path: Path, why: str) -> ForeignTask:
     nodes = list(ast.walk(module.tree))
     forwards = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "forward"]
     calls = [call for node in forwards for call in ast.walk(node) if isinstance(call, ast.Call)]
-    random_lines = sorted({call.lineno for call in calls if ast.unparse(call.func) in RANDOM_FUNCTIONS})
+    random_lines = sorted({call.lineno for call in calls if RANDOM_FUNCTION.fullmatch(ast.unparse(call.func))})
     lines_text = ", ".join(map(str, random_lines))
     random_hint = f"forward draws random values on lines {lines_text}: two calls on the same inputs differ"
     hints = [random_hint] if random_lines else []

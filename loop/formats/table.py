@@ -112,10 +112,6 @@ def is_foreign(path: Path) -> bool:
     return not is_target and path.exists() and bool(claiming_formats(path))
 
 
-BLOCKING_KINDS = ("contract", "several GPUs", "dependency", "download", "file")
-"""Kinds of hindrance that no choice of cases or device avoids."""
-
-
 def write_as_target(
     path: Path, answers: Sequence[str] = (), format_name: str | None = None
 ) -> tuple[Path, tuple[str, ...]]:
@@ -156,7 +152,8 @@ def find_origin(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 def refuse_unrunnable(task: ForeignTask) -> None:
     """Raise UsageError, with all reasons, if no choice of cases or device lets `loop` run a task here."""
     obstacles = find_hindrances(task, len(gpus().usable))
-    reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind in BLOCKING_KINDS)
+    # A missing GPU alone does not count: answers may run on the processor.
+    reasons = "; ".join(obstacle.what for obstacle in obstacles if obstacle.kind != "cuda")
     if reasons:
         raise UsageError(f"{task.path}: not run here: it needs {reasons}", f"loop targets inspect {task.path}")
 

@@ -7,7 +7,6 @@ run, to detect an answer that edits them. Evaluators that time by CUDA are not a
 
 import ast
 import json
-import math
 import re
 import shutil
 import sys
@@ -20,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
 from loop.base.processes import Completed, Tick, run
+from loop.base.stats import geometric_mean
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.flashinfer import Definition
 from loop.formats.model import FLOATS, ForeignTask
@@ -251,7 +251,7 @@ def _read_traces(results: StepResults) -> Verdict:
     if failures:
         why = f"{len(failures)} of {len(traces)} workloads: {failures[0]}"
         return Verdict(status="wrong", why=why, result=traces)
-    speedup = math.exp(sum(map(math.log, speedups)) / len(speedups)) if speedups else None
+    speedup = geometric_mean(speedups) if speedups else None
     return Verdict(status="right", result=traces, speedup=speedup)
 
 

@@ -23,6 +23,7 @@ from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief, BriefOutput, hosts_of
 from loop.optimize.comparisons import NOTE, CheckNote, order_by_gain
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
+from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, workshop_of
 from loop.repository import worktree
 from loop.repository.worktree import Worktree, note_owner
@@ -65,18 +66,12 @@ class ProposalRound:
             self._restore_incumbent(head)
 
     def _restore_incumbent(self, head: str) -> None:
-        """Undo what a proposer wrote to the session's worktree: edits are compared with it.
-
-        `head`: commit of the incumbent.
-        """
+        """Undo what a proposer wrote to the session's worktree, which has the incumbent's commit `head`."""
         if self.tree.head != head or self.tree.changed_lines():
             self.tree.revert(head)
 
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
-        """Run one proposer in a worktree of its own, and save its proposal.
-
-        `head`: commit of the incumbent. A killed session leaves the proposal as `interrupted`.
-        """
+        """Run one proposer in a worktree of its own, and save its proposal; `interrupted` after a kill."""
         context, workshop = self.context, workshop_of(self.context)
         proposal_file = workshop.notes / "candidates" / f"{number:04}.json"
         proposal_file.parent.mkdir(parents=True, exist_ok=True)
@@ -177,9 +172,6 @@ def find_end_reason(context: Context) -> str | None:
     return sum_spending(context).explain_end(context.task.campaign)
 
 
-NONE_YET = ", of which preparing took all: no candidate was proposed"
-
-
 @dataclass(frozen=True)
 class CampaignSpent:
     """What a campaign has spent and gained so far."""
@@ -208,7 +200,9 @@ class CampaignSpent:
 
     def explain_end(self, campaign: Campaign) -> str | None:
         """Why the campaign ends; None if it continues."""
-        minutes_text = f"its {{:g}} minutes are over{'' if self.candidates else NONE_YET}"
+        minutes_text = "its {:g} minutes are over"
+        if not self.candidates:
+            minutes_text += ", of which preparing took all: no candidate was proposed"
         limits = (
             (campaign.candidates, self.candidates, "its {:g} candidates were proposed"),
             (campaign.minutes, self.seconds / 60, minutes_text),
@@ -302,10 +296,6 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
 
 
 def progress_text(proposals: Sequence[Proposal], kept: int) -> str:
-    """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 of AI, 1,800 tokens`."""
-    uses = [proposal.use for proposal in proposals if proposal.use]
-    total = proposing.sum_ai_use(uses)
-    in_part = " in part" if any(use.usd is None for use in uses) else ""
-    usd = f"${total.usd:.2f} of AI{in_part}" if total.usd is not None else "AI unknown"
-    tokens = f"{total.total_tokens:,} tokens" if total.total_tokens else "tokens unknown"
-    return f"so far {len(proposals)} proposed, {kept} kept, {usd}, {tokens}"
+    """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 (estimate), 1,800 tokens`."""
+    use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
+    return f"so far {len(proposals)} proposed, {kept} kept, {ai_use_text(use)}"

@@ -6,6 +6,7 @@ is an edit of the manifest in the session's worktree; the gate judges it like an
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -215,18 +216,15 @@ class PointSearch:
 
     def describe_points(self) -> str:
         """The other points in words: `of 4 others 1 did not compile, 2 were timed, ...`."""
-        outcomes = [trial.outcome for trial in self.trials]
-        parts = []
+        counts = Counter[str](trial.outcome for trial in self.trials)
         texts = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
-        for outcome, text in texts.items():
-            if outcome in outcomes:
-                parts.append(f"{outcomes.count(outcome)} {text}")
+        parts = [f"{counts[outcome]} {text}" for outcome, text in texts.items() if counts[outcome]]
         timed = [trial for trial in self.trials if trial.outcome in ("timed", "best")]
         if timed:
             ratios = [trial.ratio for trial in timed if trial.ratio is not None]
-            highest = (
-                f"the best of them at {times(max(ratios), 3)}" if ratios else "and no round of them was sound"
-            )
+            highest = "and no round of them was sound"
+            if ratios:
+                highest = f"the best of them at {times(max(ratios), 3)}"
             parts.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {highest}")
         others = len(self.tuning.points) - (self.incumbent in self.tuning.points)
         return f"of {others} others {', '.join(parts)}" if parts else "there is no other point"

@@ -36,14 +36,14 @@ _operators: dict[tuple[Path, str], "Operator"] = {}
 class Operator:
     """A compiled variant as a callable on tensors. Forward only: it has no gradient."""
 
-    def __init__(self, contract: Contract, library: Compiled, op: OpOverload) -> None:
+    def __init__(self, contract: Contract, library: Compiled, op: OpOverload, architecture: str) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """Overload in `torch.ops`: attributes by position, a choice as index, no number as NaN."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
-        self.architecture: str | None = None
-        """Built for `cpu` or a compute capability such as `sm_89`; None if unknown."""
+        self.architecture = architecture
+        """Built for `cpu` or a compute capability such as `sm_89`."""
         attributes = contract.attributes.items()
         self._numbers_by_value = {name: numbers_by_value(attribute) for name, attribute in attributes}
         """For each attribute, a value as a caller writes it to the number that the kernel gets."""
@@ -126,7 +126,7 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             cached_operator = _operators[key]
             torch_device = torch.device(cached_operator.contract.device if device is None else device)
             architecture = _architecture(variant, cached_operator.contract.device, torch_device)
-            if device is not None and cached_operator.architecture not in (None, architecture):
+            if device is not None and cached_operator.architecture != architecture:
                 raise UsageError(
                     f"variant {variant} was built for {cached_operator.architecture} in this process, "
                     f"and {torch_device} is {architecture}",
@@ -163,9 +163,7 @@ def _make_operator(definitions: Project, name: str, device: str | torch.device |
                 hint=f"give the one in {definitions.target} another `name`",
             )
     library = open_library(name, target.compiled_variant(name, architecture), definitions.target)
-    result = Operator(contract, library, declare(contract, library))
-    result.architecture = architecture
-    return result
+    return Operator(contract, library, declare(contract, library), architecture)
 
 
 def _architecture(variant: str, required_type: str, device: torch.device) -> str:

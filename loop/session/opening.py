@@ -8,7 +8,6 @@ from pathlib import Path
 
 import loop
 from loop.actions import ACTIONS
-from loop.agents.proposing import StatedAiCost
 from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.expressions import RESERVED_WORDS
@@ -136,7 +135,7 @@ class SessionRequest:
     threads: int | None = None
     seed: int | None = None
     limits: SessionLimits = field(default_factory=SessionLimits)
-    ai: StatedAiCost = field(default_factory=StatedAiCost)
+    stated_ai_usd: float | None = None
     """The AI cost that the user stated, because nothing measures it."""
     campaign: Campaign = field(default_factory=Campaign)
     """Who proposes code changes, and the limits of that campaign."""

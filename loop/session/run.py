@@ -165,7 +165,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
     head, setting, folder, request = session.head, session.setting, session.folder, session.request
     root, journal = setting.project.sessions, Journal(folder.path / "journal.jsonl")
     rows = index.rows(root, last=index.RECENT_SESSIONS)
-    proposing.save_stated_cost(folder, request.ai)
+    proposing.save_stated_cost(folder, request.stated_ai_usd)
     card = rates(setting.project)
     bounds = request.limits.make_bounds(head, card, journal.lines, proposing.read_session_use(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
