@@ -215,36 +215,47 @@ class ProcessSet:
     def _time_rounds(
         self, workload: Workload, names: Sequence[str], timings: Timings, workloads_left: int
     ) -> Generator[Tick, None, int]:
-        """The rounds of one workload, sides alternating; returns how many were timed. `workloads_left`:
-        this one included. One random segment of each side is judged. With two, the repeated values would
-        tell the worker which segments they are."""
-        # Segments of a side in a round: a GPU's clock hardly drifts, and more rounds tell more.
-        segments_per_round = 1 if self.bench.device == "cuda" else 2
+        """Time one workload in all rounds that its share of the time allows; returns how many. Each
+        side is judged in one random round. In two, the repeated values would tell the worker which
+        these are. `workloads_left`: workloads that share the time, this one included."""
         most_rounds = rounds = len(self.round_numbers)
         start_time, self.latest_reading = time.monotonic(), self.bench.read_sensors()
-        judged = {name: SECRET.randrange(segments_per_round * rounds) for name in names}
-        for timed_rounds, number in enumerate(self.round_numbers):
+        judged_rounds = {name: SECRET.randrange(most_rounds) for name in names}
+        for index, number in enumerate(self.round_numbers):
             self.round_number = number
-            if timed_rounds == 1:  # Fit the rounds to the workload's share of time, by the first round.
+            if index == 1:  # The first round has shown how long one takes.
                 round_s = max(time.monotonic() - start_time, 1e-6)
                 share_s = max(0.0, self.deadline - time.monotonic()) / workloads_left
                 fitting_rounds = 1 + int(min(share_s / round_s, most_rounds))
                 rounds = min(most_rounds, max(2, self.least_rounds, fitting_rounds))
-                for name, segment_index in judged.items():
-                    if segment_index >= segments_per_round:  # Not in the first round: draw again.
-                        later = SECRET.randrange(segments_per_round * (rounds - 1))
-                        judged[name] = segments_per_round + later
-            if timed_rounds == rounds:
+                for name in names:  # Sides not judged yet are judged in a round that will be timed.
+                    if judged_rounds[name] > 0:
+                        judged_rounds[name] = 1 + SECRET.randrange(rounds - 1)
+            if index == rounds:
                 break
-            segments: list[Segment] = []
-            order = self.shuffle.sample(names, len(names))
-            order = [*order, *reversed(order)][: segments_per_round * len(names)]
-            for position, name in enumerate(order):
-                segment_index = segments_per_round * timed_rounds + position // len(names)
-                is_judged = segment_index == judged[name]
-                segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
-            timings.segments += charge_deferred_work(segments, timings.return_times_s, self.round_number)
+            judged_names = [name for name in names if judged_rounds[name] == index]
+            yield from self._time_round(workload, names, judged_names, timings)
         return rounds
+
+    def _time_round(
+        self,
+        workload: Workload,
+        names: Sequence[str],
+        judged_names: Sequence[str],
+        timings: Timings,
+    ) -> Generator[Tick, None, None]:
+        """Time one round: on a CPU in the order A B C C B A; on a GPU, whose clock hardly drifts,
+        once each. One random segment of each of `judged_names` is judged."""
+        order = self.shuffle.sample(names, len(names))
+        passes = (order,) if self.bench.device == "cuda" else (order, order[::-1])
+        judged_passes = {name: SECRET.randrange(len(passes)) for name in judged_names}
+        segments = list[Segment]()
+        for pass_number, names_in_turn in enumerate(passes):
+            for name in names_in_turn:
+                is_judged = judged_passes.get(name) == pass_number
+                segments.append((yield from self._time_segment(name, workload, timings, is_judged)))
+        number = self.round_number
+        timings.segments += charge_deferred_work(segments, timings.return_times_s, number)
 
     @contextmanager
     def _running_alone(self, name: str, workload: Workload) -> Iterator[None]:

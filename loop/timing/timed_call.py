@@ -32,8 +32,10 @@ GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
 """Calls in a CUDA graph (the most that fit a sample), and most replays of it in a sample."""
 LAUNCH_S = 5e-6
 """Seconds to launch a graph. All replays are launched before the device's clock starts."""
-WARM_UP_S, WARM_UP_CALLS, WARM_UP_MOST_S = 1e-3, 5, 0.1
-"""A warm-up lasts this long, and until this many calls were undisturbed, at most the third."""
+WARM_UP_S, GPU_WARM_UP_S = 0.5e-3, 1e-3
+"""A warm-up lasts this long. On idle cores only the first sample of 16 was longer: by 0.1 to 0.4 %."""
+WARM_UP_CALLS, WARM_UP_MOST_S = 5, 0.1
+"""Undisturbed calls that a process's first warm-up needs; longest warm-up in seconds."""
 MIN_SAMPLES, MAX_SAMPLES = 3, 1000
 SLOW_CALL_S = 0.25
 """A slower call is timed once a segment, and not tested for cached results: no values repeat."""
@@ -250,7 +252,8 @@ class TimedCall:
                 if self.is_program:
                     yield from self._time_program(samples, waits)
                 else:
-                    call_s = yield from self._warm_up(waits, min(WARM_UP_S, seconds))
+                    warm_up_s = GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S
+                    call_s = yield from self._warm_up(waits, min(warm_up_s, seconds))
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
                     yield from self._take_samples(samples, waits, seconds, call_s, is_judged=is_judged)
@@ -262,35 +265,41 @@ class TimedCall:
     def _take_samples(
         self, samples: SegmentSamples, waits: DelayReader, seconds: float, call_s: float, *, is_judged: bool
     ) -> Generator[Tick, None, None]:
-        """Take samples until undisturbed ones fill this many seconds. `call_s`: seconds of a call, expected. A
-        segment that takes far longer than planned ends early; the judged sample then comes soon."""
-        calls, least_samples = samples.calls, 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
-        planned = int(seconds / (calls * self._replays * call_s))
-        planned = max(least_samples, min(planned, MAX_SAMPLES))
-        judged_index = SECRET.randrange(planned)
+        """Take samples until undisturbed ones fill this many seconds, and one is judged if `is_judged`.
+        The judged one is drawn among the samples that a quiet machine needs. A *late* segment took far
+        longer than planned: it takes no more samples than it must, and judges one soon. `call_s`:
+        expected seconds of a call."""
+        least_samples = 1 if call_s > SLOW_CALL_S else MIN_SAMPLES
+        needed_samples = int(seconds / (samples.calls * self._replays * call_s))
+        judged_index = SECRET.randrange(max(least_samples, min(needed_samples, MAX_SAMPLES)))
         undisturbed_s = spent_s = preparing_s = 0.0
         is_late = False
         while True:
-            index, is_judged_pending = len(samples.seconds), is_judged and samples.output is None
-            is_unfilled = undisturbed_s < seconds and not is_late and index < MAX_SAMPLES
-            if index >= least_samples and not is_judged_pending and not is_unfilled:
+            index, lacks_judged = len(samples.seconds), is_judged and samples.output is None
+            is_filled = is_late or undisturbed_s >= seconds or index >= MAX_SAMPLES
+            if index >= least_samples and is_filled and not lacks_judged:
                 return
-            may_judge_now = index == judged_index or (is_late and SECRET.randrange(RETURN_ONE_IN) == 0)
-            judged_call = SECRET.randrange(calls) if is_judged_pending and may_judge_now else None
-            windows = self._windows(calls)
-            judged_window = None if judged_call is None else windows[judged_call]
-            rotations = self.input_windows.rotations(judged_window)
-            preparing_s += yield from self._prepare_calls(windows, rotations)
-            sample_s, waited_s = yield from self._time_calls(waits, calls)
-            self._record_sample(samples, sample_s, waited_s, calls * self._passes())
-            # Without a copy by the worker, a GPU's results are brought for the judged call only.
-            is_returned = not is_late and (not self.is_on_gpu or self.copies_results)
-            if judged_call is not None or is_returned:
-                to_host = judged_call is not None or SECRET.randrange(RETURN_ONE_IN) == 0
-                spent_s += yield from self._return_results(samples, calls, judged_call, to_host=to_host)
+            is_drawn = index == judged_index or (is_late and SECRET.randrange(RETURN_ONE_IN) == 0)
+            judged_call = SECRET.randrange(samples.calls) if lacks_judged and is_drawn else None
+            preparing_s += yield from self._prepare_sample(samples.calls, judged_call)
+            sample_s, waited_s = yield from self._time_calls(waits, samples.calls)
+            self._record_sample(samples, sample_s, waited_s)
             spent_s += sample_s
             undisturbed_s += 0.0 if is_disturbed(sample_s, waited_s) else sample_s
+            # Without a copy by the worker, a GPU's results are brought for the judged call only.
+            is_returned = not is_late and (self.copies_results or not self.is_on_gpu)
+            if judged_call is not None or is_returned:
+                spent_s += yield from self._return_results(samples, judged_call)
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
+
+    def _prepare_sample(
+        self, calls: int, judged_call: int | None = None
+    ) -> Generator[Tick, None, float]:
+        """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets the
+        values of known answer; None: no call does."""
+        windows = self._windows(calls)
+        judged_window = None if judged_call is None else windows[judged_call]
+        return (yield from self._prepare_calls(windows, self.input_windows.rotations(judged_window)))
 
     def _time_calls(self, waits: DelayReader, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
         """Order this many prepared calls; seconds by the judge's clock, and seconds of waiting. The wait
@@ -328,8 +337,9 @@ class TimedCall:
         """How often one order makes the calls. On a CPU once: a repeat would see known values."""
         return self._replays if self.arena.control_words[arena.IS_CAPTURED] else 1
 
-    def _record_sample(self, samples: SegmentSamples, sample_s: float, waited_s: float | None, calls: int) -> None:
+    def _record_sample(self, samples: SegmentSamples, sample_s: float, waited_s: float | None) -> None:
         """Add a sample's seconds and waits a call; on a GPU by the device's clock, if that is shorter."""
+        calls = samples.calls * self._passes()
         if self.is_on_gpu:
             device_s = self.arena.control_words[arena.WORKER_NS] / 1e9
             if not is_disturbed(sample_s, waited_s):  # Our clock without the launch, to check the device's later.
@@ -339,14 +349,13 @@ class TimedCall:
         if waited_s is not None:
             samples.waited_s.append(waited_s / calls)
 
-    def _return_results(
-        self, samples: SegmentSamples, calls: int, judged_call: int | None, *, to_host: bool
-    ) -> Generator[Tick, None, float]:
+    def _return_results(self, samples: SegmentSamples, judged_call: int | None) -> Generator[Tick, None, float]:
         """Have the worker finish (order FINISH, on a GPU) and copy results to shared memory (COPY_RESULTS), if
         the variant does not write them there; the seconds that this took. `judged_call`: the call to verify,
         or None. Its output is read while the worker is stopped; changed inputs and late writes are noted
-        then. `to_host`: copy a GPU's results to the host, too."""
-        return_s = 0.0
+        then. A GPU's results of judged calls, and some of the others, are copied to the host, too."""
+        calls, return_s = samples.calls, 0.0
+        to_host = judged_call is not None or SECRET.randrange(RETURN_ONE_IN) == 0
         if self.is_on_gpu and to_host:
             self.arena.poison_outputs(calls)
         if self.copies_results:
@@ -368,39 +377,40 @@ class TimedCall:
         return return_s
 
     def _warm_up(self, waits: DelayReader, seconds: float) -> Generator[Tick, None, float]:
-        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Samples grow
-        meanwhile, because the order outweighs a single short call. Values are always fresh, so that caching
-        does not help. On a GPU single calls suffice, by its clock."""
+        """Make calls for this many seconds; returns seconds of one, the shortest undisturbed. Values are
+        always fresh, so that caching does not help. On a CPU samples grow meanwhile, because an order
+        outweighs a single short call. A GPU has its own clock: at first, single calls suffice; later,
+        it replays the graph that is prepared."""
         if self._call_s > SLOW_CALL_S:
             return self._call_s
-        is_first = not self._call_s
-        seconds = 0.0 if self.is_on_gpu and is_first else seconds
-        least_calls, self._replays = WARM_UP_CALLS if is_first else 1, 1
-        repeats_prepared = self.is_on_gpu and not is_first and not self.call.updates and self._prepared_calls > 0
-        calls = self._prepared_calls if repeats_prepared else 1
-        if not repeats_prepared and not is_first and seconds:
+        is_first, self._replays = not self._call_s, 1
+        is_prepared = self.is_on_gpu and not is_first and not self.call.updates and self._prepared_calls > 0
+        calls, least_undisturbed = 1, WARM_UP_CALLS if is_first else 1
+        if is_prepared:
+            calls = self._prepared_calls
+        elif not is_first and seconds:
             calls = self._calls_in_sample(self._call_s)
-        spent_s, preparing_s, undisturbed_calls = 0.0, 0.0, 0
+        if is_first and self.is_on_gpu:
+            seconds = 0.0
+        spent_s, preparing_s, undisturbed = 0.0, 0.0, 0
         fastest_s = fastest_undisturbed_s = math.inf
-        while True:
-            if not repeats_prepared:
-                rotations = self.input_windows.rotations(None)
-                took_s = yield from self._prepare_calls(self._windows(calls), rotations)
+        is_warm = False
+        while not is_warm:
+            if not is_prepared:
+                took_s = yield from self._prepare_sample(calls)
                 preparing_s += 0.0 if self.is_on_gpu else took_s
             sample_s, waited_s = yield from self._time_calls(waits, calls)
             call_s = self._device_s(sample_s) / (calls * self._passes())
             fastest_s, spent_s = min(fastest_s, call_s), spent_s + sample_s
             if not is_disturbed(sample_s, waited_s):
                 fastest_undisturbed_s = min(fastest_undisturbed_s, call_s)
-                undisturbed_calls += 1
+                undisturbed += 1
                 if seconds and not self.is_on_gpu:
                     calls = self._calls_in_sample(fastest_undisturbed_s)
-            most_s = WARM_UP_MOST_S if undisturbed_calls else 5 * WARM_UP_MOST_S
-            is_unclear = undisturbed_calls < least_calls and spent_s < most_s
-            if preparing_s > WARM_UP_PREPARING_S or not (spent_s < seconds or is_unclear):
-                break
-        self._call_s = fastest_undisturbed_s if undisturbed_calls else fastest_s
-        self._call_s = max(self._call_s, 1e-8)  # A clock may give 0 s.
+            most_s = WARM_UP_MOST_S if undisturbed else 5 * WARM_UP_MOST_S
+            is_clear = undisturbed >= least_undisturbed or spent_s >= most_s
+            is_warm = (spent_s >= seconds and is_clear) or preparing_s > WARM_UP_PREPARING_S
+        self._call_s = max(fastest_undisturbed_s if undisturbed else fastest_s, 1e-8)  # A clock may give 0 s.
         return self._call_s
 
     def _calls_in_sample(
@@ -442,7 +452,7 @@ class TimedCall:
         try:
             with self.orders.keep_off_worker_cores():
                 with self.input_windows.fix_draw(0):
-                    call_s = yield from self._warm_up(waits, WARM_UP_S / 5)
+                    call_s = yield from self._warm_up(waits, WARM_UP_S / 2)
                 is_single = self.input_windows.has_few_draws
                 calls = self._calls_in_sample(call_s, is_single=is_single, gpu_sample_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would see known values.
