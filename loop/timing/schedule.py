@@ -238,11 +238,7 @@ class ProcessSet:
         return rounds
 
     def _time_round(
-        self,
-        workload: Workload,
-        names: Sequence[str],
-        judged_names: Sequence[str],
-        timings: Timings,
+        self, workload: Workload, names: Sequence[str], judged_names: Sequence[str], timings: Timings
     ) -> Generator[Tick, None, None]:
         """Time one round: on a CPU in the order A B C C B A; on a GPU, whose clock hardly drifts,
         once each. One random segment of each of `judged_names` is judged."""

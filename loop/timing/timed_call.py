@@ -292,9 +292,7 @@ class TimedCall:
                 spent_s += yield from self._return_results(samples, judged_call)
             is_late = spent_s >= MOST_DISTURBED * seconds or preparing_s >= MOST_PREPARING * seconds
 
-    def _prepare_sample(
-        self, calls: int, judged_call: int | None = None
-    ) -> Generator[Tick, None, float]:
+    def _prepare_sample(self, calls: int, judged_call: int | None = None) -> Generator[Tick, None, float]:
         """Prepare calls on fresh values; its seconds. `judged_call`: number of the call that gets the
         values of known answer; None: no call does."""
         windows = self._windows(calls)
