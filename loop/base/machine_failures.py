@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.base.documents.files import ADVICE
 from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
@@ -20,20 +21,6 @@ PERMISSION_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors that are machine failures only in folders of `loop` itself."""
 FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)
 """Error numbers that concern a folder."""
-ADVICE = {
-    errno.ENOSPC: "free space on {place}",
-    errno.EDQUOT: "your quota is used up: free space on {place}",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "make {place} writable again: its file system is read-only",
-    errno.EACCES: "give yourself permission to write in {place}",
-    errno.EPERM: "give yourself permission to write in {place}",
-    errno.EIO: "look after the disk of {place}: it answers with errors",
-    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
-    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "end other processes: the system has too many open files",
-}
-"""Error number to what to do next."""
 NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable temporary directory"
 """Messages of Python errors that have no error number."""
 MIN_INTERVAL_S = 0.02

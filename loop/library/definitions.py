@@ -26,27 +26,21 @@ class ParsedFile(Generic[T]):
     path: Path
 
 
-def definition_folders(name: str, project: Project) -> list[Path]:
-    """Folders of definitions of one kind (`patterns`, `plans`): bundled first, then the project's."""
-    bundled = shipped({"plans": "sessions/plans"}.get(name, name))
-    project_folder = project.definitions_folder(name)
-    return [bundled, project_folder] if project_folder else [bundled]
-
-
 def patterns(project: Project) -> dict[str, ParsedFile[Pattern]]:
     """Patterns by name, in order of their numbers. A project's pattern replaces a bundled one."""
-    definitions = {read.value.name: read for read in _read_definitions("patterns", project, Pattern)}
+    definitions = {read.value.name: read for read in _read_definitions(shipped("patterns"), project, Pattern)}
     return dict(sorted(definitions.items(), key=lambda item: item[1].value.number))
 
 
 def plans(project: Project) -> dict[str, ParsedFile[Plan]]:
     """Plans by name. A project's plan replaces a bundled plan of the same name."""
-    return {read.value.name: read for read in _read_definitions("plans", project, Plan)}
+    return {read.value.name: read for read in _read_definitions(shipped("sessions/plans"), project, Plan)}
 
 
-def _read_definitions(kind: str, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
-    """Read the definitions of one `kind` (`patterns`, `plans`). DefinitionError if one has not its file's name."""
-    for folder in definition_folders(kind, project):
+def _read_definitions(bundled: Path, project: Project, model: type[T]) -> Iterator[ParsedFile[T]]:
+    """Read the bundled definitions of one kind, then the project's. DefinitionError if one has not its file's
+    name."""
+    for folder in filter(None, [bundled, project.definitions_folder(bundled.name)]):
         for path in sorted(folder.glob("*.yaml")):
             definition = read_file(path, model)
             name = getattr(definition.value, "name", path.stem)

@@ -4,7 +4,6 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from loop.base.errors import WorkFailed, remark_once
@@ -28,8 +27,6 @@ ENVIRONMENT = {
 OFFLINE = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
 """Forbids network access and lazy fetches."""
 
-NO_ENV: Mapping[str, str] = MappingProxyType({})
-
 REPOSITORY_VARIABLES = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX", "GIT_GRAFT_FILE"),
@@ -39,16 +36,9 @@ REPOSITORY_VARIABLES = (
 `loop` removes them: with them, a command for its worktree would change the user's checkout."""
 
 
-def git(
-    folder: Path,
-    *arguments: str,
-    index: Path | None = None,
-    stdin: str = "",
-    variables: Mapping[str, str] = NO_ENV,
-) -> str:
-    """Run git in `folder` and return its output as text. Parameters and errors: see `read_bytes`."""
-    output = read_bytes(folder, *arguments, index=index, stdin=stdin, variables=variables)
-    return output.decode(errors="surrogateescape")
+def git(folder: Path, *arguments: str, **options: Any) -> str:
+    """Run git in `folder` and return its output as text. Options and errors: see `read_bytes`."""
+    return read_bytes(folder, *arguments, **options).decode(errors="surrogateescape")
 
 
 def read_bytes(
@@ -56,7 +46,7 @@ def read_bytes(
     *arguments: str,
     index: Path | None = None,
     stdin: str = "",
-    variables: Mapping[str, str] = NO_ENV,
+    variables: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run git in `folder` and return its output. Raises WorkFailed with git's message on failure.
 
@@ -69,7 +59,7 @@ def read_bytes(
     except ImportError as error:  # GitPython raises it when there is no git program.
         raise WorkFailed("there is no git program", hint="install git (`apt-get install git`)") from error
     command = ["git", *(word for setting in FIXED_SETTINGS for word in ("-c", setting)), *arguments]
-    env = ENVIRONMENT | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+    env = ENVIRONMENT | dict(variables or {}) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
     with tempfile.TemporaryFile() as source:
         try:
             source.write(stdin.encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from loop import __version__
 from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
-from loop.repository.git import NO_ENV, author_variables, git, read_bytes
+from loop.repository.git import author_variables, git, read_bytes
 from loop.repository.reading import UNCOMMITTED_MESSAGE, parse_numstat, root_of
 
 SUBMODULE_MODE = "160000"
@@ -260,7 +260,7 @@ def _no_worktree_error(root: Path, error: OSError) -> LoopError:
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
-def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] = NO_ENV) -> None:
+def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
     """Run a git command that writes in a worktree of `loop`. Raises MachineFailure if it fails.
 
     Neither hooks nor users interfere there, so only the disk can be the cause. Git's own message is vague.

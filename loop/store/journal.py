@@ -154,7 +154,6 @@ class TickFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last_tick: StepTick | None = None
-        self._remaining_bytes = MAX_TICK_BYTES - (path.stat().st_size if path.exists() else 0)
 
     def add(self, tick: StepTick) -> None:
         """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
@@ -165,12 +164,10 @@ class TickFile:
             is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
             if tick.note == last.note or is_too_soon:
                 return
-        text = json.dumps(tick.model_dump(mode="json"))
-        self._remaining_bytes -= len(sums.with_checksum(text)) + 1
         self._last_tick = tick
-        if self._remaining_bytes >= 0:
-            with contextlib.suppress(OSError):
-                sums.append_sealed(self._path, text)
+        with contextlib.suppress(OSError):
+            if not self._path.exists() or self._path.stat().st_size < MAX_TICK_BYTES:
+                sums.append_sealed(self._path, json.dumps(tick.model_dump(mode="json")))
 
 
 def read_ticks(path: Path) -> list[StepTick]:

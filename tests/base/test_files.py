@@ -36,10 +36,10 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "hint"),
     [
-        (errno.ENOSPC, "free some space"),
-        (errno.EROFS, "another folder"),
-        (errno.EACCES, "no permission"),
-        (errno.EIO, ""),
+        (errno.ENOSPC, "free space"),
+        (errno.EROFS, "writable again"),
+        (errno.EACCES, "permission to write"),
+        (errno.EIO, "look after the disk"),
     ],
 )
 def test_a_refused_write_leaves_the_old_file(

@@ -17,14 +17,20 @@ from loop.base.errors import CONTROL_CHARACTERS, UsageError, WorkFailed
 _CONTROL_CHARACTERS = re.compile(CONTROL_CHARACTERS)
 WRONG_PATH_ERRORS = (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """System errors that mean that the user named a wrong path."""
-HINTS = {
-    errno.ENOSPC: "the disk is full: free some space",
-    errno.EDQUOT: "your quota is used up: free some space",
-    errno.EROFS: "the file system is read-only: choose another folder",
-    errno.EACCES: "no permission: choose another folder, or change its owner",
-    errno.EPERM: "no permission: choose another folder, or change its owner",
-    errno.ENOENT: "its folder does not exist: create it first",
+ADVICE = {
+    errno.ENOSPC: "free space on {place}",
+    errno.EDQUOT: "your quota is used up: free space on {place}",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
+    errno.EROFS: "make {place} writable again: its file system is read-only",
+    errno.EACCES: "give yourself permission to write in {place}",
+    errno.EPERM: "give yourself permission to write in {place}",
+    errno.EIO: "look after the disk of {place}: it answers with errors",
+    errno.ENOMEM: "free memory, or raise its limit (`ulimit -v`)",
+    errno.EAGAIN: "end other processes, or raise their limit (`ulimit -u`)",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "end other processes: the system has too many open files",
 }
+"""Error number of a failed machine to what to do next. `place`: the folder."""
 
 
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
@@ -80,7 +86,8 @@ def file_error(
     error.filename = error.filename or str(path)
     reason = error.strerror or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
-    return kind(f"{path}: cannot be {attempt}: {reason}", hint=hint or HINTS.get(error.errno or 0))
+    advice = ADVICE.get(error.errno or 0, "").format(place=path.parent)
+    return kind(f"{path}: cannot be {attempt}: {reason}", hint=hint or advice or None)
 
 
 def to_json(value: Any, indent: int | None = 1) -> str:
