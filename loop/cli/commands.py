@@ -10,19 +10,19 @@ from loop.cli import names
 from loop.cli.command import Function, command
 
 Words = list[str] | None
-DEVICES = ["auto", "cpu", "cuda"]
 EXECUTORS = ["local", "ssh", "ray", "slurm"]
 DryRun = Annotated[bool, "Show what would run, with time and cost; run nothing."]
 Yes = Annotated[bool, "Do it without asking."]
 TARGET = "Folder with a target.yaml. Default: this folder; without one here, the bundled target."
 Target = Annotated[Path | None, Option(metavar="FOLDER", help=TARGET, autocompletion=names.targets)]
-Device = Annotated[str, Option(metavar="NAME", help="auto, cpu or cuda.", autocompletion=lambda: DEVICES)]
+Device = Annotated[Literal["auto", "cpu", "cuda"], "Where to run."]
 ONLY = "Only this variant; may be repeated."
 Variants = Annotated[Words, Option("--variant", metavar="NAME", help=ONLY, autocompletion=names.variants)]
 Threads = Annotated[int | None, "CPU threads of each process. Default: all cores but one."]
 Seed = Annotated[int, "Seed of all inputs."]
 SETS = "A workload set, or one workload by its sizes, as in 'B=1 H=2 S=65 D=64'; may be repeated."
 Sets = Annotated[Words, Option(metavar="NAME", help=SETS, autocompletion=names.workload_sets)]
+Printing = Literal["md", "html", "json", "summary"]
 Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
 Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
@@ -457,7 +457,7 @@ def clean(
 )
 def report(
     session_id: SessionName = "last",
-    form: Annotated[str, Option("--format", help="md, html, json or summary.")] = "md",
+    form: Annotated[Printing, Option("--format", help="How to print it.")] = "md",
     output: Annotated[Path | None, "Write this file instead; a report's figures beside it."] = None,
     target: Target = None,
     limit: Annotated[int, Option(help="Of a summary, in bytes.", min=1500)] = 65_536,

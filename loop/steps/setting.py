@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.base.documents import did_you_mean, nearest
+from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
 from loop.base.screen import Screen
@@ -81,7 +81,7 @@ def what_runs(project: Project) -> list[str]:
 def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = ()) -> Device:
     """The device to run on. `auto`: where the named variants (or all) run; both: cuda if there is a GPU. Without a
     GPU, `auto` is cuda only if they run nowhere else, so that the error says why. Raises LoopError if the wanted
-    device is unknown, absent, or no variant runs on it."""
+    device is absent, or no variant runs on it."""
     has_gpu = bool(machine().gpus)
     if wanted_device == "auto":
         names = variants or target.variants
@@ -89,9 +89,6 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
         needs_gpu = devices == {"cuda"} and not set(names) <= set(target.emulated_variants)
         chooses_gpu = "cuda" in devices and (has_gpu or needs_gpu)
         return choose_device("cuda" if chooses_gpu else "cpu", target)
-    if wanted_device not in ("cpu", "cuda"):
-        suggestion = (nearest(wanted_device, ["cpu", "cuda", "auto"]) or ["auto"])[0]
-        raise UsageError(f"unknown device {wanted_device!r}", hint=f"--device {suggestion}")
     if wanted_device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
     device: Device = "cuda" if wanted_device == "cuda" else "cpu"

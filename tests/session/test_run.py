@@ -162,7 +162,7 @@ def test_an_own_plan_has_to_name_sets_of_its_target(commands: Callable[..., Path
     [
         (["run", "session", "baselin"], "did you mean 'baseline'?"),
         (["run", "session", "--variant", "cpuu"], "did you mean 'cpu'?"),
-        (["run", "session", "--device", "tpu"], "unknown device 'tpu'"),
+        (["run", "session", "--device", "tpu"], "'tpu' is not one of"),
         (["run", "session", "--threads", "99999"], "the cores of this machine"),
         (["run", "session", "--target", "nowhere"], "nowhere: no such file or folder"),
         (["run", "session", "--target", "/"], "no target.yaml there"),
