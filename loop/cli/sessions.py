@@ -15,6 +15,7 @@ from loop.model.base import Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import Verdict
 from loop.session import recorded
+from loop.session.command import find_own_session
 from loop.session.recorded import ShownRecorded, ShownSession
 from loop.store import index, sessions
 from loop.store.index import IndexEntry
@@ -127,11 +128,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 
 def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
-    imported = recorded.find_recorded(root, name)
-    if imported is not None:
-        reason = "on which workloads is not known, so it is compared with none"
-        raise UsageError(f"{imported.id} was recorded elsewhere: {reason}", f"loop sessions show {imported.id}")
-    folder = sessions.find_session(root, name)
+    folder = find_own_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")

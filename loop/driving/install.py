@@ -21,10 +21,6 @@ from loop.report.templates import markdown_environment
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
 END = "<!-- loop: end -->"
 TEMPLATES = markdown_environment(shipped("templates") / "agents")
-LOOK_EXAMPLES = ("status", "kernels list", "targets inspect", "plan next")
-"""Commands whose first example the skill shows as the way to look around."""
-START_EXAMPLES = ("init",)
-OTHER_EXAMPLES = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show")
 
 
 def skill_text() -> str:
@@ -36,7 +32,7 @@ def skill_text() -> str:
             rows.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     command_by_words = {command.words: command for command in ALL}
 
-    def examples(names: tuple[str, ...]) -> list[Markdown]:
+    def examples(*names: str) -> list[Markdown]:
         """The first example of each command, with `--json` if the command is a tool."""
         texts = []
         for name in names:
@@ -48,9 +44,11 @@ def skill_text() -> str:
         begin=Markdown(BEGIN),
         end=Markdown(END),
         version=__version__,
-        look=examples(LOOK_EXAMPLES),
-        start=examples(START_EXAMPLES),
-        other=examples(OTHER_EXAMPLES),
+        look=examples("status", "kernels list", "targets inspect", "plan next"),
+        start=examples("init"),
+        other=examples(
+            *("kernels verify", "kernels measure", "bisect", "sessions compare"), *("patterns list", "cost show")
+        ),
         commands=rows,
         exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},
         error_codes=ERROR_CODES,

@@ -35,7 +35,7 @@ from loop.model.record import RESUMABLE
 from loop.optimize.edits import LARGEST_BYTES, brief_path, may_change
 from loop.repository import worktree
 from loop.session.closing import pending_brief_page
-from loop.session.command import find_session_to_report
+from loop.session.command import find_own_session
 from loop.session.run import worktree_path
 from loop.store.sessions import CHANGES, LOCK, SessionFolder
 
@@ -70,7 +70,7 @@ class WaitingChange:
 def waiting_session(session: str, target: Path | None) -> WaitingChange:
     """The waiting session and its brief. Raises Untrusted, and UsageError if it waits for no change."""
     here = find_project(target, Path.cwd())
-    folder = find_session_to_report(here.sessions, session)
+    folder = find_own_session(here.sessions, session)
     if not trust.is_trusted(here):
         raise trust.untrusted_error(here)
     if is_locked(folder.path / LOCK):

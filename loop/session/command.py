@@ -34,7 +34,7 @@ def report(
     form = "json" if as_json else form
     if form == SUMMARY and output is not None:
         raise UsageError("a summary goes to stdout", hint="loop report --format summary > FILE")
-    folder = find_session_to_report(find_project(target, Path.cwd()).sessions, session_id)
+    folder = find_own_session(find_project(target, Path.cwd()).sessions, session_id)
     record, figures = folder.record(), dict[str, str]()
     if record is None:
         raise UsageError(f"{folder.id} is not finished: it has no report yet", hint=folder.head().resume_command)
@@ -68,13 +68,13 @@ def report(
     return ExitCode.OK
 
 
-def find_session_to_report(root: Path, name: str) -> SessionFolder:
-    """The folder of a session, by id, prefix or `last`. Raises LoopError if there is none."""
+def find_own_session(root: Path, name: str) -> SessionFolder:
+    """The folder of a session that loop ran, by id, prefix or `last`. Raises LoopError if there is none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:
         imported = recorded.find_recorded(root, name)
         if imported is None:
             raise
-        message = f"{imported.id} was recorded elsewhere: there is no report of it"
+        message = f"{imported.id} was recorded elsewhere: only its rows are known"
         raise UsageError(message, hint=f"loop sessions show {imported.id}") from None
