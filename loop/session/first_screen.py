@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
-from loop.base.stats import geometric_mean
 from loop.bisect.section import blamed_lines, headline, search_answers
 from loop.debug.explaining import make_diagnoses
 from loop.model.change import kept_gains
@@ -18,7 +17,7 @@ from loop.money.section import money_line
 from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
 from loop.report import format as say
-from loop.report.findings import mean_text, speed_verdicts
+from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
 from loop.report.sections import Section, SizeLimit, sections_as_markdown
 from loop.session import course
@@ -74,8 +73,6 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     commands = [line for line in proposal_lines[1:] if line.startswith(COMMAND_BEGINNINGS)]
     command = commands[0] if commands else ""
     proposal = " ".join(line for line in proposal_lines if line not in commands)
-    if len(proposal) > LONGEST_SENTENCE:  # Keep only whole sentences.
-        proposal = proposal[: proposal.rfind(". ", 0, LONGEST_SENTENCE) + 1] or proposal
     causes = _ranked_causes(make_diagnoses(record.head, finished), finished)
     has_several = len({variant for variant, _label, _text in causes}) > 1
     cause_lines = []
@@ -162,13 +159,8 @@ def _speed_sentence(record: SessionRecord) -> str:
         speeds_by_variant.setdefault(speed.variant, []).append(speed)
     if not speeds_by_variant:
         return ""
-
-    def trusted_ratio(variant: str) -> float:
-        """The variant's mean ratio; 0 if it is not trusted, so that it ranks last."""
-        own_speeds = speeds_by_variant[variant]
-        return geometric_mean([own.ratio for own in own_speeds]) if mean_text(own_speeds) else 0.0
-
-    fastest = max(speeds_by_variant, key=trusted_ratio)
+    # A mean that is not trusted ranks last.
+    fastest = max(speeds_by_variant, key=lambda name: trusted_mean(speeds_by_variant[name]) or 0.0)
     verdicts = speeds_by_variant[fastest]
     (verdict_word, count), *other_counts = Counter(speed.verdict for speed in verdicts).most_common()
     comparison = COMPARISONS.get(verdict_word, f"{verdict_word} than")
