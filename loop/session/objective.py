@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,31 +24,25 @@ from loop.session.course import View
 from loop.store.rows import CHECK_ACTIONS, find_blamed_commits, variants_with, verdict_fields
 
 
-def make_session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
-    """A function from the finished steps to the values that expressions read as `session.*`."""
-    usd_per_hour, budget_minutes = hourly_usd(card, head), head.plan.plan.budget.minutes
-
-    def session_facts(finished: Sequence[Finished]) -> Mapping[str, object]:
-        """The values of `session.*` after these steps."""
-        minutes = sum(record.seconds for record in finished) / 60
-        outputs = [output for record in finished if (output := read_output(record, Output))]
-        verdicts = [verdict for output in outputs for verdict in output.verdicts]
-        ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
-        against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
-        verified = outputs_by_action(finished, "kernel.verify")
-        emulated = outputs_by_action(finished, "kernel.emulate")
-        return {
-            "minutes": minutes,
-            "usd": minutes / 60 * usd_per_hour,
-            "overrun": 0.0 if head.campaign.is_unattended else minutes / budget_minutes,
-            "speedup": geometric_mean(ratios) if ratios else None,
-            "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),  # The last of each.
-            "regressed": bool(against_known_good & {"slower", "incorrect"}),
-            "unverified": not any(output.variants for output in verified),
-            "unemulated": not any(output.variants for output in emulated),
-        }
-
-    return session_facts
+def session_facts(card: RateCard, head: SessionHead, finished: Sequence[Finished]) -> Mapping[str, object]:
+    """The values that expressions read as `session.*` after these steps. `card`: prices."""
+    minutes = sum(record.seconds for record in finished) / 60
+    outputs = [output for record in finished if (output := read_output(record, Output))]
+    verdicts = [verdict for output in outputs for verdict in output.verdicts]
+    ratios = [v.ratio for v in verdicts if v.against == "baseline" and v.ratio is not None]
+    against_known_good = {v.verdict for v in verdicts if v.against == "known_good"}
+    verified = outputs_by_action(finished, "kernel.verify")
+    emulated = outputs_by_action(finished, "kernel.emulate")
+    return {
+        "minutes": minutes,
+        "usd": minutes / 60 * hourly_usd(card, head),
+        "overrun": 0.0 if head.campaign.is_unattended else minutes / head.plan.plan.budget.minutes,
+        "speedup": geometric_mean(ratios) if ratios else None,
+        "wrong": any(outputs[-1].wrong for outputs in (verified, emulated) if outputs),  # The last of each.
+        "regressed": bool(against_known_good & {"slower", "incorrect"}),
+        "unverified": not any(output.variants for output in verified),
+        "unemulated": not any(output.variants for output in emulated),
+    }
 
 
 def outputs_by_action(finished: Sequence[Finished], action: str) -> list[VerifyOutput]:

@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from loop.agents import proposing
@@ -27,7 +28,7 @@ from loop.session import closing, opening
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store
 from loop.session.next_session import with_failing_seed
-from loop.session.objective import Objective, make_session_facts, refuse_unmet_requirement
+from loop.session.objective import Objective, refuse_unmet_requirement, session_facts
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
@@ -208,7 +209,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
         walk = Walk(
             resolved=head.plan,
             context=Context(bench, task, past, bounds.watch),
-            session_values=make_session_facts(card, head),
+            session_values=partial(session_facts, card, head),
             objective=Objective.of(head),
             earlier=finished_steps(journal.lines),
             begun_steps=[line.event for line in journal.lines if isinstance(line.event, Started)],
