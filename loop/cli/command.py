@@ -100,7 +100,7 @@ class Command:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters on the command line, as keywords: shared ones, own ones, and `--json`.
-        An annotation with a text alone, `Annotated[bool, "Show all."]`, is an option with that help."""
+        A text alone, as in `Annotated[bool, "Show all."]`, is the help of an option."""
         parameters: list[Parameter] = []
         for function in filter(None, (self.shared, self.function)):
             parameters += inspect.signature(function).parameters.values()

@@ -42,7 +42,7 @@ IDS = "Two or more: ids, beginnings of ids, last, last~1."
 SessionName = Annotated[str, Argument(metavar="ID", help=SESSION, autocompletion=names.sessions)]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]
 VARIANTS = "Names of variants. Default: all that run on the device."
-PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (it pauses): who proposes changes."
+PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
 
@@ -96,7 +96,7 @@ def task_options(
     "trust", "cli.requests:trust_project", "loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"
 )
 def trust(
-    target: Annotated[Path | None, Argument(help="A project, session or task. Default: here.")] = None,
+    target: Annotated[Path | None, Argument(help="Project, session or task. Default: here.")] = None,
     variants: Annotated[Words, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
 ) -> None:
     """Show what a project would run, and allow it.
@@ -357,7 +357,7 @@ def kernels_prove_gate() -> None:
     shared=session_options,
 )
 def optimize(
-    target: Annotated[Path | None, Argument(help="A target or a task. Default: as `--target`.")] = None,
+    target: Annotated[Path | None, Argument(help="Target or task. Default: as `--target`.")] = None,
     plan: Annotated[str, Option(help="The plan to walk.", autocompletion=names.plans)] = "optimize",
     proposer: Annotated[str, Option(metavar="COMMAND", help=PROPOSER)] = "person",
     max_candidates: Annotated[int | None, Option(help="End after so many candidates.", min=1)] = None,

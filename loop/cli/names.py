@@ -11,11 +11,11 @@ from loop.base.places import MANIFEST, Project, find_project, shipped
 
 Completion = Callable[[typer.Context, str], list[str]]
 FOLDERS = {"patterns": "patterns", "plans": "sessions/plans"}
-"""Kind of definition, which is the name of a project's own folder, to the folder shipped with loop."""
+"""Kind of definition (and its folder in a project) to the folder shipped with loop."""
 
 
 def known_names(kind: str, here: Project) -> list[str]:
-    """The names of a kind in a project. Raises LoopError, KeyError or TypeError for a bad manifest."""
+    """The names of a kind. Raises LoopError, KeyError or TypeError for a bad manifest."""
     if kind == "sessions":
         ids = [head.parent.name for head in here.sessions.glob("*/session.json")]
         return ["last", *sorted(ids, reverse=True)]  # An id begins with its date: the newest first.

@@ -321,8 +321,8 @@ def _send_job(
     there: RemoteJobs,
     keep_until: float | None,
 ) -> JobFolder:
-    """Send the project and its sessions, and start the command there as a job. Raises UsageError without disk
-    space, and Busy while a job of this project runs there. `keep_until`: seconds since 1970."""
+    """Send the project and its sessions, and start the command there as a job. Raises UsageError
+    without disk space, Busy while a job of this project runs. `keep_until`: seconds since 1970."""
     home, free_kb = there.check_ready(sending.tree)
     needed_kb = sending.kilobytes + SPARE_KB
     if free_kb < needed_kb:
@@ -447,7 +447,7 @@ class _Sending:
 
     @property
     def past_sessions(self) -> list[str]:
-        """Sessions to send: the one to resume, the newest, and those whose results these build on."""
+        """Sessions to send: the resumed one, the newest, and those whose results these build on."""
         root = self.project.sessions
         newest = [session.id for session in sessions.list_sessions(root)[-SENT_SESSIONS:]]
         names = {*sessions_needed(root), *newest} | ({self.resumed.id} if self.resumed else set())

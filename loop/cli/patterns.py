@@ -1,4 +1,4 @@
-"""`loop patterns list|show|check|schema`, `loop plan list`: prints and checks definitions; executes nothing."""
+"""`loop patterns ...`, `loop plan list`: prints and checks definitions; executes nothing."""
 
 import json
 import re
@@ -74,7 +74,7 @@ class PatternList(Printed):
 
 
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen) -> tuple[PatternList, int]:
-    """All patterns, or those that contain all words; if none does, those with most of them, best first.
+    """All patterns, or those with all words; if none has all, those with most, best first.
     The exit code is 1 if none matches."""
     here = find_project(target, Path.cwd())
     patterns = {name: read.value for name, read in definitions.patterns(here).items()}

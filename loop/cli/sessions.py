@@ -127,7 +127,7 @@ def compare_sessions(names: Sequence[str], target: Path | None) -> SessionCompar
 
 
 def _find(root: Path, name: str) -> ComparedSession:
-    """A session by id, prefix, `last` or `last~1`. Raises LoopError for an imported or damaged session."""
+    """A session by id, prefix, `last` or `last~1`. Raises LoopError for a damaged one."""
     folder = find_own_session(root, name)
     row, problem = compute_row(folder.path)
     if row is None:

@@ -219,8 +219,8 @@ def audit(request: TaskRequest, screen: Screen) -> Audited:
 
 
 def controls_named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """The controls with these short names, all for none, and the honest ones. Raises UsageError for a
-    name that no control of this task has."""
+    """The controls with these short names (none: all), and the honest ones. Raises UsageError for
+    a name that no control of this task has."""
     makes = [control.make for control in chosen]
     for name in names:
         if name not in makes:

@@ -120,7 +120,7 @@ class Bounds:
 
 
 def affordable_seconds(usd: float, cost_usd: Callable[[float], float]) -> float:
-    """The most seconds that cost at most `usd`, to a millisecond. `cost_usd(seconds)` must not decrease."""
+    """The most seconds that cost at most `usd`. `cost_usd(seconds)` must not decrease."""
     milliseconds = range(int(LONGEST_S * 1000))
     return bisect_right(milliseconds, usd, key=lambda ms: cost_usd(ms / 1000)) / 1000
 

@@ -69,7 +69,7 @@ def report(
 
 
 def find_own_session(root: Path, name: str) -> SessionFolder:
-    """The folder of a session that loop ran, by id, prefix or `last`. Raises LoopError if there is none."""
+    """A session that loop ran, by id, prefix or `last`. Raises LoopError if there is none."""
     try:
         return sessions.find_session(root, name)
     except LoopError:

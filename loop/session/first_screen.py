@@ -225,7 +225,7 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
 
 
 def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
-    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: a variant's speed against a build or library."""
+    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: speed against a build or library."""
     verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, against)]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     if len(speeds) < len(verdicts):  # One is `incorrect` or `invalid`, which another column says.

@@ -159,7 +159,7 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
 
 
 def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
-    """Try the function in a process. Raises UsageError, with a hint what to add, if it does not run."""
+    """Try the function in a process. Raises UsageError, with a hint, if it does not run."""
     folder = Path(terms.folder)
     text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=folder)
     result = TrialResult.model_validate_json(text)
@@ -185,8 +185,8 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Parse `--like` options such as `x=N,M` or `places=N:int64<V`: path to its shape, and fixed sizes.
-    A size given by number gets a letter as its name; equal numbers share one name. Raises UsageError."""
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its shape, and fixed sizes.
+    A size given by number gets a letter as its name, equal ones the same. Raises UsageError."""
     specs: list[TensorSpec] = []
     for text in texts:
         path, _, shape = (part.strip() for part in text.partition("="))

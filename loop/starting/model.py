@@ -56,7 +56,7 @@ class TargetFacts(Model):
     model_config = WITH_INFINITY
     function: str
     is_module: bool
-    """Whether it is a torch.nn.Module: an instance is made and called, and its weights are an input."""
+    """Whether it is a torch.nn.Module: an instance is called, and its weights are an input."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     updates: dict[str, str]

@@ -118,8 +118,8 @@ class EntryWriter:
         return ENTRY_TEXT.format(source=self.path.name, **terms)
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `&loop_in[0]` or `&loop_out[0]`. `inputs`, `outputs`: name
-        of a tensor to its place. Equal names match first. Other `const` pointers are inputs."""
+        """Pointer parameter to its tensor: `&loop_in[0]` or `&loop_out[0]`. `inputs`, `outputs`:
+        name of a tensor to its place. Equal names match first. Other `const` pointers are inputs."""
         places: dict[str, str] = {}
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
         for pointer in self.function.pointers:
@@ -239,7 +239,7 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, or the one that is called as the file.
+    """Choose a function with pointers: by name, the only one, or the one called as the file.
     `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
     candidates: dict[str, CFunction] = {}

@@ -149,7 +149,7 @@ class Hypothesis:
 
     def wrapper(self, title: str) -> str:
         """Source of a module with one function that calls the user's. `title`: begins its docstring.
-        For a module, the function takes `weights` first, and calls an instance that `_made` makes with them."""
+        For a module, the function takes `weights` first, and calls an instance with them."""
         subject, make_instance = self.subject, ""
         parameters = ["weights"] if subject.is_module else []
         parameters += [tensor.name for tensor in self.inputs]
