@@ -4,30 +4,27 @@ import ctypes
 import os
 import resource
 import signal
-import sys
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MEMORY_VARIABLE = "LOOP_MEMORY"
 """Environment variable: bytes that a process may allocate beyond its use at the start of its work."""
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LIBC = ctypes.CDLL(None)
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent died (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    """Make this process the parent of descendants whose own parent died."""
+    _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Ask the system to send this process a signal when its parent ends (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    """Ask the system to send this process a signal when its parent ends."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def limit_memory() -> None:
     """Limit this process to LOOP_MEMORY further bytes (if set), so that it fails before the machine runs out."""
     extra_bytes = os.environ.get(MEMORY_VARIABLE)
-    if extra_bytes and sys.platform == "linux":
+    if extra_bytes:
         with open("/proc/self/statm") as file:
             data_pages = int(file.read().split()[5])  # Data and stacks (proc(5)).
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)

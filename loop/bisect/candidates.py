@@ -21,8 +21,9 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository import changed_lines, reading
+from loop.repository import reading
 from loop.repository.git import git
+from loop.repository.reading import changed_lines
 from loop.repository.worktree import MissingSubmodule, Worktree, repository_of
 from loop.workers.bench import Bench
 

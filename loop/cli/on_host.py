@@ -34,8 +34,8 @@ from loop.library.trust import is_trusted, read_origin
 from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions
-from loop.repository import root_of
 from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
+from loop.repository.reading import root_of
 from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
 from loop.store.past_changes import sessions_needed

@@ -4,7 +4,3 @@ Begin with `clouds.Watch`: a thread polls the metadata server once a second, and
 latest answer without waiting. After a notice, `loop` pauses the session and exits with 75. A server
 that stops answering is reported as an unwatched machine, never as one without a notice.
 """
-
-from loop.cloud.clouds import CHOICES, CLOUDS, Cloud, Watch, make_cloud
-
-__all__ = ["CHOICES", "CLOUDS", "Cloud", "Watch", "make_cloud"]

@@ -34,8 +34,8 @@ from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import count_operations, expand_sets
 from loop.report import format as say
-from loop.repository import changed_lines as files_changed
-from loop.repository import export_commit
+from loop.repository.reading import changed_lines as files_changed
+from loop.repository.reading import export_commit
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs
 from loop.workers.bench import Bench, Fitting, Side, fit_workloads

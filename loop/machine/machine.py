@@ -96,8 +96,7 @@ def machine() -> Machine:
 
 def cores() -> int:
     """Cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def compiler_version(compiler: str) -> str | None:

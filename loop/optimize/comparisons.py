@@ -41,7 +41,7 @@ from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import count_operations, is_supported
 from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
 from loop.report import format as say
-from loop.repository import export_commit
+from loop.repository.reading import export_commit
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 from loop.steps.spread import Part, output_of_job, run_jobs, samples_of

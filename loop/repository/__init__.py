@@ -8,7 +8,3 @@ transports).
   Submodules are copied from the user's checkout.
 - `carried`: files of a repository that another machine needs, and the branches that come back.
 """
-
-from loop.repository.reading import changed_lines, export_commit, is_revertible, read_revision, root_of
-
-__all__ = ["changed_lines", "export_commit", "is_revertible", "read_revision", "root_of"]

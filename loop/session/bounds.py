@@ -11,7 +11,7 @@ from pathlib import Path
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
 from loop.base.screen import seconds_text
-from loop.cloud import CHOICES, Watch
+from loop.cloud.clouds import CHOICES, Watch
 from loop.model.change import hosts_of
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Bill, RateCard

@@ -30,7 +30,7 @@ from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
 from loop.report.sections import Section, print_sections
-from loop.repository import is_revertible
+from loop.repository.reading import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal, past_changes

@@ -22,7 +22,7 @@ from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, TimeBud
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.edits import may_edit_variant
-from loop.repository import read_revision
+from loop.repository.reading import read_revision
 from loop.session import course
 from loop.session.bounds import SessionLimits
 from loop.session.objective import goal_text, readable_finding_names, readable_requirement_names

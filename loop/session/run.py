@@ -23,7 +23,8 @@ from loop.library.hosted import read_sender
 from loop.library.rates import rates
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
-from loop.repository import read_revision, worktree
+from loop.repository import worktree
+from loop.repository.reading import read_revision
 from loop.session import closing, opening
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.clouds import Aws, NoReply, find_cloud, terms_of_machine
+from loop.cloud.clouds import CLOUDS, Aws, NoReply, Watch, find_cloud, make_cloud, terms_of_machine
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)

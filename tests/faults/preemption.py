@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.cloud import CLOUDS
+from loop.cloud.clouds import CLOUDS
 from tests.cloud.test_preemption import what_matters
 from tests.fake_cloud import fake_cloud, servers
 from tests.faults import Case

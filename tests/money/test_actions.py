@@ -8,7 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
-from loop.cloud import Watch
+from loop.cloud.clouds import Watch
 from loop.money.model import KeepOutput, PivotOutput, PreemptionOutput
 from loop.money.section import decision_lines
 from loop.workers.bench import Bench

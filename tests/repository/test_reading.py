@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from loop.repository import changed_lines, export_commit, is_revertible, read_revision
+from loop.repository.reading import changed_lines, export_commit, is_revertible, read_revision
 
 
 def git(folder: Path, *words: str) -> str:
