@@ -1,7 +1,7 @@
 """Compare our own binaries: a variant with itself, itself made slower, and its known-good build."""
 
 import math
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -110,11 +110,8 @@ class Contest:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Every workload of any rival, without duplicates."""
-        workload_by_name: dict[str, Workload] = {}
-        for rival in (*self.controls, *self.rivals):
-            workload_by_name |= {workload.name: workload for workload in rival.workloads}
-        return list(workload_by_name.values())
+        """The candidate's workloads, which known good and null control share."""
+        return [*(*self.rivals, *self.controls)[0].workloads]
 
     def pending_sides(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Names of the sides that still have to be timed, by workload; only undecided pairs. The null
@@ -194,15 +191,6 @@ class Contest:
         )
 
 
-def pending_of_contests(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
-    """Names of the sides that any contest still has to time, by workload."""
-    side_names: dict[str, list[str]] = {}
-    for contest in contests:
-        for workload, names in contest.pending_sides(timings).items():
-            side_names.setdefault(workload, []).extend(names)
-    return side_names
-
-
 class CompareTerms(Model):
     """How many blocks `kernel.compare` times."""
 
@@ -245,9 +233,11 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         all_verdicts += contest_verdicts
         summaries.append(_summarise_contest(contest, contest_verdicts, timings))
     contests_with_controls = [contest for contest in contests if contest.controls]
+    reasons = "; ".join(not_exercised) or "no compiled variant is right"
+    message = "; ".join(summaries) or f"nothing to compare: {reasons}"
     output = CompareOutput(
         ok=not any(verdict.verdict in ("invalid", "incorrect", "slower") for verdict in all_verdicts),
-        message=append_warnings("; ".join(summaries) or _explain_no_contest(not_exercised), warning_texts),
+        message=append_warnings(message, warning_texts),
         warnings=warning_texts,
         verdicts=tuple(all_verdicts),
         known_good=tuple({context.past.known_good[c.candidate.name] for c in contests if c.rivals}),
@@ -259,11 +249,6 @@ def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerm
         not_exercised=tuple(not_exercised),
     )
     return Result(output, samples={"compare": timings.segments})
-
-
-def _explain_no_contest(not_exercised: Sequence[str]) -> str:
-    """Why nothing was compared, in one line."""
-    return f"nothing to compare: {not_exercised[0]}" if not_exercised else "no compiled variant to compare"
 
 
 def _plan_contests(
@@ -339,7 +324,11 @@ def _time_contests(
             continued = essential if is_over_limit else contests
             if arguments.more_s and (is_over_limit or timings.rounds >= arguments.rounds):
                 continued = [contest for contest in contests if contest.is_promising(timings)]
-            return pending_of_contests(continued, timings)
+            side_names: dict[str, list[str]] = {}
+            for contest in continued:
+                for workload, names in contest.pending_sides(timings).items():
+                    side_names.setdefault(workload, []).extend(names)
+            return side_names
 
         timings = yield from schedule.measure(context.bench, sides, [*timed.values()], terms, pending_sides)
     return timings, disturbance_warnings(context.bench, lock_warning, timings)

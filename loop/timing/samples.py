@@ -54,9 +54,6 @@ measured sets. The driver gives each process different memory. On H200s, identic
 by 0.30 % (rms; 1.1 % at most): 216 sets of five sessions, calls of 2 to 50 us."""
 COPY_SLACK, COPY_SLACK_S = 1.25, 1e-6
 """Returning a result may take this many times the baseline's, plus this; the rest is work."""
-SEGMENT_S = 4e-3
-"""Length of a segment of a short workload. More rounds help more than longer segments: 10 ms would
-narrow an interval by a tenth, and make a round 1.4 times as long."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,6 @@ class Terms:
     """No round starts that would probably end later."""
     seed: int
     """Seed of the order of sides, and of the values."""
-    segment_s: float = SEGMENT_S
-    """Length of one segment."""
     least_rounds: int = MIN_ROUNDS
     """Rounds that are timed even if they exceed `limit_s`."""
 

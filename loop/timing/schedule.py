@@ -150,8 +150,8 @@ class ProcessSet:
     def _stage_workload(
         self, workload: Workload, names: Sequence[str], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Have each side map its call's memory and make the call once; test for cached results. On a GPU
-        all do so at once, before timing: its driver makes each wait; the host has enough cores."""
+        """Have each side map its call's memory, make the call once, and test it for cached results:
+        on a CPU one side after the other, on a GPU all at once, for its driver makes each wait."""
         self.round_number = self.round_numbers[0]
         timings.floors = yield from self.bench.measure_floors()
         is_cpu = self.bench.device == "cpu"
@@ -161,19 +161,16 @@ class ProcessSet:
         tensors = self.bench.make_call(workload, "", with_windows=True).inputs
         doubled_values = [2 * Path(tensor.path).read_bytes() for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
-        for name in () if is_cpu else order:
-            self.workers[name].resume()
-            self._begin_staging(name, workload, doubled_values, timings)
-        for name in order:
-            with self._running_alone(name, workload):
-                if is_cpu:
-                    self._begin_staging(name, workload, doubled_values, timings)
-                yield from self._finish_staging(name, workload, timings)
-                if is_cpu:
+        for group in [[name] for name in order] if is_cpu else [order]:
+            for name in group:
+                self.workers[name].resume()
+                self._begin_staging(name, workload, doubled_values, timings)
+            for name in group:
+                with self._running_alone(name, workload):
+                    yield from self._finish_staging(name, workload, timings)
+            for name in group:
+                with self._running_alone(name, workload):
                     yield from self._probe_memory(name, workload, timings)
-        for name in () if is_cpu else order:
-            with self._running_alone(name, workload):
-                yield from self._probe_memory(name, workload, timings)
 
     def _begin_staging(self, name: str, workload: Workload, doubled_values: list[bytes], timings: Timings) -> None:
         """Have a side map the call's memory, with room for several times the calls timed so far."""
@@ -268,7 +265,7 @@ class ProcessSet:
         """Time one segment of a side; other facts go to `timings` and `evidence`. `is_judged`: judge a call."""
         before, call = self.latest_reading, self.calls[name]
         with self._running_alone(name, workload):
-            samples = yield from call.take_segment(self.terms.segment_s, is_judged=is_judged)
+            samples = yield from call.take_segment(is_judged=is_judged)
         after = self.latest_reading = self.bench.read_sensors()
         if samples.is_self_timed:
             timings.self_timed_sides.add(name)

@@ -24,8 +24,9 @@ from loop.workers.judge_process import Orders
 from loop.workers.messages import StageCall, Unstage
 from loop.workers.program import Worker
 
-GPU_SEGMENT_S = 1.5e-3
-"""Longest segment on a GPU: its clock is even, so more rounds tell more than long segments."""
+SEGMENT_S, GPU_SEGMENT_S = 4e-3, 1.5e-3
+"""Length of a segment. More rounds help more than longer segments: on a CPU 10 ms would narrow an
+interval by a tenth, and make a round 1.4 times as long."""
 GPU_SAMPLE_S, GPU_PROBED_S = 0.5e-3, 0.1e-3
 """Length of a GPU sample (events count in half microseconds); of one that tests for caching."""
 GRAPH_CALLS, MOST_REPLAYS = (200, 100, 50, 20, 10, 5, 2), 10
@@ -240,20 +241,21 @@ class TimedCall:
             self._call_s = took_s
         self.orders = Orders(self.worker, limit_s, note)
 
-    def take_segment(self, seconds: float, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
-        """Samples that fill this many seconds, three at least. If `is_judged`, one random sample holds the
+    def take_segment(self, *, is_judged: bool) -> Generator[Tick, None, SegmentSamples]:
+        """The samples of one segment, three at least. If `is_judged`, one random sample holds the
         call whose answer is known. So a variant cannot rely on early or late calls, and a process never
         meets the same values twice."""
         samples, waits = SegmentSamples(), DelayReader(self.worker.child.process.pid)
-        seconds = min(seconds, GPU_SEGMENT_S) if self.is_on_gpu else seconds
+        seconds, warm_up_s = SEGMENT_S, WARM_UP_S
+        if self.is_on_gpu:
+            seconds, warm_up_s = GPU_SEGMENT_S, GPU_WARM_UP_S
         self.orders.enter()
         try:
             with self.orders.keep_off_worker_cores():  # This process keeps off the worker's cores.
                 if self.is_program:
                     yield from self._time_program(samples, waits)
                 else:
-                    warm_up_s = GPU_WARM_UP_S if self.is_on_gpu else WARM_UP_S
-                    call_s = yield from self._warm_up(waits, min(warm_up_s, seconds))
+                    call_s = yield from self._warm_up(waits, warm_up_s)
                     yield from self._detect_shared_buffer(waits, self._calls_in_sample(call_s))
                     samples.calls = self._calls_in_sample(call_s)
                     yield from self._take_samples(samples, waits, seconds, call_s, is_judged=is_judged)

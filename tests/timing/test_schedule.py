@@ -110,7 +110,7 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
-    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)
+    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3)
     assert "" == explain_cached_results(found.memory_probes["right", "big float32"])
     assert 3 == len(found.memory_probes["by_value", "big float32"])
     assert explain_cached_results(found.memory_probes["by_value", "big float32"]).startswith(
