@@ -63,7 +63,6 @@ from loop.workers.workload_call import (
     make_answer_request,
     make_call,
     make_function_terms,
-    make_target_request,
     reseed_twice,
 )
 
@@ -215,7 +214,7 @@ class Bench:
 
     @property
     def _target_request(self) -> SetTarget:
-        return make_target_request(self.target, self._component, self.folder)
+        return SetTarget(self.target, self._component, str(self.folder), cores())
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
         """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""

@@ -60,13 +60,15 @@ class Judge:
         torch_side.use_threads(terms.threads)
         self.functions = TargetFunctions(terms)
         self.plain = self.functions.plain
-        self.signature, self.tolerance_by_dtype = terms.signature, terms.tolerance_by_dtype
-        self.checker_decides = terms.checker is not None and terms.checker.alone
+        target = terms.target
+        self.signature = target.signature
+        self.tolerance_by_dtype: dict[str, Tolerance] = dict(target.tolerance.items())
+        self.checker_decides = target.checker is not None and target.checker.alone
         """Whether the task's own checker decides without a comparison by tolerance."""
         self.answer_by_key: dict[str, Answer] = {}
         """Key of a call to its right answer."""
         self.drawn_inputs = DrawnInputs()
-        runner = PropertyRunner(terms.signature, terms.tolerance_by_dtype, self.plain)
+        runner = PropertyRunner(self.signature, self.tolerance_by_dtype, self.plain)
         self.answers: Answers = {
             judge_messages.PrepareAnswer: self.prepare_answer,
             judge_messages.DiscardAnswer: self.discard_answer,
@@ -441,7 +443,7 @@ class Judge:
         suspects_of_target: list[suspects.Suspect] = []
         if is_plain:
             exact = [tensor.double() for tensor in tensors]
-            for description, fault in suspects.load_faults(self.functions.terms.faults):
+            for description, fault in suspects.load_faults(self.functions.target.faults):
                 answer = partial(self.functions.call_function, "fault", fault, exact, call)
                 suspects_of_target.append((description, answer))
         suspects_of_call = suspects.suspects_of_call(

@@ -5,7 +5,8 @@ from typing import Any
 from loop.calls.call import Call, Plain, Value
 from loop.model.dtypes import Device
 from loop.model.measurement import Comparison, InputWeaknesses
-from loop.model.signature import Checker, Fill, Generator, Modules, PythonFunction, Signature, Tolerance
+from loop.model.signature import Fill
+from loop.model.target import Component, Target
 from loop.workers.messages import Request
 
 
@@ -27,23 +28,14 @@ class CheckEnvironment(Request[EnvironmentFinding]):
 
 
 class SetTarget(Request[None]):
-    """Become the judge of a target and forget any earlier target."""
+    """Become the judge of a target and forget any earlier one."""
 
+    target: Target
+    component: Component | None
+    """The component whose own target `target` is; None: it is the whole target."""
     folder: str
+    """Folder of the manifest."""
     threads: int
-    signature: Signature
-    reference: PythonFunction
-    plain: PythonFunction | None
-    generator: Generator | None
-    modules: Modules | None
-    checker: Checker | None
-    faults: dict[str, PythonFunction]
-    """Known faults: the words after "as if", and a function with that fault."""
-    tolerance_by_dtype: dict[str, Tolerance]
-    input_maker: PythonFunction | None = None
-    """Maker of a component's inputs; None: inputs come from the workload's fills."""
-    canonical_form: PythonFunction | None = None
-    """Brings outputs of a component into the form of comparison; None: compare them directly."""
 
 
 class PreparedAnswer(Plain):

@@ -132,19 +132,23 @@ class TargetFunctions:
     checker. Each is None if the target names none, except the reference."""
 
     def __init__(self, terms: SetTarget) -> None:
-        self.terms, self.signature = terms, terms.signature
-        self.are_classes = terms.modules is not None
+        target, component = terms.target, terms.component
+        self.target, self.signature = target, target.signature
+        self.are_classes = target.modules is not None
         """Whether the target's functions are classes that have to be instantiated."""
-        self.input_passing = terms.generator.passes if terms.generator else "positional"
+        self.input_passing = target.generator.passes if target.generator else "positional"
         """How the function receives its inputs: `positional`, `keywords` or `one` (one object)."""
 
         def find(function: Any) -> Any:
             return torch_side.find_function(function.python) if function else None
 
-        self.reference, self.plain = find(terms.reference), find(terms.plain)
-        self.generator, self.checker = find(terms.generator), find(terms.checker)
-        self.input_maker, self.canonical_form = find(terms.input_maker), find(terms.canonical_form)
-        self.constructor_arguments = find(terms.modules.arguments) if terms.modules else None
+        self.reference, self.plain = find(target.reference), find(target.plain)
+        self.generator, self.checker = find(target.generator), find(target.checker)
+        self.input_maker = find(component.inputs) if component else None
+        """Maker of a component's inputs; None: inputs come from the workload's fills."""
+        self.canonical_form = find(component.form) if component else None
+        """Brings outputs of a component into the form of comparison; None: compare them directly."""
+        self.constructor_arguments = find(target.modules.arguments) if target.modules else None
 
     def has_plain_signature(self, call: Call) -> bool:
         """Whether the function takes its tensors one by one and returns a single tensor."""
@@ -338,7 +342,7 @@ class TargetFunctions:
         """Run the task's own checker and return its complaint; empty if it accepts the outputs.
         `expected`: the reference's raw result. Raises Refused if the checker raises."""
         assert self.checker is not None
-        assert self.terms.checker is not None
+        assert self.target.checker is not None
         call, split_result = inputs.call, split_structure(expected)
         if len(split_result.tensors) != len(outputs):
             reason = (
@@ -352,7 +356,7 @@ class TargetFunctions:
             copies = rebuild_inputs(read_skeleton(call), copies, self.input_passing)
         rebuilt = rebuild_structure(split_result.skeleton, on_device)
         arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
-        check = partial(self.checker, *(arguments[name] for name in self.terms.checker.given))
+        check = partial(self.checker, *(arguments[name] for name in self.target.checker.given))
         complaint: str = self._call_or_refuse("checker", partial(run_check, check), call)
         return complaint
 

@@ -1,16 +1,14 @@
-"""Turns workloads into calls (files of tensors, windows) and targets into the judge's requests."""
+"""Turns workloads into calls (files of tensors, windows) and into the judge's requests."""
 
 import hashlib
 import random
-from pathlib import Path
 
 from loop.calls.call import Call, FunctionTerms, TensorFile, attribute_number, place_in_block, window_step
-from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
-from loop.model.target import Component, Target, Workload
+from loop.model.target import Target, Workload
 from loop.model.workloads import input_fills, tensor_shape
-from loop.workers.judge_messages import PrepareAnswer, SetTarget
+from loop.workers.judge_messages import PrepareAnswer
 
 BROADCASTABLE_KINDS = ("normal", "constant")
 """Kinds of values that may be constant along an axis."""
@@ -23,30 +21,6 @@ SEEDS_PER_MODULE = 2
 module once, so a variant's cached weights stay valid while the inputs change."""
 UNCHECKED_SEED_OFFSET = 8_000
 """Added to a seed for inputs that no check uses."""
-
-
-def make_target_request(target: Target, component: Component | None, folder: Path) -> SetTarget:
-    """Make the request by which the judge learns a target, or one component of it; None: all."""
-    signature = target.signature
-    tensor_names = {*signature.inputs, *signature.outputs}
-    # A component inherits entries of the whole target for tensors it lacks; no judge needs `words`.
-    updates = {name: source for name, source in signature.updates.items() if name in signature.outputs}
-    types = {name: dtype for name, dtype in signature.types.items() if name in tensor_names}
-    signature = signature.model_copy(update={"updates": updates, "types": types, "words": {}})
-    return SetTarget(
-        folder=str(folder),
-        threads=cores(),
-        signature=signature,
-        reference=target.reference,
-        plain=target.plain,
-        generator=target.generator,
-        modules=target.modules,
-        checker=target.checker,
-        faults=target.faults,
-        tolerance_by_dtype=dict(target.tolerance.items()),
-        input_maker=component.inputs if component else None,
-        canonical_form=component.form if component else None,
-    )
 
 
 def only_output_dimensions(signature: Signature) -> str:

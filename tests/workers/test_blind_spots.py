@@ -13,8 +13,8 @@ from loop.model.measurement import InputWeaknesses
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge
-from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer
-from loop.workers.workload_call import make_answer_request, make_call, make_target_request, reseed_twice
+from loop.workers.judge_messages import Compare, FindBlindSpots, Finding, PrepareAnswer, PreparedAnswer, SetTarget
+from loop.workers.workload_call import make_answer_request, make_call, reseed_twice
 
 CODE = """
 import torch
@@ -90,7 +90,7 @@ class Judged:
         (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
         self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
         (self.workload,) = expand_sets(self.target, ["some"], "float32")
-        self.judge = judge.Judge(make_target_request(self.target, None, folder))
+        self.judge = judge.Judge(SetTarget(self.target, None, str(folder), 1))
 
     def request(self, seed: int) -> PrepareAnswer:
         workload = self.workload.model_copy(update={"seed": seed})

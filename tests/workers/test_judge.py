@@ -15,8 +15,8 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand_sets
 from loop.workers import judge, target_functions
-from loop.workers.judge_messages import Compare, PrepareAnswer
-from loop.workers.workload_call import make_answer_request, make_call, make_target_request
+from loop.workers.judge_messages import Compare, PrepareAnswer, SetTarget
+from loop.workers.workload_call import make_answer_request, make_call
 from tests.formats import tasks
 from tests.tasks import write_task
 
@@ -37,7 +37,7 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
     (workload,) = expand_sets(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
     request = make_answer_request(target, workload, call, "secret", "cpu", with_windows=False)
-    return judge.Judge(make_target_request(target, None, folder)), request.replace(
+    return judge.Judge(SetTarget(target, None, str(folder), 1)), request.replace(
         checks_determinism=True, **changes
     )
 
