@@ -212,9 +212,10 @@ class Bench:
         """Send a request to the judge and return its reply. Starts the judge if necessary."""
         return (yield from self._judge.ask_about(self._target_request, request, limit_s, note))
 
-    @property
+    @cached_property
     def _target_request(self) -> SetTarget:
-        return SetTarget(self.target, self._component, str(self.folder), cores())
+        target = self.target.model_copy(update={"variants": {}})  # The judge loads no candidate.
+        return SetTarget(target, self._component, str(self.folder), cores())
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
         """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
