@@ -105,6 +105,7 @@ def init(request: InitRequest) -> MadeTarget:
     # The user's files keep their names: ours give way.
     module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULE_ROLES}
     terms = TrialTerms(
+        command_line=request.command_line(folder),
         folder=str(reference.folder),
         module=reference.module,
         name=reference.name,
@@ -115,7 +116,7 @@ def init(request: InitRequest) -> MadeTarget:
         attributes=variant.scalars if variant else None,
         module_names=module_names,
     )
-    facts = _try_function(request, terms)
+    facts = _try_function(terms)
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
@@ -158,15 +159,13 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
     return FirstVariant("computed", line, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
 
 
-def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
+def _try_function(terms: TrialTerms) -> TargetFacts:
     """Try the function in a process. Raises UsageError, with a hint, if it does not run."""
     folder = Path(terms.folder)
     text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=folder)
     result = TrialResult.model_validate_json(text)
     if result.facts is None:
-        words = [word for text in result.like_options for word in text.split()]
-        command_line = request.command_line(request.folder, *words) if words else ""
-        raise UsageError(result.problem, hint=f"{command_line}{result.hint}" or None)
+        raise UsageError(result.problem, hint=result.hint or None)
     return result.facts
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loop.base.errors import UsageError
 from loop.calls.callee import outputs_of
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
@@ -41,15 +42,6 @@ TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
 Dims = dict[str, int]
 """Name of a dimension to its size."""
-
-
-class IncompleteRequest(Exception):
-    """The user has to add something: a message, a hint, and `--like` options to add (`like`)."""
-
-    def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
-        """`hint`: what to do; `like`: `--like` options that the user has to add."""
-        super().__init__(message)
-        self.hint, self.like = hint, like
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises IncompleteRequest for an output that is no real tensor. `drawn`: the values of the
+        """Make one call. Raises UsageError for an output that is no real tensor. `drawn`: the values of the
         inputs: `normal`, `negative`, `far` or `ends`; `attributes`: those that differ from the hypothesis."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
@@ -111,7 +103,7 @@ class Trial:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
                 message = f"gives {name} as {kind}: expected tensors of real numbers"
                 message = f"{self.hypothesis.subject.full_name} {message}"
-                raise IncompleteRequest(message, "name a function that gives tensors")
+                raise UsageError(message, "name a function that gives tensors")
         pairs = enumerate(zip(arguments, before, strict=True))
         changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
@@ -132,12 +124,12 @@ class Trial:
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """Check that calls repeat; the trial with `has_outputs` set. Raises IncompleteRequest if they differ."""
+        """Check that calls repeat; the trial with `has_outputs` set. Raises UsageError if they differ."""
         outcome, name = self.run(sizes), self.hypothesis.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
             hint = "name a function that gives tensors"
-            raise IncompleteRequest(f"{name} gives no tensor, and changes no input", hint)
+            raise UsageError(f"{name} gives no tensor, and changes no input", hint)
         repeats, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
         if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A new import may draw other values.
             with contextlib.suppress(Exception):
@@ -146,7 +138,7 @@ class Trial:
         if not all(map(outcome.equals, repeats)):
             reason = "it keeps state, or draws numbers, also where it is imported"
             hint = "seed what it draws by an argument, or name a function that draws nothing"
-            raise IncompleteRequest(f"{name} gives two results on the same inputs: {reason}", hint)
+            raise UsageError(f"{name} gives two results on the same inputs: {reason}", hint)
         return Trial(replace(self.hypothesis, has_outputs=bool(outcome.outputs)))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:

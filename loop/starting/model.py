@@ -32,6 +32,8 @@ class TrialTerms(Model):
     """What to try: the user's function, and what the command line says about its arguments."""
 
     model_config = WITH_INFINITY
+    command_line: str
+    """The user's command line, to which options can be added."""
     folder: str
     """Folder from which the user's module is imported."""
     module: str
@@ -87,5 +89,3 @@ class TrialResult(Model):
     problem: str = ""
     """What is missing or wrong, as a message."""
     hint: str = ""
-    like_options: tuple[str, ...] = ()
-    """Options to add to the command line, as `--like x=N,M`."""
