@@ -154,11 +154,13 @@ def print_outcome(
         print_sections([section for section in sections if section.screen], screen)
     screen_content = first_screen(record, finished)
     width = min(TABLE_WIDTH, terminal_columns(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    lines = []
+    lines = list[str]()
     for section in screen_content.further_sections:
+        lines += filter(None, [section.note])
         if section.table is not None:
             lines += table_lines(section.table.titles, section.table.rows, width, wrap=1)
-        lines += map(str, (*section.after, *section.lines))
+        indent = "  " if section.note else ""
+        lines += [f"{indent}{line}" for line in (*section.after, *section.lines)]
     lines += filter(None, [pending_user_task(finished)])
     lines += [f"note: {note}" for note in record.bill.notes]
     for line in lines:

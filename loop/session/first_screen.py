@@ -36,6 +36,8 @@ LONGEST_SENTENCE = 240
 """Most characters of a reason and of the proposed next action; the record has the whole text."""
 MOST_CAUSES, LONGEST_CAUSE = 3, 140
 """Most lines of a cause, and characters of each: cause and next action must fit on a phone's screen."""
+MOST_FURTHER_LINES = 8
+"""Most further lines on a wrong variant; `--json` has all of its diagnosis."""
 ENDING_PHRASES = {"skipped": "judged nothing", "aborted": "was aborted", "paused": "is paused"}
 """Status to the words for it; any other status is its own word."""
 COMPARISONS = {"same": "as fast as", "inconclusive": "inconclusive against"}
@@ -56,7 +58,7 @@ class FirstScreen:
     command: str
     """The command to run next; empty when the proposal contains none."""
     further_sections: tuple[Section, ...]
-    """The variants, then cost and duration."""
+    """The variants, details of each wrong variant, cost and duration."""
 
     @property
     def sections(self) -> tuple[Section, ...]:
@@ -73,7 +75,8 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
     commands = [line for line in proposal_lines[1:] if line.startswith(COMMAND_BEGINNINGS)]
     command = commands[0] if commands else ""
     proposal = " ".join(line for line in proposal_lines if line not in commands)
-    causes = _ranked_causes(make_diagnoses(record.head, finished), finished)
+    diagnoses = make_diagnoses(record.head, finished)
+    causes = _ranked_causes(diagnoses, finished)
     has_several = len({variant for variant, _label, _text in causes}) > 1
     cause_lines = []
     for variant, label, text in causes[:MOST_CAUSES]:
@@ -88,6 +91,7 @@ def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstSc
         command=command,
         further_sections=(
             Section(table=variant_table(record, finished), after=_known_good_sentences(finished)),
+            *_sections_on_wrong_variants(diagnoses, causes[MOST_CAUSES:], command),
             Section(lines=tuple(_grade_and_cost_lines(record, finished))),
         ),
     )
@@ -101,6 +105,20 @@ def _ending_phrase(record: SessionRecord) -> str:
         return "has no verdict"
     is_missed = record.objective is not None and bool(record.objective.missed)
     return "missed its objective" if is_missed else "passed"
+
+
+def _sections_on_wrong_variants(
+    diagnoses: Sequence[Diagnosis], causes: Sequence[tuple[str, str, str]], command: str
+) -> Iterator[Section]:
+    """A section on each diagnosed variant: further `causes`, and its command unless it is `command`."""
+    for diagnosis in diagnoses:
+        name = diagnosis.variant
+        lines = [f"{label}: {text}" for variant, label, text in causes if variant == name]
+        lines = lines[:MOST_FURTHER_LINES]
+        if diagnosis.command not in ("", command):
+            lines.append(f"Again: `{diagnosis.command}`")
+        note = f"What else is known of `{name}`:" if lines else ""
+        yield Section(note=note, lines=tuple(lines))
 
 
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
