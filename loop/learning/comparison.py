@@ -22,8 +22,6 @@ from loop.report.sections import Section, print_sections
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The page names each session by a letter."""
-MOST_WITH_INTERVALS = 2
-"""Most sessions whose intervals fit next to each other on a terminal."""
 UNKNOWN = "?"
 
 
@@ -180,9 +178,7 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
             text: str = cell.verdict if cell else "-"
             if isinstance(cell, SpeedVerdict):
                 has_vague = has_vague or cell.vague
-                text = UNKNOWN if cell.vague else say.times(cell.ratio)
-                if len(sessions) <= MOST_WITH_INTERVALS:
-                    text = say.ratio(cell.ratio, cell.interval)
+                text = say.ratio(cell.ratio, cell.interval)
             texts.append(text)
         change = f"{say.times(row.change)} {moved_words[row.moved]}" if row.change and row.moved else "-"
         table_rows.append((row.workload, *texts, change))
@@ -211,12 +207,11 @@ def _variant_section(variant: str, comparison: SessionComparison) -> Section:
 def _mean_row(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     """A row of geometric means, over workloads that all timed sessions measured, and last over
     first mean. Empty for fewer than two such workloads or sessions."""
-    sessions = range(len(rows[0].cells))
     ratio_rows: list[dict[int, float]] = []  # For each: index of a session to its ratio.
     for row in rows:
-        cells = {place: cell for place, cell in enumerate(row.cells) if cell is not None and cell.ratio}
-        vague = {place for place, cell in cells.items() if isinstance(cell, SpeedVerdict) and cell.vague}
-        ratio_rows.append({place: cell.ratio or 1.0 for place, cell in cells.items() if place not in vague})
+        cells = {place: cell for place, cell in enumerate(row.cells) if isinstance(cell, SpeedVerdict)}
+        ratio_rows.append({place: cell.ratio for place, cell in cells.items() if not cell.vague})
+    sessions = range(len(rows[0].cells))
     timed = [place for place in sessions if any(place in ratios for ratios in ratio_rows)]
     common = [ratios for ratios in ratio_rows if set(ratios) == set(timed)]
     if len(common) < 2 or len(timed) < 2:

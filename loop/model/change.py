@@ -197,10 +197,9 @@ class Confirmed(Model):
         ratios = [ratio for _low, ratio, _high in self.held_out.values()]
         if not ratios:
             return f"{speed}; no workload was held out"
-        if len(ratios) == 1:
-            return f"{speed}; on 1 workload held out {times(ratios[0])}"
-        span = f"{times(min(ratios))} to {times(max(ratios))}"
-        return f"{speed}; on {len(ratios)} workloads held out {span}"
+        noun = "workload" if len(ratios) == 1 else "workloads"
+        span = " to ".join(dict.fromkeys(map(times, (min(ratios), max(ratios)))))
+        return f"{speed}; on {len(ratios)} {noun} held out {span}"
 
 
 class ConfirmOutput(Output):

@@ -51,7 +51,7 @@ def draw_ratios(verdicts: Sequence[Verdict], baseline: str) -> Figure | None:
     parts.append(svg.text(svg.WIDTH - 12, bottom + 34, caption, "soft", anchor="end"))
     for row_number, workload in enumerate(workloads):
         row_top = top + row_height * row_number
-        name_width = min(svg.width_of(one_line(workload)), RIGHT - LEFT) + 6
+        name_width = min(svg.LETTER_WIDTH * len(one_line(workload)), RIGHT - LEFT) + 6
         parts.append(svg.rect(LEFT, row_top + 3, name_width, NAME_HEIGHT, "paper"))  # Hides lines behind the name.
         parts.append(svg.text(LEFT, row_top + NAME_HEIGHT, workload, max_width=RIGHT - LEFT))
         parts.append(svg.line(12, row_top + row_height, RIGHT, row_top + row_height, "line", width=0.5))
@@ -90,7 +90,7 @@ def _draw_legend(variants: Sequence[str]) -> tuple[list[str], float]:
     """The legend's SVG, and the height of its lines after the first."""
     x, y, parts = 12.0, 42.0, list[str]()
     for variant_number, name in enumerate(variants):
-        name_width = min(svg.width_of(one_line(name)), MAX_NAME_WIDTH)
+        name_width = min(svg.LETTER_WIDTH * len(one_line(name)), MAX_NAME_WIDTH)
         if x > 12 and x + 17 + name_width > svg.WIDTH - 12:
             x, y = 12.0, y + LEGEND_HEIGHT
         parts += [svg.mark(x + 6, y, variant_number), svg.text(x + 17, y + 4, name, max_width=MAX_NAME_WIDTH)]

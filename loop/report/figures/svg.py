@@ -166,11 +166,6 @@ def mark(x: float, y: float, variant_number: int, *, hollow: bool = False) -> st
     return f'<path class="{kind}" d="M{points_text} Z" stroke-width="1.5"/>'
 
 
-def width_of(content: str) -> float:
-    """Approximate width of a text in units."""
-    return LETTER_WIDTH * len(content)
-
-
 _COARSE_STEPS = (1.0, 2.0, 5.0)
 _FINE_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 _FINEST_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
