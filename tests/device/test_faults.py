@@ -63,10 +63,10 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
     """With the driver's words, and a command that runs it alone; the next measurement is fine."""
     right, crashes = make_sides(bench, "right", "crashes")
     with pytest.raises(LoopError, match="crashes could not be timed on N16 M64 float32: the device was lost") as e:
-        run_to_end(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))
+        run_to_end(schedule.measure(bench, [right, crashes], some(bench, "timed"), Terms(2, 60.0, 1)))
     assert "`loop kernels verify crashes` runs it alone" == e.value.hint
     again = [right, right.copy_as("again")]
-    assert 2 == run_to_end(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3))).rounds
+    assert 2 == run_to_end(schedule.measure(bench, again, some(bench, "timed"), Terms(2, 60.0, 1))).rounds
 
 
 @pytest.mark.slow
@@ -85,5 +85,5 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     monkeypatch.setattr(ProcessSet, "time_workloads", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.copy_as("again")]
-    run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
+    run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1)))
     assert [4, 2] == living

@@ -45,7 +45,7 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
     assert found[right].is_right, found[right].checks[0].message
     assert not [one for one in wrong if found[one].is_right]
     sides = [bench.make_side("baseline"), bench.make_side(right)]
-    timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
+    timings = run_to_end(measure(bench, sides, workloads, Terms(2, 10.0, 5)))
     assert timings.checked_outputs
     assert not timings.wrong_outputs, timings.wrong_outputs[0][1].message
 
