@@ -130,6 +130,7 @@ def triton_scale(reads=0, writes=0):
     def scale(x, s):
         import stores
 
+        x = x.contiguous()
         y = torch.empty_like(x)
         stores.rows[(x.shape[0],)](x, y, s.contiguous(), x.stride(0), x.shape[1], 128, reads, writes)
         return y
