@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loop import __version__
 from loop.base.documents.files import file_error
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, remark_once
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
 from loop.base.screen import Screen, seconds_text
@@ -119,6 +119,8 @@ def build_site(out: Path, target: Path | None, screen: Screen) -> BuiltSite:
     """Write the catalogue into a folder. Raises LoopError if the folder holds anything else."""
     begun, place = time.monotonic(), check_out_folder(out)
     contents = gather_contents(read_setting(target), datetime.datetime.now(datetime.UTC))
+    for entry in contents.damaged[: index.MAX_NAMED]:
+        remark_once(f"left out: {entry.problem}")
     screen.status(f"writing {place}")
     with signals_as_flags():
         files = write_site(place, pages(shipped("templates") / "site", contents))
