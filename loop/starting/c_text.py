@@ -1,4 +1,4 @@
-"""Parse functions of C, C++ and CUDA from text: names and parameters. Templates are left out."""
+"""Parse functions of C, C++ and CUDA from text: names, parameters, template instances."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,11 @@ ALIASES = (
     re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$"),
 )
 SIGNATURE = re.compile(
-    r"(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
+    r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
 )
+TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
+CALL = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
     r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
@@ -64,11 +66,13 @@ class CFunction:
 
     name: str
     call_name: str
-    """The name with its namespace, for a call."""
+    """The name with namespace and template arguments, for a call."""
     returns: str
     """The return type."""
     parameters: tuple[CParameter, ...]
     line: int
+    problem: str = ""
+    """Why `loop` cannot call the function; empty if it can."""
 
     @property
     def pointers(self) -> list[CParameter]:
@@ -90,18 +94,42 @@ def functions(text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
     code = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
+    for match in TEMPLATE_INSTANCE.finditer(code):
+        name = match[1].rpartition("::")[2]
+        if name not in instances or match[2].split(",")[0].strip() == "float":
+            instances[name] = match[2].strip()
     definitions = []
     for namespace, head, line in _heads(code):
         signature = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
-        if signature is None or re.search(r"__global__|__device__|operator|\btemplate\b", head):
+        if signature is None or re.search("__global__|__device__|operator", head):
             continue
+        name, types, arguments, problem = signature["name"], dict(aliases), "", ""
+        if signature["template"]:
+            template_types, problem = _template_types(signature["kinds"], instances.get(name))
+            types |= template_types
+            arguments = f"<{instances.get(name) or ', '.join(template_types.values())}>"
         texts = [part.strip() for part in _split_at_commas(signature["parameters"])]
-        parameters = tuple(_parameter(part, aliases) for part in texts if part and part != "void")
-        returned = (signature["after"] or signature["before"]).replace("const", " ").strip()
-        call_name = f"{namespace}{signature['name']}"
-        returns = _resolve_type(returned, aliases)
-        definitions.append(CFunction(signature["name"], call_name, returns, parameters, line))
+        parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
+        returns = _resolve_type((signature["after"] or signature["before"]).replace("const", " ").strip(), types)
+        call_name = f"{namespace}{name}{arguments}"
+        definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
     return definitions
+
+
+def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
+    """Template parameter to its argument, and a message if one is unknown (else empty).
+    `kinds`: as `typename T, int N`. `instance`: arguments of an explicit instance; None: types become float."""
+    parameters = [text.split("=")[0].split() for text in kinds.split(",") if text.strip()]
+    if instance:
+        pairs = zip(parameters, instance.split(","), strict=False)
+        return {tokens[-1]: argument.strip() for tokens, argument in pairs}, ""
+    types = {tokens[-1]: "float" for tokens in parameters if tokens[0] in ("typename", "class")}
+    numbers = [tokens[-1] for tokens in parameters if tokens[-1] not in types]
+    if numbers and "=" not in kinds:
+        hint = "instantiate it, as in `template void f<float, 8>(...);`"
+        return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
+    return types, ""
 
 
 def _split_at_commas(text: str) -> Iterator[str]:
@@ -116,7 +144,7 @@ def _split_at_commas(text: str) -> Iterator[str]:
 
 
 def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
-    """Parse a parameter's text; `types`: alias to its type."""
+    """Parse a parameter's text; `types`: alias or template parameter to its type."""
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
     tokens = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
     name = tokens[-1] if len(tokens) > 1 else ""

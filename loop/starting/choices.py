@@ -23,6 +23,8 @@ from loop.starting.model import Scalar, TensorSpec
 
 RESERVED_NAMES = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names reserved by workloads and generators."""
+LIST_LENGTH = 3
+"""Length of a list of tensors for which the user gives one shape."""
 INDEX_WORDS = "idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?"
 INDEX = re.compile(rf"(.*_)?({INDEX_WORDS})\d?")
 ORDERS = (
@@ -62,8 +64,8 @@ class Choice:
     """One possible argument of a parameter; in its text `<x.2>` is the third size of input `x`."""
 
     text: str
-    tensor: TensorSpec | None = None
-    """The tensor that the text names, which a generator draws."""
+    inputs: tuple[TensorSpec, ...] = ()
+    """The tensors in the text, which a generator draws."""
     attributes: Mapping[str, Scalar] = field(default_factory=dict)
     """The numbers and flags in the text, which a workload can change."""
     notes: tuple[str, ...] = ()
@@ -78,11 +80,11 @@ class Choices:
 
     def __init__(
         self,
-        likes: Mapping[str, TensorSpec],
+        likes: Mapping[str, Sequence[TensorSpec]],
         values: Mapping[str, Any],
         attribute_names: Sequence[str] | None = None,
     ) -> None:
-        """`likes`, `values`: path of a parameter to its `--like` option or its `--set` value;
+        """`likes`, `values`: path of a parameter to its `--like` options or its `--set` value;
         `attribute_names`: numbers that the kernel or program takes, so that they may become attributes; None (a
         Python function): any may. A path is `x` or `config.eps`."""
         self.likes, self.values, self.attribute_names = likes, values, attribute_names
@@ -99,7 +101,7 @@ class Choices:
         """Path of each parameter without any choice, to its annotated kind (or empty)."""
         self.names: list[str] = []
         """Names of all parameters."""
-        self.dims = dict.fromkeys(dim for spec in likes.values() for dim in spec.dims)
+        self.dims = dict.fromkeys(dim for specs in likes.values() for spec in specs for dim in spec.dims)
         """Names of all sizes."""
 
     def add_arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> Call:
@@ -110,31 +112,29 @@ class Choices:
         is_default_skipped = False
         reads = reads_of(owner or function)
         for parameter in list(parameters(function))[1 if bound else 0 :]:
-            name = parameter.name
-            if parameter.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL):
+            name, is_list = parameter.name, parameter.kind is Parameter.VAR_POSITIONAL
+            if parameter.kind is Parameter.VAR_KEYWORD or (is_list and name not in self.likes):
                 continue
             self.names.append(name)
-            text = self.add(name, parameter.annotation, parameter.default, reads)
+            text = self.add(name, parameter.annotation, parameter.default, reads, is_list=is_list)
             if text is None:  # Left at its default, so later arguments need keywords.
                 is_default_skipped = True
+            elif is_list:
+                call.append(("", f"*{text}"))
             else:
                 needs_keyword = is_default_skipped and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
                 needs_keyword = needs_keyword or parameter.kind is Parameter.KEYWORD_ONLY
                 call.append((name if needs_keyword else "", text))
         return call
 
-    def add(self, path: str, annotation: Any, default: Any, reads: Reads) -> str | None:
+    def add(self, path: str, annotation: Any, default: Any, reads: Reads, *, is_list: bool = False) -> str | None:
         """Add a parameter. Returns the text to pass for it, mostly `{path}`, which the text of a choice replaces
-        later; None: its default is used. `reads`: what the code reads from objects."""
+        later; None: its default is used. `reads`: what the code reads from objects; `is_list`: it is `*args`."""
         kind, detail, is_nullable = kind_of(annotation)
         name = path.rpartition(".")[2]
         if path in self.likes:
             self.used.add(path)
-            # Values of `--set` may bound an index, too, as a vocabulary's size does.
-            integers = [value for value in self.values.values() if isinstance(value, int) and value > 1]
-            bounds = [*self.dims, *map(str, integers)]
-            tensor_name = path.replace(".", "_")
-            return self._add_choices(path, tensor_choices(tensor_name, self.likes[path], detail, bounds))
+            return self._add_tensor(path, kind, detail, is_list=is_list)
         if path in self.values:  # A number or flag becomes an attribute, others a literal.
             self.used.add(path)
             value = self.values[path]
@@ -165,6 +165,16 @@ class Choices:
         if not choices:
             self.missing[path] = kind
         return self._add_choices(path, choices)
+
+    def _add_tensor(self, path: str, kind: str, detail: Any, *, is_list: bool) -> str:
+        """Add a parameter with `--like`: a tensor; several shapes, or its annotation, mean a list of them."""
+        specs, name = self.likes[path], path.replace(".", "_")
+        if is_list or kind == "tensors" or len(specs) > 1:
+            return self._add_choices(path, [_tensor_list(name, specs)])
+        # Values of `--set` may bound an index, too, as a vocabulary's size does.
+        integers = [value for value in self.values.values() if isinstance(value, int) and value > 1]
+        choices = tensor_choices(name, specs[0], detail, [*self.dims, *map(str, integers)])
+        return self._add_choices(path, choices if kind else [*choices, _tensor_list(name, specs)])
 
     def _add_choices(self, path: str, choices: list[Choice]) -> str:
         """Set the choices of a parameter. Returns the placeholder for the chosen text."""
@@ -228,7 +238,8 @@ class Choices:
         Sizes with the parameter's name come first, then those of the last dimensions. `kind`: `ints` for a
         tuple, `int`, or empty if not annotated."""
         constants = _first_match(INTS, name) or ()
-        dims_by_tensor = {path.replace(".", "_"): spec.dims for path, spec in self.likes.items()}
+        lone_specs = {path: specs[0] for path, specs in self.likes.items() if len(specs) == 1}
+        dims_by_tensor = {path.replace(".", "_"): spec.dims for path, spec in lone_specs.items()}
         if kind == "ints":
             last_sizes = [Choice(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in dims_by_tensor.items()]
             return [*last_sizes, *(Choice(repr((constant,) * rank)) for constant in constants for rank in (2, 1))]
@@ -261,7 +272,7 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
         notes = (f"{name}: {label}, as its name or use says; {option}",) if label and not dtype else ()
         spec = TensorSpec(name=name, dims=like.dims, dtype=kind)
         pairs = [{"values": value, "high": high} for value in values for high in highs]
-        return [Choice(name, spec.model_copy(update=pair), notes=notes) for pair in pairs]
+        return [Choice(name, (spec.model_copy(update=pair),), notes=notes) for pair in pairs]
 
     is_whole = dtype.strip("u").startswith("int")
     value_orders = [values for pattern, values in ORDERS if pattern.fullmatch(lower_name)]
@@ -279,6 +290,15 @@ def tensor_choices(name: str, like: TensorSpec, annotated_dtype: Any, bounds: It
     if is_index:
         return [*index, *normal]
     return [*masks, *normal, *index] if MASK.fullmatch(lower_name) else [*normal, *index, *masks]
+
+
+def _tensor_list(name: str, likes: Sequence[TensorSpec]) -> Choice:
+    """The choice of a list of tensors: one for each shape, or LIST tensors of a single shape."""
+    specs = [*likes] if len(likes) > 1 else [*likes] * LIST_LENGTH
+    likeliest = [tensor_choices(f"{name}_{number}", spec, "", ())[0] for number, spec in enumerate(specs)]
+    inputs = tuple(choice.inputs[0] for choice in likeliest)
+    names = ", ".join(tensor.name for tensor in inputs)
+    return Choice(f"[{names}]", inputs, notes=(f"{name}: a list of {len(inputs)} tensors",))
 
 
 def _first_match(table: Sequence[tuple[str, Any]], name: str) -> Any:
@@ -320,7 +340,7 @@ def kind_of(annotation: Any) -> tuple[str, Any, bool]:
         return "literal", arguments, None in arguments
     if origin is not None and arguments:  # A list or tuple: by its last element type.
         kind, detail, _ = kind_of(next(item for item in reversed(arguments) if item is not Ellipsis))
-        return "ints" if kind == "int" else "other", detail, False
+        return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), detail, False
     if annotation in UNSPECIFIC:
         return "", None, False
     is_type = isinstance(annotation, type)

@@ -105,7 +105,6 @@ def init(request: InitRequest) -> MadeTarget:
     # The user's files keep their names: ours give way.
     module_names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in MODULE_ROLES}
     terms = TrialTerms(
-        command_line=request.command_line(folder),
         folder=str(reference.folder),
         module=reference.module,
         name=reference.name,
@@ -116,14 +115,15 @@ def init(request: InitRequest) -> MadeTarget:
         attributes=variant.scalars if variant else None,
         module_names=module_names,
     )
-    facts = _try_function(terms)
+    facts = _try_function(request, terms)
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
-    variant_line, entry_files = variant.write_entry(facts)
+    variant_line, entry_files, entry_notes = variant.write_entry(facts)
+    notes = (*facts.notes, *entry_notes)
     texts = {name: read_text(path) for name, path in copied.items()}
     texts |= {f"{module}.py": text for module, text in facts.files.items()} | entry_files
-    texts[MANIFEST] = manifest(folder, facts, variant_line, module_names)
+    texts[MANIFEST] = manifest(folder, facts, variant_line, notes, module_names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)
@@ -131,7 +131,7 @@ def init(request: InitRequest) -> MadeTarget:
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
     target = str(folder.absolute())
-    return MadeTarget(target=target, files=tuple(files), notes=facts.notes, next=next_commands)
+    return MadeTarget(target=target, files=tuple(files), notes=notes, next=next_commands)
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:
@@ -159,13 +159,15 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
     return FirstVariant("computed", line, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
 
 
-def _try_function(terms: TrialTerms) -> TargetFacts:
-    """Try the function in a process. Raises UsageError, with a hint, if it does not run."""
+def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
+    """Try the function in a process. Raises UsageError if it does not run, with a hint what to add."""
     folder = Path(terms.folder)
     text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=folder)
     result = TrialResult.model_validate_json(text)
     if result.facts is None:
-        raise UsageError(result.problem, hint=result.hint or None)
+        words = [word for option in result.like_options for word in option.split()]
+        command_line = request.command_line(request.folder, *words) if words else ""
+        raise UsageError(result.problem, hint=f"{command_line}{result.hint}" or None)
     return result.facts
 
 
@@ -184,7 +186,7 @@ def _parse_set(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
-    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its shape, and fixed sizes.
+    """Parse `--like` options, as `x=N,M` or `places=N:int64<V`: path to its shapes, and fixed sizes.
     A size given by number gets a letter as its name, equal ones the same. Raises UsageError."""
     specs: list[TensorSpec] = []
     for text in texts:
@@ -193,8 +195,6 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
         dims = match["dims"].split(",") if match else [""]
         is_reserved = not {*dims}.isdisjoint((*RESERVED, *GENERATOR_NAMES))
         is_reserved = is_reserved or any(map(iskeyword, (path, *dims)))
-        if any(spec.name == path for spec in specs):
-            raise UsageError(f"--like {path}: given twice", hint="one shape for each tensor")
         if not match or is_reserved or not PATH.fullmatch(path) or not all(map(SIZE.fullmatch, dims)):
             hint = "such as --like x=N,M or --like x=64,1000; a type follows: --like places=N:int64"
             raise UsageError(f"--like {text!r}: expected a tensor with its sizes, by name or by number", hint=hint)
@@ -210,7 +210,7 @@ def _parse_like(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     likes: Likes = {}
     for spec in specs:
         named_dims = tuple(letter_by_number.get(dim, dim) for dim in spec.dims)
-        likes[spec.name] = spec.model_copy(update={"dims": named_dims})
+        likes[spec.name] = (*likes.get(spec.name, ()), spec.model_copy(update={"dims": named_dims}))
     if both := {*used} & {path.replace(".", "_") for path in likes}:
         raise UsageError(f"--like: `{min(both)}` is a tensor and a size", hint="call the size otherwise")
     return likes, {letter: int(number) for number, letter in letter_by_number.items()}

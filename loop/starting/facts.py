@@ -5,6 +5,7 @@ import importlib
 import itertools
 import math
 import re
+import resource
 import sys
 import time
 import types
@@ -17,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.base.errors import UsageError
 from loop.calls.callee import outputs_of
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
@@ -29,8 +29,8 @@ from loop.starting.texts import Hypothesis, executed_names
 SEED = 7
 REFERENCE = "loop_starting_reference"
 """Module name under which the wrapper of the user's function is imported here."""
-LONG_S, MOST_BYTES = 0.5, 16 << 20
-"""Limits of a timed call: seconds, size of an output."""
+LONG_S, MOST_BYTES, MOST_GROWTH_BYTES = 0.5, 16 << 20, 256 << 20
+"""Limits of a timed call: seconds, size of an output, growth of peak memory."""
 MOST_EDGES, MOST_VARIED, MOST_SINGLE = 14, 6, 4
 """Most checked workloads with other sizes, attributes that get another value, values of a single size."""
 ODD_SIZES = (3, 5)
@@ -42,6 +42,15 @@ TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
 Dims = dict[str, int]
 """Name of a dimension to its size."""
+
+
+class IncompleteRequest(Exception):
+    """The user has to add something: a message, a hint, and `--like` options to add (`like`)."""
+
+    def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
+        """`hint`: what to do; `like`: `--like` options that the user has to add."""
+        super().__init__(message)
+        self.hint, self.like = hint, like
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises UsageError for an output that is no real tensor. `drawn`: the values of the
+        """Make one call. Raises IncompleteRequest for an output that is no real tensor. `drawn`: the values of the
         inputs: `normal`, `negative`, `far` or `ends`; `attributes`: those that differ from the hypothesis."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
@@ -103,7 +112,7 @@ class Trial:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
                 message = f"gives {name} as {kind}: expected tensors of real numbers"
                 message = f"{self.hypothesis.subject.full_name} {message}"
-                raise UsageError(message, "name a function that gives tensors")
+                raise IncompleteRequest(message, "name a function that gives tensors")
         pairs = enumerate(zip(arguments, before, strict=True))
         changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
@@ -124,12 +133,12 @@ class Trial:
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """Check that calls repeat; the trial with `has_outputs` set. Raises UsageError if they differ."""
+        """Check that calls repeat; the trial with `has_outputs` set. Raises IncompleteRequest if they differ."""
         outcome, name = self.run(sizes), self.hypothesis.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
             hint = "name a function that gives tensors"
-            raise UsageError(f"{name} gives no tensor, and changes no input", hint)
+            raise IncompleteRequest(f"{name} gives no tensor, and changes no input", hint)
         repeats, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
         if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A new import may draw other values.
             with contextlib.suppress(Exception):
@@ -138,7 +147,7 @@ class Trial:
         if not all(map(outcome.equals, repeats)):
             reason = "it keeps state, or draws numbers, also where it is imported"
             hint = "seed what it draws by an argument, or name a function that draws nothing"
-            raise UsageError(f"{name} gives two results on the same inputs: {reason}", hint)
+            raise IncompleteRequest(f"{name} gives two results on the same inputs: {reason}", hint)
         return Trial(replace(self.hypothesis, has_outputs=bool(outcome.outputs)))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
@@ -169,8 +178,7 @@ def gather_facts(
     notes, hypothesis = list(choices.notes), trial.hypothesis
     for path, choice in hypothesis.choices.items():  # Note each choice among several.
         notes += choice.notes
-        is_guessed = len(choices.by_path[path]) > 1 and path not in choices.values
-        if is_guessed and choice.tensor is None:
+        if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
             text = str(choice.attributes.get(choice.text, choice.text))
             text = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", text)
             notes.append(f"{path} = {text}, with which it runs; --set {path}=VALUE changes it")
@@ -195,7 +203,7 @@ def gather_facts(
         notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(error)}")
     return TargetFacts(
         function=hypothesis.subject.function,
-        is_module=hypothesis.subject.is_module,
+        kind=hypothesis.subject.kind,
         inputs=tuple(hypothesis.inputs),
         outputs=tuple(outputs),
         updates=updates,
@@ -245,13 +253,14 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
     largest: Dims | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free_dims else (1,):
         candidate = sizes.timed(divisor)
-        began = time.monotonic()
+        peak_kib, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
         if not trial.try_sizes(candidate):
             continue
         is_long = time.monotonic() - began > LONG_S
+        growth_bytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kib) << 10
         outputs = trial.outcomes[-1][1].outputs.values()
         output_bytes = max((tensor.numel() * tensor.element_size() for tensor in outputs), default=0)
-        if largest and (is_long or output_bytes > MOST_BYTES):
+        if largest and (is_long or output_bytes > MOST_BYTES or growth_bytes > MOST_GROWTH_BYTES):
             break
         largest = candidate
     return largest or base
@@ -300,7 +309,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
     names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
     outputs: list[TensorSpec] = []
     updates: dict[str, str] = {}
-    for number in () if hypothesis.subject.is_module else first.changed:
+    for number in first.changed if hypothesis.subject.kind == "function" else ():
         updated = inputs[number]
         updates[f"new_{updated.name}"] = updated.name
         outputs.append(TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype))

@@ -103,8 +103,10 @@ class Sizes:
         return [name for name in self.names if name in large or name in {*self.free_dims} - self.filter_dims]
 
 
-def manifest(folder: Path, facts: TargetFacts, variant: str, module_names: Mapping[str, str]) -> str:
-    """The text of target.yaml. `variant`: the YAML line of the first variant.
+def manifest(
+    folder: Path, facts: TargetFacts, variant: str, notes: Sequence[str], module_names: Mapping[str, str]
+) -> str:
+    """The text of target.yaml. `variant`: the YAML line of the first variant; `notes`: what was guessed.
     `module_names`: `reference`, `mine` and `inputs` to the name of that module."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")[:48]
     generator = f'generator: {{python: "{module_names["inputs"]}:make"}}   # makes the inputs\n'
@@ -119,7 +121,7 @@ def manifest(folder: Path, facts: TargetFacts, variant: str, module_names: Mappi
     values = _value_lines(facts)
     return TEXT.format(
         path=MANIFEST,
-        notes="".join(f"# guessed: {note}\n" for note in facts.notes),
+        notes="".join(f"# guessed: {note}\n" for note in notes),
         name=name if name[:1].isalpha() else f"target-{name}".rstrip("-"),
         function=facts.function,
         signature="\n".join(_signature_lines(facts)),
@@ -155,7 +157,8 @@ def _value_lines(facts: TargetFacts) -> list[str]:
 def _signature_lines(facts: TargetFacts) -> Iterator[str]:
     """The lines of `signature` in target.yaml."""
     dims = {tensor.name: " ".join(tensor.dims) for tensor in (*facts.inputs, *facts.outputs)}
-    if not facts.is_module:
+    is_function = facts.kind == "function"
+    if is_function:
         inputs = _yaml_mapping({tensor.name: dims[tensor.name] for tensor in facts.inputs})
         yield f"  inputs: {inputs}   # dimensions by name"
     else:
@@ -170,7 +173,7 @@ def _signature_lines(facts: TargetFacts) -> Iterator[str]:
         yield f"  # outputs: {{output: N M}}       # {OUTPUTS_COMMENT}"
     if facts.updates:
         yield f"  updates: {_yaml_mapping(facts.updates)}   # changed in place"
-    tensors = (() if facts.is_module else facts.inputs) + (facts.outputs if is_declared else ())
+    tensors = (facts.inputs if is_function else ()) + (facts.outputs if is_declared else ())
     if types := {tensor.name: tensor.dtype for tensor in tensors if tensor.dtype}:
         yield f"  types: {_yaml_mapping(types)}"
     attributes: dict[str, str] = {}

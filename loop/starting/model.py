@@ -1,6 +1,6 @@
 """What `loop init` and the process that tries a function tell each other, as JSON."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -24,21 +24,19 @@ class TensorSpec(Model):
     """For `index`, `distinct` and `sorted`: a size or number that bounds the values."""
 
 
-Likes = dict[str, TensorSpec]
-"""Path of a tensor (`x`, `config.scale`) to its `--like` option."""
+Likes = dict[str, tuple[TensorSpec, ...]]
+"""Path of a tensor (`x`, `config.scale`) to its `--like` options; several make a list of tensors."""
 
 
 class TrialTerms(Model):
     """What to try: the user's function, and what the command line says about its arguments."""
 
     model_config = WITH_INFINITY
-    command_line: str
-    """The user's command line, to which options can be added."""
     folder: str
     """Folder from which the user's module is imported."""
     module: str
     name: str
-    """Function or class in the module, as in `softmax`, `Block` or `Block.forward`."""
+    """Function or class in the module, as in `softmax`, `Block` or `Scaler.apply`."""
     function: str
     """Name of the target's function."""
     likes: Likes
@@ -57,8 +55,8 @@ class TargetFacts(Model):
 
     model_config = WITH_INFINITY
     function: str
-    is_module: bool
-    """Whether it is a torch.nn.Module: an instance is called, and its weights are an input."""
+    kind: Literal["function", "module", "object"]
+    """Of a `module` or an `object`, an instance is made and called; its weights are an input."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     updates: dict[str, str]
@@ -79,7 +77,7 @@ class TargetFacts(Model):
     @property
     def needs_generator(self) -> bool:
         """Whether the target needs a Python function that makes its inputs."""
-        return self.is_module or any(spec.values not in ("normal", "positive") for spec in self.inputs)
+        return self.kind != "function" or any(spec.values not in ("normal", "positive") for spec in self.inputs)
 
 
 class TrialResult(Model):
@@ -89,3 +87,5 @@ class TrialResult(Model):
     problem: str = ""
     """What is missing or wrong, as a message."""
     hint: str = ""
+    like_options: tuple[str, ...] = ()
+    """Options to add to the command line, as `--like x=N,M`."""

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from loop.base.documents import did_you_mean
-from loop.base.errors import UsageError
 from loop.calls import torch_side
 from loop.calls.own_modules import describe_error
 from loop.starting.choices import Choice, Choices
-from loop.starting.facts import Trial, gather_facts
+from loop.starting.facts import IncompleteRequest, Trial, gather_facts
 from loop.starting.manifest import DIFFERENT_COUNT, Sizes
 from loop.starting.model import TargetFacts, TrialResult, TrialTerms
 from loop.starting.texts import Hypothesis, Subject
@@ -31,7 +30,7 @@ LIMIT_S, MOST_TRIES = 40.0, 600
 
 
 def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
-    """Find the user's function, and collect the choices of its arguments. Raises UsageError."""
+    """Find the user's function, and collect the choices of its arguments. Raises IncompleteRequest."""
     name = terms.name
     module: Any = torch_side.import_module(terms.module)
     owner = member = module
@@ -39,22 +38,22 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         owner, member = member, getattr(member, word, None)
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
-            raise UsageError(f"{terms.module}: no `{word}` there", did_you_mean(word, names))
+            raise IncompleteRequest(f"{terms.module}: no `{word}` there", did_you_mean(word, names) or "")
     # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
-    user_class = owner if is_method else member
-    instance: dict[str, Any] = {}  # Fields of `Subject` for a module, which is made and then called.
-    if inspect.isclass(user_class):
-        if not issubclass(user_class, torch.nn.Module):
-            message = f"{terms.module}:{name} is of a class that is no torch.nn.Module"
-            raise UsageError(message, "name a function that makes an object and calls it")
-        if is_method and word != "forward":
-            message = f"{terms.module}:{name} is a method of a module"
-            raise UsageError(message, f"name the module: {owner.__name__}")
-        call = choices.add_arguments(user_class.forward, bound=True)
+    class_or_function = owner if is_method else member
+    is_module = inspect.isclass(class_or_function) and issubclass(class_or_function, torch.nn.Module)
+    instance: dict[str, Any] = {}  # Fields of `Subject` for a class, which is made and then called.
+    if is_module and is_method and word != "forward":
+        message = f"{terms.module}:{name} is a method of a module"
+        raise IncompleteRequest(message, f"name the module: {owner.__name__}")
+    if inspect.isclass(class_or_function):
+        method = word if is_method else "forward" if is_module else "__call__"
+        call = choices.add_arguments(getattr(class_or_function, method), bound=True)
         choices.is_constructor = True
-        constructor = choices.add_arguments(user_class, user_class)
-        instance = {"constructor": constructor, "is_module": True}
+        instance["constructor"] = choices.add_arguments(class_or_function, class_or_function)
+        instance["kind"] = "module" if is_module else "object"
+        instance["method"] = "" if is_module else method
         name = name.rpartition(".")[0] if is_method else name
     else:
         try:
@@ -64,28 +63,27 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         if not (choices.used or choices.missing or choices.notes):  # No signature: use the order of `--like`.
             for path in choices.likes:
                 call.append(("", choices.add(path, None, inspect.Parameter.empty, {}) or ""))
-    _check_names(terms, choices)
+    _check_names(f"{terms.module}:{terms.name}", terms.attributes or (), choices)
     return Subject(terms.module, name, terms.function, call, imports=tuple(choices.imports), **instance)
 
 
-def _check_names(terms: TrialTerms, choices: Choices) -> None:
-    """Raise UsageError for a parameter without shape or value, and for an option without parameter."""
-    function, names = f"{terms.module}:{terms.name}", {*choices.used, *(terms.attributes or ())}
+def _check_names(function: str, attributes: Sequence[str], choices: Choices) -> None:
+    """Raise IncompleteRequest for a parameter without shape or value, and for an option without parameter.
+    `function`: as the user named it; `attributes`: further names that `--like` and `--set` may use."""
+    names = {*choices.used, *attributes}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
             message = f"{function} has no parameter `{unknown[0]}`: {', '.join(choices.names)}"
-            hint = did_you_mean(unknown[0], choices.names)
-            raise UsageError(f"{option} {unknown[0]}: {message}", hint)
+            hint = did_you_mean(unknown[0], choices.names) or ""
+            raise IncompleteRequest(f"{option} {unknown[0]}: {message}", hint)
     if choices.missing:
-        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor")]
-        value_paths = [path for path, kind in choices.missing.items() if kind != "tensor"]
+        tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
+        value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
         values = " ".join(f"--set {path}=VALUE" for path in value_paths)
-        options = [f"--like {path}=N,M" for path in tensor_paths]
-        command_line = " ".join([terms.command_line, *options]) if options else ""
-        or_values = f"; or, where it is no tensor, {values}" if options and values else values
+        hint = f"; or, where it is no tensor, {values}" if tensor_paths and values else values
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
         message += " and no value" if values else ""
-        raise UsageError(message, command_line + or_values)
+        raise IncompleteRequest(message, hint, [f"--like {path}=N,M" for path in tensor_paths])
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
@@ -99,7 +97,7 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError.
+    """Search a call that runs, and its sizes, if possible with finite outputs. Raises IncompleteRequest.
     Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too."""
     began, candidates = time.monotonic(), list(sizes.candidates())
     choice_lists = list(choices.by_path.values())
@@ -131,33 +129,32 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     raise _explain_no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
 
 
-def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> UsageError:
+def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> IncompleteRequest:
     """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes;
     it is returned if it already says what is missing."""
-    if isinstance(error, UsageError):
+    if isinstance(error, IncompleteRequest):
         return error
     text = describe_error(error)
     if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
-        return UsageError(f"{subject.full_name} does not run: {text}", hint)
-    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].tensor]
+        return IncompleteRequest(f"{subject.full_name} does not run: {text}", hint)
+    guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
     hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
     if guessed:
         hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or {hint}"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
-    return UsageError(message, hint)
+    return IncompleteRequest(message, hint)
 
 
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
     """The trial with each index tensor bounded by the largest size with which the call runs."""
     for path, choice in trial.hypothesis.choices.items():
-        if choice.tensor is None or choice.tensor.values not in ("index", "distinct"):
+        if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue
-        tensors = [other.tensor for other in choices.by_path[path] if other.tensor is not None]
-        bounded = [tensor for tensor in tensors if tensor.values == choice.tensor.values]
-        for tensor in sorted(bounded, key=lambda tensor: -sizes.get(tensor.high, 0)):
-            others = {**trial.hypothesis.choices, path: replace(choice, tensor=tensor)}
-            candidate = Trial(replace(trial.hypothesis, choices=others))
+        values = choice.inputs[0].values
+        others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
+        for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
+            candidate = Trial(replace(trial.hypothesis, choices={**trial.hypothesis.choices, path: other}))
             with contextlib.suppress(Exception):
                 if candidate.run(sizes).is_finite:
                     trial = candidate
@@ -166,12 +163,12 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
 
 
 def try_function(terms: TrialTerms) -> TargetFacts:
-    """The facts of the target, with the text of its Python files. Raises UsageError."""
+    """The facts of the target, with the text of its Python files. Raises IncompleteRequest."""
     choices = Choices(terms.likes, terms.values, terms.attributes)
     subject = find_subject(terms, choices)
-    shapes = [spec.dims for path, spec in terms.likes.items() if path in choices.used]
+    shapes = [spec.dims for path, specs in terms.likes.items() if path in choices.used for spec in specs]
     if not shapes:
-        raise UsageError(f"no input of {subject.full_name} has a shape", f"{terms.command_line} --like x=N,M")
+        raise IncompleteRequest(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
     sizes = Sizes(shapes, terms.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     trial = trial.confirm_repeats(base_sizes)
@@ -193,8 +190,8 @@ def main(terms: TrialTerms) -> TrialResult:
     torch_side.use_threads(1)
     try:
         return TrialResult(facts=try_function(terms))
-    except UsageError as error:
-        return TrialResult(problem=error.message, hint=error.hint or "")
+    except IncompleteRequest as incomplete:
+        return TrialResult(problem=str(incomplete), hint=incomplete.hint, like_options=tuple(incomplete.like))
     except Exception as error:
         return TrialResult(problem=f"{terms.module}:{terms.name}: {describe_error(error)}")
 

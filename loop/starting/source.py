@@ -14,16 +14,20 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.builds.build import find_used_files
 from loop.formats.python_text import read_module, read_text
-from loop.starting.c_text import STREAM, CFunction, CParameter, functions, without_comments
+from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
 from loop.starting.model import Likes, TargetFacts
 
 ENTRY_PARAMETERS = (
     "const LoopTensor *loop_in, LoopTensor *loop_out, const double *loop_attributes, void *loop_stream"
 )
+SCRATCH_NAME = re.compile(r"(?i).*(scratch|work|tmp|temp|buf|ws|cache).*")
+SCRATCH = "scratch"
+"""In place of a tensor: memory that a function needs for itself."""
 COUNT_NAME = re.compile(r"(?i)(n|len|length|size|count|total|numel|elements|num_elements|nelem|num)")
 ENTRY_TEXT = """\
 /* Made by loop: gives `{name}` its tensors. Mend the call where loop guessed wrong. */
 #include "loop_kernel.h"
+#include <stdlib.h>
 
 /* Elements of a contiguous tensor of a type; -1 for any other. */
 static int64_t loop_elements(const LoopTensor *tensor, int dtype) {{
@@ -46,6 +50,8 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
+RESULT_TYPES = ("float", "double", "int")
+"""Return types that hold the only output of a function without output parameter."""
 NOT_INTEGERS = ("float32", "float64", "bool")
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -82,14 +88,16 @@ class EntryWriter:
         const_dtypes = [pointer.dtype or "" for pointer in self.function.pointers if pointer.is_const]
         dtype_by_order = dict(zip(likes, const_dtypes or dtype_by_name.values(), strict=False))
         typed: Likes = {}
-        for path, spec in likes.items():
+        for path, specs in likes.items():
             dtype = (dtype_by_name.get(path) or dtype_by_order.get(path, "")).replace("float32", "")
-            typed[path] = spec.model_copy(update={"dtype": spec.dtype or dtype})
+            typed[path] = tuple(spec.model_copy(update={"dtype": spec.dtype or dtype}) for spec in specs)
         return typed
 
-    def write(self, facts: TargetFacts) -> str:
-        """Source of the entry. Raises UsageError if a parameter's meaning is unclear."""
+    def write(self, facts: TargetFacts) -> tuple[str, list[str]]:
+        """Source of the entry, and notes on guesses. Raises UsageError if a parameter's meaning is unclear."""
         name, parameters, returns = self.function.name, self.function.parameters, self.function.returns
+        if self.function.problem:
+            raise self._unclear(self.function.problem)
         if self.path.suffix == ".cu" and not any(parameter.type == STREAM for parameter in parameters):
             message = f"{self.path}:{self.function.line}: {name} does not say on which stream it launches"
             raise UsageError(message, hint=f"give it a parameter `{STREAM} stream`, and launch on that")
@@ -107,25 +115,37 @@ class EntryWriter:
         dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
         constants = [_dtype_constant(tensor.dtype) for tensor in facts.inputs]
         lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in enumerate(constants)]
-        if returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
+        tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
+        count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
+        scratch = [pointer for pointer in self.function.pointers if places.get(pointer.name) == SCRATCH]
+        lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
+        free_lines = [f"free(loop_{pointer.name});" for pointer in scratch]
+        writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
+        if writes_output and returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
-            lines += [status, "if (loop_status) return 2;"]
+            lines += [status, *free_lines, "if (loop_status) return 2;"]
         else:
-            lines.append(f"{call};")
+            is_result = not writes_output and returns in RESULT_TYPES
+            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *free_lines]
         body = "".join(f"  {line}\n" for line in lines)
+        memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
         message = f"tensors must be contiguous {', '.join(dtypes)}"
         terms = {"name": name, "terms": ENTRY_PARAMETERS, "message": message, "body": body}
-        return ENTRY_TEXT.format(source=self.path.name, **terms)
+        text = ENTRY_TEXT.format(source=self.path.name, **terms)
+        return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
 
     def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
-        """Pointer parameter to its tensor: `&loop_in[0]` or `&loop_out[0]`. `inputs`, `outputs`:
-        name of a tensor to its place. Equal names match first. Other `const` pointers are inputs."""
+        """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name
+        of a tensor to its place. Equal names match first. Other `const` pointers are inputs; surplus ones may
+        be scratch memory."""
         places: dict[str, str] = {}
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
         for pointer in self.function.pointers:
             place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
                 places[pointer.name] = place
+        if self.function.returns in RESULT_TYPES and all(pointer.is_const for pointer in self.function.pointers):
+            outputs = {}  # Its only output is what it returns.
         free_inputs = [place for place in inputs.values() if place not in places.values()]
         free_outputs = [place for place in outputs.values() if place not in places.values()]
         unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
@@ -133,15 +153,19 @@ class EntryWriter:
         writers = [pointer for pointer in unnamed if not pointer.is_const]
         # With too few `const` pointers, the first of the others are taken for inputs.
         without_const_count = max(len(free_inputs) - len(readers), 0)
+        scratch_count = max(len(writers) - len(free_outputs) - without_const_count, 0)
+        scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
+        writers = [pointer for pointer in writers if pointer not in scratch]
         readers, writers = readers + writers[:without_const_count], writers[without_const_count:]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
             unclear = readers[len(free_inputs) :] or writers[len(free_outputs) :]
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
-            hint = "--like NAME=N,M for each input; mark inputs `const`"
+            hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
             raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
         readers.sort(key=self.function.pointers.index)  # The target's inputs are in the parameters' order.
         names = [pointer.name for pointer in readers + writers]
-        return places | dict(zip(names, free_inputs + free_outputs, strict=True))
+        places |= dict(zip(names, free_inputs + free_outputs, strict=True))
+        return places | {pointer.name: SCRATCH for pointer in scratch}
 
     def _argument(
         self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: TargetFacts
@@ -152,7 +176,8 @@ class EntryWriter:
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({cast_type})loop_stream"
         if name in places:
-            return f"({'const ' if parameter.is_const else ''}{cast_type})loop_data({places[name]})"
+            place = f"loop_{name}" if places[name] == SCRATCH else f"loop_data({places[name]})"
+            return f"({'const ' if parameter.is_const else ''}{cast_type}){place}"
         attributes = {name: f"({cast_type})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
         is_number, expression = parameter in self.function.numbers, None
         if is_number and name in self.constants and name not in attributes:
@@ -206,15 +231,15 @@ class FirstVariant:
     """Names of its scalar parameters."""
     entry_writer: EntryWriter | None = None
 
-    def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str]]:
-        """The variant's line in target.yaml, and file name to text of a new entry.
+    def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str], list[str]]:
+        """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
         Without an `entry_writer` none is needed. Raises UsageError if a parameter's meaning is unclear."""
         if self.entry_writer is None:
-            return self.yaml_line, {}
-        text = self.entry_writer.write(facts)
+            return self.yaml_line, {}, []
+        text, notes = self.entry_writer.write(facts)
         path = self.entry_writer.path
         name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied_files else f"mine{path.suffix}"
-        return _variant_line(path, name, "loop_entry", self.copied_files), {name: text}
+        return _variant_line(path, name, "loop_entry", self.copied_files), {name: text}, notes
 
 
 def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
@@ -239,7 +264,7 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
 
 
 def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) -> CFunction:
-    """Choose a function with pointers: by name, the only one, or the one called as the file.
+    """Choose a function with pointers: by name, the only one, by file name, or the one that the file never calls.
     `name`: as the user named it, or empty; `entries`: exported ones. Raises UsageError if none is clear."""
     defined = functions(text)
     candidates: dict[str, CFunction] = {}
@@ -247,6 +272,9 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
         if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
             candidates[function.name] = function
     name = name or _only_or_named(candidates, path.stem) or ""
+    calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
+    uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
+    name = name or _only_or_named(uncalled, path.stem) or ""
     if name in candidates:
         return candidates[name]
     for function in () if candidates else defined:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from loop.starting.choices import Call, Choice
 from loop.starting.model import Scalar, TensorSpec
@@ -59,7 +59,7 @@ def _mask(shape, first, draw):
 def _weights(made, draw, dtype):
     """Parameters and buffers by name, at random: what a constructor leaves at 0 or 1 hides what is ignored."""
     found = {}
-    for name, one in (*made.named_parameters(), *made.named_buffers()):
+    for name, one in {STATE}:
         values = one.detach().float()
         spread = float(values.std()) if one.numel() > 1 else 0.0
         if not one.is_floating_point() or (spread and not isinstance(one, torch.nn.Parameter)):
@@ -80,6 +80,20 @@ def _made({parameters}):
         torch.manual_seed(0)
         return {new}.eval()
 """
+OBJECT_CODE = """
+
+def _with(made, weights):
+    vars(made).update(weights)
+    return made
+
+
+def _made({parameters}):
+    return {new}
+"""
+STATE_BY_KIND = {
+    "module": "(*made.named_parameters(), *made.named_buffers())",
+    "object": "((name, one) for name, one in vars(made).items() if isinstance(one, torch.Tensor))",
+}
 
 
 @dataclass(frozen=True)
@@ -88,12 +102,14 @@ class Subject:
 
     module: str
     name: str
-    """Name in its module, as in `softmax` or `Block`."""
+    """Name in its module, as in `softmax`, `Block` or `Scaler.apply`."""
     function: str
     """Name of the target's function."""
     call: Call
-    is_module: bool = False
-    """Whether it is a torch.nn.Module: an instance is made, and then called."""
+    kind: Literal["function", "module", "object"] = "function"
+    """`function`; `module` or `object`: an instance is made, and then called."""
+    method: str = ""
+    """Method of the instance to call; empty: call the instance itself."""
     constructor: Call = field(default_factory=list)
     imports: Sequence[str] = ()
     """Import statements that the arguments need."""
@@ -117,7 +133,7 @@ class Hypothesis:
     @property
     def inputs(self) -> list[TensorSpec]:
         """All input tensors, in the order of the call."""
-        return [choice.tensor for choice in self.choices.values() if choice.tensor is not None]
+        return [tensor for choice in self.choices.values() for tensor in choice.inputs]
 
     @property
     def attributes(self) -> dict[str, Scalar]:
@@ -149,23 +165,26 @@ class Hypothesis:
 
     def wrapper(self, title: str) -> str:
         """Source of a module with one function that calls the user's. `title`: begins its docstring.
-        For a module, the function takes `weights` first, and calls an instance with them."""
+        For a class, the function takes `weights` first, and sets them on an instance that `_made` makes."""
         subject, make_instance = self.subject, ""
-        parameters = ["weights"] if subject.is_module else []
+        parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
         parameters += ["*", *self.attributes] if self.attributes else []
         top_name, dot, inner_name = subject.name.partition(".")
         arguments = self.argument_text(subject.call)
         constructor_arguments, values = self.constructor_text()
-        call = f"_given{dot}{inner_name}({arguments})"
-        if subject.is_module:
-            new = f"_given({constructor_arguments})"
-            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=new)
+        instance, constructor_call = f"_made({', '.join(values.values())})", f"_given({constructor_arguments})"
+        if subject.kind == "function":
+            call = f"_given{dot}{inner_name}({arguments})"
+        elif subject.kind == "object":
+            make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=constructor_call)
+            call = f"_with({instance}, weights).{subject.method}({arguments})"
+        else:
+            make_instance = MODULE_CODE.format(parameters=", ".join(values), new=constructor_call)
             positional = self.argument_text([argument for argument in subject.call if not argument[0]])
             keywords = self.argument_text([argument for argument in subject.call if argument[0]])
             call_arguments = f"({positional}{',' if positional else ''})"
             call_arguments += f", dict({keywords})" if keywords else ""
-            instance = f"_made({', '.join(values.values())})"
             call = f"torch.func.functional_call({instance}, weights, {call_arguments})"
         call = SIZE.sub(r"\1.shape[\2]", call)
         imports = "\n".join([*subject.imports, f"from {subject.module} import {top_name} as _given"])
@@ -182,7 +201,7 @@ class Hypothesis:
         """Source of a module whose `make` draws all inputs; `reference`: module with `_made`."""
         drawings = [_drawing_call(tensor) for tensor in self.inputs]
         imports = "import torch"
-        if self.subject.is_module:
+        if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
             arguments = ", ".join(self.constructor_text()[1].values())
             arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
@@ -190,6 +209,7 @@ class Hypothesis:
             drawings.insert(0, f"_weights(_made({arguments}), _draw, dtype)")
         used = {drawing.partition("(")[0] for drawing in drawings}
         helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
+        helpers = helpers.replace("{STATE}", STATE_BY_KIND.get(self.subject.kind, ""))
         parameters = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
         body = "".join(f"        {drawing},\n" for drawing in drawings)
         return (

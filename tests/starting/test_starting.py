@@ -191,6 +191,7 @@ def test_a_function() -> None:
             f"x0, (const float *)loop_data(&loop_in[1]), y0, {N}, loop_size(&loop_in[1], 0)",
         ),
         ("float *p, const float *q, float *r", "a=4 b=4", "x0, (const float *)loop_data(&loop_in[1]), y0"),
+        ("float *x, float *y, float *scratch, int n", "x=n", f"x0, y0, (float *)loop_scratch, {N}"),
     ],
 )
 def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
