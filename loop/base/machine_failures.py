@@ -23,6 +23,8 @@ FOLDER_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, *PERMISSION_ERRORS)
 """Error numbers that concern a folder."""
 NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable temporary directory"
 """Messages of Python errors that have no error number."""
+LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
+"""Messages (lower case) for a library and a program on a file system mounted `noexec`."""
 MIN_INTERVAL_S = 0.02
 """Minimum seconds between two measurements by `FolderWatch.measure_if_due`."""
 
@@ -68,17 +70,29 @@ def temporary_folder() -> Path:
     return Path("/tmp")
 
 
+def _file_system_of(folder: Path) -> tuple[Path, os.statvfs_result]:
+    """The folder or its first existing parent, with the state of the file system. Raises OSError."""
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
+    return existing, os.statvfs(existing)
+
+
 def write_error_of(folder: Path) -> int:
     """The error number that a write into the folder would give now; 0: it would work. Writes nothing."""
-    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
     try:
-        file_system = os.statvfs(existing)
+        existing, file_system = _file_system_of(folder)
         if not os.access(existing, os.W_OK | os.X_OK):
             return errno.EROFS if file_system.f_flag & os.ST_RDONLY else errno.EACCES
     except OSError as error:
         return error.errno or errno.EIO
     blocks = file_system.f_bavail if os.geteuid() else file_system.f_bfree
     return errno.ENOSPC if file_system.f_blocks and blocks * file_system.f_frsize < MIN_FREE_BYTES else 0
+
+
+def is_noexec(folder: Path) -> bool:
+    """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
+    with contextlib.suppress(OSError):
+        return bool(_file_system_of(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
+    return False
 
 
 def machine_failure(number: int, folder: Path | None = None) -> MachineFailure:
@@ -156,6 +170,8 @@ class FolderWatch:
         was unwritable from the start, which a command may not need.
         """
         self.measure()
+        if has_failed and (noexec_failure := self._find_noexec_failure(messages)):
+            return noexec_failure
         errors = dict(self._new_errors)
         if has_failed and not errors:
             errors_now = self.folders.write_errors()
@@ -166,4 +182,19 @@ class FolderWatch:
         for folder, number in errors.items():
             if number in FOLDER_ERRORS:
                 return machine_failure(number, folder)
+        return None
+
+    def _find_noexec_failure(self, messages: str) -> MachineFailure | None:
+        """The failure that a folder is mounted `noexec`, if `messages` (in any case) show it; else None."""
+        lower, folders = messages.lower(), (*self.folders.loop_folders, *self.folders.child_folders)
+        for folder in sorted(folders, key=lambda folder: str(folder) not in messages):
+            # "Permission denied" has other causes, so the text must name the folder.
+            program_refused = PROGRAM_REFUSED_TEXT in lower and str(folder) in messages
+            if (LIBRARY_REFUSED_TEXT in lower or program_refused) and is_noexec(folder):
+                message = f"{folder} is mounted noexec: nothing there can be loaded or run"
+                variables = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE"}
+                variables[temporary_folder()] = "TMPDIR"
+                if folder in variables:
+                    return MachineFailure(message, f"name a folder elsewhere: export {variables[folder]}=...")
+                return MachineFailure(message, "move it to another file system")
         return None

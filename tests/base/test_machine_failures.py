@@ -107,6 +107,16 @@ def test_a_folder_that_became_read_only_explains_what_follows(disks: Disks) -> N
     assert ["", "/tmp: Read-only file system"] == [failure(later), failure(later, "cannot write /tmp/x")]
 
 
+def test_a_folder_that_is_mounted_noexec_is_named(gauge: FolderWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
+    mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
+    assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
+    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
+    assert "/cache is mounted noexec" in failure(gauge, mapped)
+    assert "/cache is mounted noexec" in failure(gauge, run)
+    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, has_failed=False)]
+
+
 def oserror(number: int, path: Path | str | None = None) -> OSError:
     """What the system raises."""
     return OSError(number, os.strerror(number), *([str(path)] if path else []))
