@@ -80,12 +80,18 @@ FLAGS_BEFORE_FILE = ("-specs", "--specs", "--config", "-optf", "--options-file")
 
 
 def read_option_files(words: Iterable[str], folder: Path) -> dict[Path, str]:
-    """Files with further flags that `words` name: path to text.
+    """Files with further flags that `words` name, also indirectly: path to text.
     Relative names start at `folder`. Unreadable files are left out."""
     text_by_path: dict[Path, str] = {}
-    for path in (folder / name for name in _option_file_names(list(words))):
+    pending = [folder / name for name in _option_file_names(list(words))]
+    while pending:
+        path = pending.pop()
+        if path in text_by_path or not path.is_file():
+            continue
         with contextlib.suppress(OSError):
             text_by_path[path] = path.read_text(errors="surrogateescape")
+            words_inside = text_by_path[path].replace('"', " ").replace("'", " ").split()
+            pending += [folder / name for name in _option_file_names(words_inside)]
     return text_by_path
 
 
