@@ -16,7 +16,7 @@ from loop.model.bisect import BisectOutput
 from loop.model.debugging import DebugOutput, Explanation, Outcome, Smallest
 from loop.model.dtypes import Layout
 from loop.model.exported import Diagnosis
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check, Span, VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 from loop.model.signature import Signature
@@ -24,12 +24,14 @@ from loop.model.target import Scalar, Target
 from loop.model.workloads import count_operations, is_supported, parse_scale
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
+PROBES = 150
+"""Most workloads that are tried in search of a rule."""
 REPEATS = 4
 """Fresh processes that repeat the calls on all threads, to show a data race."""
 LARGEST = 1 << 20
 """Most elements of an output compared with known faults; each fault costs a float64 reference."""
-LEAST_TELLING = 8
-"""Fewest wrong elements that identify a known fault."""
+LEAST_TELLING, TELLING = 8, 64
+"""Fewest wrong elements that identify a known fault, and a number that is enough."""
 COMPARED = 2
 """Workloads that a known fault has to explain, because one alone may fit by chance."""
 MOST_NAMED = 3
@@ -42,6 +44,10 @@ GROWS = 2.0
 """An error grows along a dimension if it never falls and ends at least this many times as large."""
 LEAST_PARTS = 3
 INFINITE = 1e300
+LEAST_SIZES = 2
+"""Different sizes of a dimension needed to tell a fixed place from one that moves with the size."""
+BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Block sizes that are tried: the last, partial block may be wrong."""
 BY_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "not written": "some of its output is never written",
@@ -67,7 +73,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     failures = yield from find_failures(context)
     for failing, side in failures:
         limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, and no rule foresaw where"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
@@ -91,14 +97,14 @@ def _explain_failure(prober: FailureProber) -> Generator[Tick, None, Explanation
         rule, predicted = yield from _find_rule(prober)
     if not cause:
         cause = f"as if {', or '.join(faults)}" if faults else gate_cause
-    clearest = prober.failing.clearest
+    clearest, signature = prober.failing.clearest, prober.signature
     return Explanation(
         variant=prober.failing.variant,
         cause=cause,
         as_if=faults,
         rule=rule,
         held=predicted,
-        where=describe_location(clearest, prober.signature),
+        where=describe_common_location(prober.failures, signature) or describe_location(clearest, signature),
         workload=clearest.workload.name,
     )
 
@@ -136,9 +142,10 @@ def _match_known_faults(prober: FailureProber) -> Generator[Tick, None, tuple[st
     explains every element comes before one that explains only the wrong elements."""
     wrong = [check for check in prober.failures if check.wrong and check.inputs == "contiguous"]
     wrong = [check for check in wrong if check.total <= LARGEST]
-    # Workloads where about half of the elements are wrong show the pattern best.
-    wrong.sort(key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
-    workload_by_name = {check.workload.name: check.workload for check in wrong}
+    # The smallest workload with enough wrong elements, and one where about half of the elements are wrong.
+    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
+    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
+    workload_by_name = {check.workload.name: check.workload for check in (*evenly[:1], *wrong)}
     if time.monotonic() > prober.deadline or not workload_by_name:
         return ()
     side = replace(prober.side, threads=1) if prober.bench.device == "cpu" else prober.side
@@ -253,17 +260,19 @@ def describe_location(check: Check, signature: Signature) -> str:
         return ""
     partial, whole, growing = list[str](), list[str](), list[str]()
     for name, span in check.spans.items():
-        axis = signature.words.get(name, name)  # In words if there are some, as in `query rows`.
+        label = signature.words.get(name)  # The axis in words, as in `query rows`.
         if span.size <= 1:
             continue
         if span.count == span.size:
-            whole.append(f"all {axis}")
+            whole.append(f"all {label}" if label else f"all of {name}")
         elif span.count == 1:
-            partial.append(f"{axis} {span.first} alone, of {span.size}")
+            single = f"{label} {span.first} alone, of {span.size}"
+            partial.append(single if label else f"only at {name} = {span.first} of {span.size}")
         elif span.count == span.last - span.first + 1:
-            partial.append(f"{axis} {span.first} to {span.last} of {span.size}")
+            partial.append(f"{label or name} {span.first} to {span.last} of {span.size}")
         else:
-            partial.append(f"{span.count} of {span.size} {axis} between {span.first} and {span.last}")
+            axis = f"{span.size} {label}" if label else f"{span.size} of {name}"
+            partial.append(f"{span.count} of {axis} between {span.first} and {span.last}")
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]
@@ -271,6 +280,38 @@ def describe_location(check: Check, signature: Signature) -> str:
         if has_trend and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
             growing.append(f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}")
     return "; ".join([", ".join([*partial, *whole]) or "its one element", *growing])
+
+
+def describe_common_location(checks: Sequence[Check], signature: Signature) -> str:
+    """Which indices are wrong in all these checks, as in `the last W % 8 of W`; or empty."""
+    texts: list[str] = []
+    for name in checks[0].spans if checks else ():
+        spans = [check.spans[name] for check in checks if name in check.spans and check.spans[name].size > 1]
+        is_partial = any(span.count < span.size for span in spans)
+        if is_partial and len({span.size for span in spans}) >= LEAST_SIZES:
+            axis = signature.words.get(name, f"indices of {name}")
+            if all(span.count == span.last - span.first + 1 for span in spans):
+                texts += _describe_run(name, axis, spans)
+            elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
+                texts.append(f"every other of {axis}, from {min(span.first for span in spans)} on")
+    return ", ".join(texts)
+
+
+def _describe_run(name: str, axis: str, spans: Sequence[Span]) -> Iterator[str]:
+    """The first sentence that fits consecutive wrong indices of checks with different sizes; or nothing. `name`,
+    `axis`: the dimension, and its indices in words."""
+    starts, ends = {span.first for span in spans}, {span.last for span in spans}
+    block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
+    fits_by_text = {
+        f"only the last of {axis}": all(span.count == 1 for span in spans),
+        f"{axis} from {spans[0].first} on": len(starts) == 1,
+        f"the last {name} % {block} of {axis}: a partial block of {block}": block > 0,
+        f"the second half of {axis}": all(span.first == span.size // 2 for span in spans),
+    }
+    if all(span.last == span.size - 1 for span in spans):
+        yield from [text for text, fits in fits_by_text.items() if fits][:1]
+    elif len(starts) == len(ends) == 1:
+        yield f"only the first of {axis}" if ends == {0} else f"{axis} {spans[0].first} to {spans[0].last}"
 
 
 def make_diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:

@@ -26,8 +26,8 @@ from loop.workers.program import Refusal, WorkerLost
 
 HANG_S = 5.0
 """Seconds after which a probe counts as hung; small workloads take milliseconds."""
-MOST_PROBES = 200
-"""Most workloads that one search tries."""
+PROBES = 200
+"""Most workloads that are tried to find a variant's smallest failing one."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
 Search = Generator[Entry, bool, None]
@@ -143,9 +143,9 @@ class BudgetSpent(Exception):
 class FailureProber:
     """Asks the gate whether one variant fails on given workloads, and caches every answer."""
 
-    def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
+    def __init__(self, context: Context, failing: Failing, side: Side, most_probes: int, limit_s: float) -> None:
         self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
-        self.deadline = time.monotonic() + limit_s
+        self.most_probes, self.deadline = most_probes, time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
         self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
@@ -154,8 +154,8 @@ class FailureProber:
         self.probe_count = 0
         checks = list_checks(context, failing.variant)
         self.failures = [check for check in checks if failure_kind(check) == failing.kind]
-        """Checks of the session that show this kind of failure."""
-        self.outcomes[(*workload_key(self.start.workload), self.start.inputs)] = "fails"
+        """Checks that show this kind of failure, in the order in which they were made."""
+        self._note(self.start)
         self._checker = self._new_checker(None)
 
     def _new_checker(self, threads: int | None) -> SideChecker:
@@ -200,13 +200,20 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        self.outcomes[(*workload_key(workload), inputs)] = self.failing.outcome(check)
+        self._note(check)
         return check
 
     def _check_budget(self) -> None:
         """Raise BudgetSpent if no further probe may be made."""
-        if self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline:
+        if self.probe_count >= self.most_probes or time.monotonic() > self.deadline:
             raise BudgetSpent
+
+    def _note(self, check: Check) -> None:
+        """Cache the outcome of a check, and collect the check if it shows the failure."""
+        outcome = self.failing.outcome(check)
+        if outcome == "fails" and check not in self.failures:
+            self.failures.append(check)
+        self.outcomes[(*workload_key(check.workload), check.inputs)] = outcome
 
     def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call is right, and whether all later calls are; neither if they give no output. Raises
@@ -234,15 +241,15 @@ class FailureProber:
         return first, all(later) if later else first
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls that are right in a fresh process fail after other calls in this one. Tries other values
-        first, then the variant's other workloads, those with the same sizes first."""
-        first = start.workload
+        """Whether calls that are right in a fresh process fail after other calls in this one. Tries the variant's
+        other workloads in turn: those with the same sizes first, then other values."""
         checks = list_checks(self.context, self.side.name)
         others = {workload_key(check.workload): check.workload for check in checks}
-        others.pop(workload_key(first), None)
-        by_name = sorted(others.values(), key=lambda workload: workload.name != first.name)
-        other_values = first.model_copy(update={"seed": first.seed + 1})
-        for workload in [other_values, *by_name, first]:
+        others.pop(workload_key(start.workload), None)
+        other_values = start.workload.model_copy(update={"seed": start.workload.seed + 1})
+        same_name = [workload for workload in others.values() if workload.name == start.workload.name]
+        other_names = [workload for workload in others.values() if workload.name != start.workload.name]
+        for workload in [*same_name, other_values, *other_names, start.workload]:
             if not all((yield from self.compare_calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.compare_calls(workload, start.inputs))):
@@ -257,7 +264,7 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
     failures = yield from find_failures(context)
     for failing, side in failures:
         limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             result = yield from _find_smallest(prober)
         results.append(result)
         ending = "nothing smaller among them does" if result.minimal else "the budget ended the search"

@@ -4,13 +4,13 @@ The caller runs the cases. `RuleSearch` keeps every rule that explains all cases
 case on which the likely rules differ most. So it bisects a threshold, or tells "no multiple of 8" from "odd".
 """
 
+import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
-from typing import Literal
 
 from loop.model.target import Scalar
 
@@ -50,8 +50,8 @@ class Rule:
     cost: float
     """Complexity in bits: the prior probability of the rule is 2 ** -cost."""
     holds: Callable[[Case], bool]
-    limits: tuple[tuple[str, float], ...] = ()
-    """Pairs for rules with a threshold on a size: its name, and the limit."""
+    limits: tuple[tuple[tuple[str, ...], float], ...] = ()
+    """Pairs for rules with a threshold: names of sizes, and the limit of their product."""
 
     @property
     def sentence(self) -> str:
@@ -74,22 +74,27 @@ class RuleSearch:
     ) -> None:
         """`tried`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
         feature to its values; `may_try`: whether a case may be tried."""
-        self.sizes, self.choices, self.may_try = sizes, choices, may_try
-        self.random = random_source
+        self.sizes, self.may_try, self.random = sizes, may_try, random_source
         self.failing: list[Case] = []
         self.passing: list[Case] = []
         """Cases that passed; `failing` above has those that failed."""
         cases = list(tried)
         self.differing = [name for name in sizes if len({case[name] for case, _ in cases}) > 1]
-        """Dimensions whose sizes differ between cases."""
+        products: list[tuple[str, ...]] = [*combinations(self.differing, 2)]
+        if len(self.differing) > 2:
+            products.append(tuple(self.differing))
+        self.quantities = (*self.differing, *("*".join(names) for names in products))
+        """Dimensions whose sizes differ between cases, and products of two or all of them."""
+        cases = [(self._with_products(case), fails) for case, fails in cases]
         for case, fails in cases:
             (self.failing if fails else self.passing).append(case)
-        self.conditions = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
-        """Rules of one condition without a threshold that may still be the rule or a part of it."""
+        rules = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
+        self._hold_in_failing = [rule for rule in rules if all(rule.holds(case) for case in self.failing)]
+        self._fail_in_passing = [rule for rule in rules if not any(rule.holds(case) for case in self.passing)]
         self.seen = {tuple(sorted(case.items())) for case, _ in cases}
         self.fresh: list[Case] = []
         """Cases that wait to be tried."""
-        self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
+        self._queue_cases(propose_cases([*self.failing[:3], *self.passing[-2:]], sizes, choices, random_source))
         self.rules = self._find_rules()
         """Rules that explain every case, the simplest first."""
         self.predicted = 0
@@ -113,7 +118,12 @@ class RuleSearch:
     def learn(self, case: Case, fails: bool) -> None:
         """Drop the rules that a result contradicts; count results that the leading rule predicted."""
         leading = self.rules[0]
-        (self.failing if fails else self.passing).append(case)
+        if fails:
+            self.failing.append(case)
+            self._hold_in_failing = [rule for rule in self._hold_in_failing if rule.holds(case)]
+        else:
+            self.passing.append(case)
+            self._fail_in_passing = [rule for rule in self._fail_in_passing if not rule.holds(case)]
         self.rules = self._find_rules()
         still_leads = bool(self.rules) and self.rules[0].text == leading.text
         self.predicted = self.predicted + 1 if still_leads else 0
@@ -125,34 +135,19 @@ class RuleSearch:
             return None
         return self.rules[0]
 
+    def _with_products(self, case: Case) -> dict[str, Scalar]:
+        """The case, extended by the products of its sizes."""
+        products = {name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities}
+        return {**case, **products}
+
     def _queue_cases(self, cases: Iterable[Case]) -> None:
         """Queue new cases that may be tried, small ones first, because they are quick."""
-        for case in cases:
+        for case in map(self._with_products, cases):
             key = tuple(sorted(case.items()))
             if key not in self.seen and self.may_try(case):
                 self.seen.add(key)
                 self.fresh.append(case)
         self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
-
-    def _propose_cases(self, around: Sequence[Case]) -> list[Case]:
-        """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn."""
-        cases, sizes = list[Case](), self.sizes
-        for case in around:
-            for name, most in sizes.items():
-                size = int(case[name])
-                near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
-                for bit in range(2, 8):
-                    near |= {size - (1 << bit), size + (1 << bit)}
-                cases += [{**case, name: near_size} for near_size in near if 0 < near_size <= most]
-                cases += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
-            for name, values in self.choices.items():
-                cases += [{**case, name: value} for value in values]
-            for _ in range(DRAWN_CASES):
-                count = self.random.randint(1, len(sizes)) if sizes else 0
-                names = self.random.sample(list(sizes), count)
-                drawn = {name: _draw_size(sizes[name], self.random) for name in names}
-                cases.append({**case, **drawn})
-        return cases
 
     def _most_decisive(self) -> Case | None:
         """The fresh case on which likely rules differ most; None where they agree on all."""
@@ -167,70 +162,88 @@ class RuleSearch:
         return best
 
     def _cases_at_limits(self, rule: Rule) -> Iterator[Case]:
-        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Changes one size;
-        also all sizes that equal it in the case together."""
-        for name, limit in rule.limits:
-            tried = [int(case[name]) for case in (*self.failing, *self.passing)]
-            below = max((size for size in tried if size < limit), default=0)
-            above = min((size for size in tried if size >= limit), default=int(limit))
+        """Cases on both sides of a rule's limits, and halfway between the nearest tried sizes. Of a product of
+        sizes the last one varies; also all sizes that equal it in the case together."""
+        for names, limit in rule.limits:
+            *other_names, varied = names
+            tried = [int(case["*".join(names)]) for case in (*self.failing, *self.passing)]
+            below = max((value for value in tried if value < limit), default=0)
+            above = min((value for value in tried if value >= limit), default=limit)
             for case in (*self.failing[:2], *self.passing[-2:]):
-                for size in {int(limit), int(limit) - 1, (below + above) // 2}:
-                    if size <= self.sizes[name]:
-                        equal = [other for other in self.sizes if case[other] == case[name]]
-                        yield from ({**case, name: size}, {**case, **dict.fromkeys(equal, size)})
+                others = prod(int(case[name]) for name in other_names)
+                for product in {limit, limit - 1, (below + above) // 2} if others else ():
+                    size = int(product) // others
+                    if product == limit:  # Round up: the product has to reach the limit.
+                        size = max(1, -(-int(product) // others))
+                    if size <= self.sizes[varied]:
+                        equal = [name for name in self.sizes if case[name] == case[varied]]
+                        yield from ({**case, varied: size}, {**case, **dict.fromkeys(equal, size)})
 
     def _find_rules(self) -> list[Rule]:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
         case: a rule explains all if it holds in all failing and in no passing case."""
         limits = list(self._threshold_rules())
         # Broad rules hold in every failing case, and perhaps in passing ones; strict ones in no passing case.
-        broad = [rule for rule in (*self.conditions, *limits) if all(map(rule.holds, self.failing))]
-        strict = [rule for rule in (*self.conditions, *limits) if not any(map(rule.holds, self.passing))]
-        kept = {id(rule) for rule in (*broad, *strict)}
-        self.conditions = [rule for rule in self.conditions if id(rule) in kept]
+        broad = [*self._hold_in_failing, *(rule for rule, holds_in_failing in limits if holds_in_failing)]
+        strict = [*self._fail_in_passing, *(rule for rule, holds_in_failing in limits if not holds_in_failing)]
         broad_masks, strict_masks = _with_masks(broad, self.passing), _with_masks(strict, self.failing)
         all_failing = (1 << len(self.failing)) - 1
         rules = [rule for rule, passing in broad_masks if not passing]
         if not self.passing:
             rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
         else:
-            for (a, mask_a), (b, mask_b) in _pair_up(broad_masks):
-                rules += [] if mask_a & mask_b else [_join("and", a, b)]
-            for (a, mask_a), (b, mask_b) in _pair_up(strict_masks):
-                rules += [_join("or", a, b)] if mask_a | mask_b == all_failing else []
+            rules += [_join_and(a, b) for (a, mask_a), (b, mask_b) in _pair_up(broad_masks) if not mask_a & mask_b]
+            pairs = _pair_up(strict_masks)
+            rules += [_join_or(a, b) for (a, mask_a), (b, mask_b) in pairs if mask_a | mask_b == all_failing]
+        if not rules:  # No single rule or pair fits: try three conditions joined by `and`.
+            for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
+                if not mask_a & mask_b & mask_c:
+                    rules.append(_join_and(_join_and(a, b), c))
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
-    def _threshold_rules(self) -> Iterator[Rule]:
-        """Rules with a threshold between tried sizes or scales, and their opposites."""
-        for name in (*self.differing, "scale"):
-            tried = {float(case[name]) for case in (*self.failing, *self.passing)}
-            for limit in SCALES if name == "scale" else _limits_between(tried):
-                if min(tried) < limit <= max(tried):
-                    above = _threshold(name, limit)
-                    yield from (above, _opposite(above, above.cost))
+    def _threshold_rules(self) -> Iterator[tuple[Rule, bool]]:
+        """Threshold rules, each with True: holds in all failing cases; False: in no passing case."""
+        for name in (*self.quantities, "scale"):
+            fails = [float(case[name]) for case in self.failing]
+            passes = [float(case[name]) for case in self.passing]
+            least_pass, most_pass = min(passes, default=math.inf), max(passes, default=-math.inf)
+            for limit in SCALES if name == "scale" else _limits_between({*fails, *passes}):
+                above = _threshold(name, limit)
+                below = _opposite(above, above.cost)
+                if least_pass < limit <= min(fails):
+                    yield above, True
+                if max(fails) < limit <= most_pass:
+                    yield below, True
+                if most_pass < limit <= max(fails):
+                    yield above, False
+                if min(fails) < limit <= least_pass:
+                    yield below, False
 
     def _size_rules(self) -> Iterator[Rule]:
-        """Rules on sizes: multiples, remainders, powers of two, equality and order. Simple rules cost less: on
-        powers of two, on small blocks."""
-        for name in self.differing:
+        """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple rules cost
+        less: on one size rather than a product, on powers of two, on small blocks."""
+        for name in self.quantities:
+            is_size = name in self.differing
             for step in BLOCK_SIZES:
                 is_power = step & (step - 1) == 0
-                texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
-                cost = (1.0 if is_power else 3.0) + (step > 64)
-                yield from _with_opposite(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
-                remainders = {int(case[name]) % step for case in self.failing} if step <= 64 else set()
+                if is_power or is_size:
+                    texts = (f"{name} % {step} != 0", f"{name} % {step} == 0")
+                    cost = (0.0 if is_size else 2.0) + (1.0 if is_power else 3.0) + (step > 64)
+                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=step: int(case[n]) % s != 0)
+                remainders = {int(case[name]) % step for case in self.failing} if is_size and step <= 64 else set()
                 for rest in sorted(remainders - {0}):
                     texts = (f"{name} % {step} == {rest}", f"{name} % {step} != {rest}")
                     cost = 2.5 if is_power else 3.5
                     yield from _with_opposite(
                         *texts, cost, lambda case, n=name, s=step, r=rest: int(case[n]) % s == r
                     )
-            texts = (f"{name} is no power of two", f"{name} is a power of two")
-            yield from _with_opposite(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
-            for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
-                texts = (f"{name} == {size}", f"{name} != {size}")
-                cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
-                yield from _with_opposite(*texts, cost, lambda case, n=name, s=size: case[n] == s)
+            if is_size:
+                texts = (f"{name} is no power of two", f"{name} is a power of two")
+                yield from _with_opposite(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
+                for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
+                    texts = (f"{name} == {size}", f"{name} != {size}")
+                    cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
+                    yield from _with_opposite(*texts, cost, lambda case, n=name, s=size: case[n] == s)
         for a, b in combinations(self.differing, 2):
             for (sign, opposite), compare in COMPARISONS.items():
                 texts = (f"{a} {sign} {b}", f"{a} {opposite} {b}")
@@ -240,7 +253,7 @@ class RuleSearch:
         """Rules on attributes, type, values and layout, where these differ between cases."""
         for name in cases[0]:
             choices = dict.fromkeys(case[name] for case in cases)
-            if name in (*self.differing, "scale") or len(choices) < 2:
+            if name in (*self.quantities, "scale") or len(choices) < 2:
                 continue
             for choice in choices:
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
@@ -263,25 +276,28 @@ def _opposite(rule: Rule, cost: float) -> Rule:
 
 
 def _threshold(name: str, limit: float) -> Rule:
-    """The rule `name >= limit` for a size or scale; as `D > 512` if that is rounder."""
-    is_size = name != "scale"
-    subject = name if is_size else "the values' standard deviation"
-    is_rounder = is_size and _is_round(limit - 1)
+    """The rule `name >= limit` for a size, product or scale; as `D > 512` if that is rounder."""
+    subject, names = (name, tuple(name.split("*"))) if name != "scale" else ("the values' standard deviation", ())
+    is_rounder = bool(names) and _is_round(limit - 1)
     text, opposite = f"{subject} >= {limit:g}", f"{subject} < {limit:g}"
     if is_rounder:
         text, opposite = f"{subject} > {limit - 1:g}", f"{subject} <= {limit - 1:g}"
-    cost = 1.5 if _is_round(limit) or is_rounder else 3.0
-    limits = ((name, limit),) if is_size else ()
-    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, limits)
+    cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or is_rounder else 3)
+    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, ((names, limit),) if names else ())
 
 
-def _join(word: Literal["and", "or"], a: Rule, b: Rule) -> Rule:
-    """The rule that holds where both rules hold (`and`), or one of them (`or`)."""
-    is_and = word == "and"
-    text, opposite = f"{a.text} {word} {b.text}", f"{a.opposite} {'or' if is_and else 'and'} {b.opposite}"
-    cost, limits = a.cost + b.cost + (2 if is_and else 3), (*a.limits, *b.limits)
-    combine = all if is_and else any
-    return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)
+def _join_and(a: Rule, b: Rule) -> Rule:
+    """The rule that holds where both hold."""
+    text, opposite = f"{a.text} and {b.text}", f"{a.opposite} or {b.opposite}"
+    cost, limits = a.cost + b.cost + 2, (*a.limits, *b.limits)
+    return Rule(text, opposite, cost, lambda case: a.holds(case) and b.holds(case), limits)
+
+
+def _join_or(a: Rule, b: Rule) -> Rule:
+    """The rule that holds where one of two holds."""
+    text, opposite = f"{a.text} or {b.text}", f"{a.opposite} and {b.opposite}"
+    cost, limits = a.cost + b.cost + 3, (*a.limits, *b.limits)
+    return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
 
 
 def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
@@ -309,6 +325,31 @@ def _limits_between(sizes: set[float]) -> set[float]:
 def _is_round(size: float) -> bool:
     """Whether a size is a power of two above 1 or a multiple of 64."""
     return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
+
+
+def propose_cases(
+    around: Sequence[Case],
+    sizes: Mapping[str, int],
+    choices: Mapping[str, Sequence[Scalar]],
+    source: random.Random,
+) -> list[Case]:
+    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn. `sizes`: dimension
+    to its largest size; `choices`: other feature to its values."""
+    cases: list[Case] = []
+    for case in around:
+        for name, most in sizes.items():
+            size = int(case[name])
+            near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
+            for bit in range(2, 8):
+                near |= {size - (1 << bit), size + (1 << bit)}
+            cases += [{**case, name: near_size} for near_size in near if 0 < near_size <= most]
+            cases += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
+        for name, values in choices.items():
+            cases += [{**case, name: value} for value in values]
+        for _ in range(DRAWN_CASES):
+            names = source.sample(list(sizes), source.randint(1, len(sizes))) if sizes else []
+            cases.append({**case, **{name: _draw_size(sizes[name], source) for name in names}})
+    return list({tuple(case.items()): case for case in cases}.values())
 
 
 def _draw_size(most: int, source: random.Random) -> int:

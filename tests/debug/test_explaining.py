@@ -105,7 +105,7 @@ def test_what_fits_no_fault_is_said_to(explained: dict[str, Explanation]) -> Non
 def test_a_tail_has_a_rule_and_a_place(explained: dict[str, Explanation]) -> None:
     """Both hold on sizes that no workload has."""
     assert explained["tail"].rule.startswith("wrong where N % 4 != 0, right where N % 4 == 0")
-    assert "N 8 to 9 of 10, all M" == explained["tail"].where
+    assert "the last N % 4 of indices of N: a partial block of 4" == explained["tail"].where
 
 
 def test_calls_that_depend_on_earlier_ones_are_told(explained: dict[str, Explanation]) -> None:

@@ -41,6 +41,7 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
         (lambda case: case["D"] > 512, "D > 512"),
         (lambda case: case["D"] >= 701, "D >= 701"),
         (lambda case: case["N"] != case["D"], "N != D"),
+        (lambda case: case["N"] * case["D"] > 4096, "N*D > 4096"),
         (lambda case: case["D"] & (case["D"] - 1) != 0, "D is no power of two"),
         (lambda case: case["N"] == 1, "N == 1"),
         (lambda case: case["causal"] and case["N"] != case["D"], "causal is true and N != D"),
@@ -50,7 +51,7 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     ],
 )
 def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
-    """Multiples, thresholds, relations, attributes, and two of them; none where none fits."""
+    """Multiples, thresholds, products, relations, attributes, and two of them; none where none fits."""
     found = search(wrong)
     assert walked(found, wrong) < 60
     said = found.conclusion.text if found.conclusion else ""
