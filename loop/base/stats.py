@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -42,20 +42,6 @@ def sum_if_all_known(summands: Sequence[float | None]) -> float | None:
     """The sum; None if any part is None."""
     known_summands = [part for part in summands if part is not None]
     return sum(known_summands) if len(known_summands) == len(summands) else None
-
-
-def median(values: Sequence[float]) -> float:
-    """Middle value, or the mean of the two middle values. Raises ValueError for an empty sequence."""
-    if not values:
-        raise ValueError("median of nothing")
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """exp of the mean logarithm of positive values."""
-    return math.exp(fmean(math.log(value) for value in values))
 
 
 @dataclass(frozen=True)

@@ -247,4 +247,4 @@ def open_worktree(line: CommitLine) -> Iterator[Worktree]:
     try:
         yield tree
     finally:
-        worktree.remove(tree)
+        tree.remove()

@@ -20,10 +20,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Literal
 
-from loop.base.stats import median, significant, winsorise
+from loop.base.stats import significant, winsorise
 from loop.bisect.model import Confirmation, Culprit, ProbeRequest, SearchEnd, SearchProblem
 from loop.model.bisect import Claim, Probe
 from loop.timing.verdicts import MARGIN, e_value

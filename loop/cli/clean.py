@@ -15,8 +15,7 @@ from loop.base.places import cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
-from loop.repository import worktree
-from loop.repository.worktree import KeptWorktree
+from loop.repository.worktree import Worktree, list_worktrees
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
@@ -59,7 +58,7 @@ Removable = tuple[LeftItem, Callable[[], object]]
 
 def worktrees() -> Iterator[Removable]:
     """Yield all worktrees that loop made, each with its state and the function that removes it."""
-    for tree in worktree.list_worktrees(state_folder() / "worktrees"):
+    for tree in list_worktrees(state_folder() / "worktrees"):
         edits_text = ""
         state, reason = _state(tree)
         # File to changed lines; None: git cannot tell. Not asked where the worktree stays anyway.
@@ -74,15 +73,16 @@ def worktrees() -> Iterator[Removable]:
         yield item, tree.remove
 
 
-def _state(tree: KeptWorktree) -> tuple[State, str]:
+def _state(tree: Worktree) -> tuple[State, str]:
     """The state of a worktree, from its bisection's process (`bisect-PID-...`) or its session; and the reason."""
     parts = tree.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
         is_alive = psutil.pid_exists(int(parts[1]))
         return ("in use", f"process {parts[1]} bisects") if is_alive else ("left over", "its bisection was killed")
-    if tree.owner is None:
+    owner = tree.owner
+    if owner is None:
         return "unknown", "it does not say whose it is"
-    session = SessionFolder(tree.owner)
+    session = SessionFolder(owner)
     if not (session.path / HEAD).is_file():
         return "left over", f"its session is gone: {session.path}"
     if is_locked(session.path / LOCK):

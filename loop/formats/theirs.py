@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Literal, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
 from loop.base.processes import Completed, Tick, run
-from loop.base.stats import geometric_mean
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.flashinfer import Definition
 from loop.formats.model import FLOATS, ForeignTask

@@ -7,12 +7,12 @@ baseline are comparable. Latencies are not: they depend on the machine and the d
 import datetime
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
 from typing import Literal
 
 from pydantic import Field
 
 from loop.base.screen import Screen
-from loop.base.stats import geometric_mean
 from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict

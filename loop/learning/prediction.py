@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short_duration
-from loop.base.stats import median, t_quantile
+from loop.base.stats import t_quantile
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.index import Environment, PatternRun, SessionRow

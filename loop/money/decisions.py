@@ -3,11 +3,12 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Literal
 
 from loop.base.errors import UsageError
 from loop.base.processes import Tick
-from loop.base.stats import median, sum_if_all_known, times
+from loop.base.stats import sum_if_all_known, times
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.base import Model

@@ -30,7 +30,7 @@ from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
 from loop.report.templates import markdown_environment
 from loop.repository import worktree
-from loop.repository.worktree import Worktree, note_owner
+from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 
 TEMPLATE = "brief.md.j2"
@@ -121,12 +121,12 @@ def _create_worktree(context: Context, name: str) -> Generator[Tick, None, Workt
     tree = worktree.make_from_checkout(context.task.folder, workshop.tree)
     error = yield from compiler_errors(context, name, tree)
     if error:
-        worktree.remove(tree)
+        tree.remove()
         raise WorkFailed(
             f"{name} cannot be edited in a worktree: {error.splitlines()[0]}",
             hint="what it is built from has to be in git or beside its sources: no submodules, no ignored headers",
         )
-    note_owner(tree, workshop.notes.parent)
+    tree.note_owner(workshop.notes.parent)
     return tree
 
 

@@ -26,7 +26,7 @@ from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_e
 from loop.optimize.section import ai_use_text
 from loop.optimize.session_changes import SessionChanges, workshop_of
 from loop.repository import worktree
-from loop.repository.worktree import Worktree, note_owner
+from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 
 ANSWER = "loop-answer.json"
@@ -79,7 +79,7 @@ class ProposalRound:
         place = workshop.tree.with_name(f"{workshop.tree.name}.{number}")
         try:
             copy = worktree.copy_worktree(self.tree, place)
-            note_owner(copy, workshop.notes.parent)
+            copy.note_owner(workshop.notes.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
             locks, builds = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"
             locks.mkdir(parents=True, exist_ok=True)

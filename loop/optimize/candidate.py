@@ -4,12 +4,13 @@ import functools
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any, TypeVar
 
+from loop.base.documents import write_atomic
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.base.stats import geometric_mean, times
+from loop.base.stats import times
 from loop.builds.build import find_build_by_id
 from loop.builds.resources import is_same_build
 from loop.gate import kernel
@@ -202,7 +203,7 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
     message = f"change {change.number} {outcome}: {reason}"
     if outcome == "kept":
         all_kept_patch = notes / KEPT
-        at_hand.tree.write_patch(all_kept_patch, changes.first_base or edit.base)
+        write_atomic(all_kept_patch, at_hand.tree.patch(changes.first_base or edit.base))
         command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError
@@ -22,7 +23,7 @@ from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST, Project
 from loop.base.processes import Tick
-from loop.base.stats import geometric_mean, ratio_interval, times
+from loop.base.stats import ratio_interval, times
 from loop.builds.build import buildable_variants, find_build_by_id
 from loop.gate import kernel
 from loop.gate.verify import Job, TimeAllowance, verify

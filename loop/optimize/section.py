@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from loop.agents.proposing import sum_ai_use
-from loop.base.stats import geometric_mean
 from loop.model.campaign import Proposal
 from loop.model.change import (
     ON_CHANGE,

@@ -27,7 +27,7 @@ from loop.model.record import Finished, KnownGood
 from loop.model.target import Target
 from loop.profile.model import ProfileOutput
 from loop.repository import worktree
-from loop.repository.worktree import Worktree, is_complete
+from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 
 INCUMBENT = "the incumbent"
@@ -178,9 +178,10 @@ def session_worktree(context: Context, workshop: Workshop) -> Worktree | None:
     """The session's worktree; None if it is gone, or never became complete (then leftovers are deleted)."""
     tree = worktree.find_worktree(context.task.folder, workshop.tree)
     has_brief = any(str(workshop.tree) in page.read_text() for page in workshop.notes.glob("*-brief.json"))
-    if has_brief or (tree is not None and is_complete(tree)):  # A brief is written to a complete tree.
+    if has_brief or (tree is not None and tree.owner is not None):  # A brief is written to a complete tree.
         return tree
-    worktree.remove_incomplete(context.task.folder, workshop.tree)
+    if workshop.tree.exists():
+        Worktree(workshop.tree, workshop.tree, worktree.repository_of(context.task.folder)).remove()
     return None
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from pydantic import Field
 from loop.base.documents import content_hash
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, run_side_by_side
-from loop.base.stats import geometric_mean, times
+from loop.base.stats import times
 from loop.builds import build
 from loop.builds.build import BuildFailed
 from loop.gate.kernel import planned_check_sets
@@ -43,7 +43,7 @@ from loop.optimize.session_changes import (
     workshop_of,
 )
 from loop.repository import worktree
-from loop.repository.worktree import Worktree, note_owner
+from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
@@ -250,7 +250,7 @@ def tune(context: Context, arguments: TuneTerms) -> RunningAction[BriefOutput]:
         return Result(BriefOutput(ok=False, message=message, hint=hint))
     yield Tick("preparing the worktree")
     tree = session_worktree(context, workshop) or worktree.make_from_checkout(context.task.folder, workshop.tree)
-    note_owner(tree, workshop.notes.parent)
+    tree.note_owner(workshop.notes.parent)
     edited_target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, name)
     with context.bench.copy_for_folder(tree.target, edited_target) as bench:
         search = PointSearch(context, bench, name, edited_target.tuning[name], device_name)

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 
-from loop.base.stats import geometric_mean
 from loop.model.change import latest_target_attempts
 from loop.model.measurement import Check, Measurement, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of

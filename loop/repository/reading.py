@@ -39,8 +39,7 @@ def read_revision(folder: Path) -> Revision:
     except LoopError:
         return Revision(commit=None)
     changed = tuple(line[3:] for line in lines[:MAX_CHANGED])
-    branch_name = None if branch == "HEAD" else branch
-    return Revision(commit=commit, branch=branch_name, dirty=bool(lines), changed=changed)
+    return Revision(commit=commit, branch=branch if branch != "HEAD" else None, dirty=bool(lines), changed=changed)
 
 
 def export_commit(folder: Path, commit: str, into: Path) -> Path:
@@ -110,7 +109,6 @@ LOG_FORMAT = "%H%x00%T%x00%P%x00%aN%x00%aI%x00%s"
 """Log format: hash, tree, parents, author (mailmap), date, subject. NUL bytes separate the fields."""
 SHORT_HASH = 12
 """Length of a hash in messages."""
-UNSHALLOW_HINT = "this clone is shallow, older commits are not in it: git fetch --unshallow"
 
 
 def resolve_revision(folder: Path, revision: str) -> str:
@@ -119,13 +117,14 @@ def resolve_revision(folder: Path, revision: str) -> str:
     try:
         return git(folder, *arguments).strip()
     except LoopError as error:
-        hint = UNSHALLOW_HINT if is_shallow(folder) else "git log --oneline names some"
+        hint = _hint_at_history(folder, "git log --oneline names some")
         raise UsageError(f"{revision} is no commit of {folder}", hint=hint) from error
 
 
-def is_shallow(folder: Path) -> bool:
-    """Whether this is a shallow clone, without older commits."""
-    return git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+def _hint_at_history(folder: Path, hint: str) -> str:
+    """`hint`, or the advice to fetch older commits in a shallow clone, which lacks them."""
+    is_shallow = git(folder, "rev-parse", "--is-shallow-repository").strip() == "true"
+    return "this clone is shallow, older commits are not in it: git fetch --unshallow" if is_shallow else hint
 
 
 def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
@@ -146,8 +145,7 @@ def first_parent_commits(folder: Path, good: str, bad: str) -> list[Candidate]:
             hint = f"both come from {base}: is that one good?"
         except LoopError:
             hint = "they have no common history"
-        hint = UNSHALLOW_HINT if is_shallow(folder) else hint
-        raise UsageError(f"{good_short} is no ancestor of {bad_short}", hint)
+        raise UsageError(f"{good_short} is no ancestor of {bad_short}", _hint_at_history(folder, hint))
     descendants = set(git(folder, "rev-list", "--ancestry-path", f"{good_commit}..{bad_commit}").split())
     commits = _read_log(folder, "--first-parent", f"{good_commit}..{bad_commit}")
     return [commit for commit in commits if commit.commit in descendants]
@@ -168,10 +166,10 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
     return git(folder, "rev-list", "--count", "--max-count=1", older, f"^{newer}").strip() == "0"
 
 
-def object_hashes(folder: Path, commit: str) -> dict[str, str]:
-    """Path to object hash of every file, link and submodule of a commit."""
+def object_hashes(folder: Path, commit: str, mode: str = "") -> dict[str, str]:
+    """Path to object hash of every file, link and submodule of a commit. `mode`: only those of this git mode."""
     rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return {row.partition("\t")[2]: row.split()[2] for row in rows if row}
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(mode) and row}
 
 
 def changed_hashes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:

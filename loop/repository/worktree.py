@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop import __version__
-from loop.base.documents import sums, write_atomic
+from loop.base.documents import sums
+from loop.base.documents.files import file_error
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed, remark_once
 from loop.repository.git import author_variables, git, read_bytes
-from loop.repository.reading import UNCOMMITTED_MESSAGE, parse_numstat, root_of
+from loop.repository.reading import UNCOMMITTED_MESSAGE, object_hashes, parse_numstat, root_of
 
 SUBMODULE_MODE = "160000"
 """Mode of a submodule in a tree."""
@@ -32,7 +33,7 @@ def fill_submodules(checkout: Path, root: Path) -> None:
     Sources are the user's checkout, or git's own copy in `.git/modules/PATH`. Other submodules stay empty.
     Raises MissingSubmodule if no source has the commit.
     """
-    commit_by_path = submodule_commits(root, "HEAD")
+    commit_by_path = object_hashes(root, "HEAD", SUBMODULE_MODE)
     if not commit_by_path:
         return
     git_folder = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
@@ -57,26 +58,22 @@ def _check_out_submodule(source: Path, submodule: Path, commit: str) -> bool:
             if not (submodule / ".git").exists():
                 git(submodule.parent, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(submodule))
             git(submodule, "checkout", "--quiet", "--detach", "--force", commit)
+            return True
         except LoopError:
             shutil.rmtree(submodule, ignore_errors=True)  # Another repository: clone again.
             submodule.mkdir(parents=True)
-        else:
-            return True
     return False
-
-
-def submodule_commits(root: Path, commit: str) -> dict[str, str]:
-    """Path of each submodule to the submodule commit that a commit of the repository records."""
-    rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith(SUBMODULE_MODE)}
 
 
 PATCH_OPTIONS = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """Diff options for a patch that `git apply` accepts, independent of the user's settings."""
 EDIT_PATHS = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/sessions/**")
 """Paths that count as edits: all files that git does not ignore, without `__pycache__` and `sessions`."""
+OWNER_NOTE = "loop-session"
+"""A file in git's private folder of a worktree: the session that uses it. Git deletes both together."""
 TRAILER = "Made-with"
 """The trailer of every commit that loop makes."""
+STATE_HINT = "set LOOP_STATE to a folder that can be written"
 NOT_COPIED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """Files that a copy of a target outside git omits."""
 
@@ -108,10 +105,6 @@ class Worktree:
         """The patch from commit `base` to the current files. `git apply` accepts it at the top folder."""
         self._register_new_files()
         return read_bytes(self.root, "diff", *PATCH_OPTIONS, base, *EDIT_PATHS)
-
-    def write_patch(self, path: Path, base: str = "HEAD") -> None:
-        """Write the patch from commit `base` to a file. Raises LoopError when that fails."""
-        write_atomic(path, self.patch(base))  # git's --output may write half a patch without an error.
 
     def _register_new_files(self) -> None:
         """Make `git diff` show files that are not tracked yet, without adding their content."""
@@ -159,7 +152,8 @@ class Worktree:
         Raises MissingSubmodule if the user's checkout lacks a submodule's commit.
         """
         self._require_own_worktree()
-        for path in submodule_commits(self.root, "HEAD").keys() - submodule_commits(self.root, commit).keys():
+        present = object_hashes(self.root, "HEAD", SUBMODULE_MODE)
+        for path in present.keys() - object_hashes(self.root, commit, SUBMODULE_MODE).keys():
             shutil.rmtree(self.root / path, ignore_errors=True)
         git(self.root, "checkout", "--quiet", "--detach", "--force", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
@@ -168,7 +162,7 @@ class Worktree:
 
     def describe_empty_submodules(self) -> str:
         """A message that names empty submodules and the command that fills them; empty if there is none."""
-        submodules = submodule_commits(self.root, "HEAD") if self.repository is not None else {}
+        submodules = object_hashes(self.root, "HEAD", SUBMODULE_MODE) if self.repository is not None else {}
         empty = [path for path in submodules if not (self.root / path / ".git").exists()]
         if not empty:
             return ""
@@ -180,6 +174,40 @@ class Worktree:
         """Apply a patch to the current files with a 3-way merge. Raises WorkFailed on a conflict."""
         self._require_own_worktree()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
+
+    def note_owner(self, session: Path) -> None:
+        """Store which session the worktree belongs to, once it is complete. On a write error it has no
+        owner, and `loop clean` leaves it alone."""
+        with contextlib.suppress(OSError, LoopError):
+            sums.write_sealed(self._owner_note(), {"format": 1, "session": str(session.absolute())})
+
+    @property
+    def owner(self) -> Path | None:
+        """The session folder that uses the worktree; None if it is incomplete or its note is damaged."""
+        with contextlib.suppress(OSError, LoopError):
+            note = self._owner_note()
+            data = sums.read_regular(note)
+            try:
+                return Path(json.loads(sums.without_checksum(note, data))["session"])
+            except LoopError as error:
+                remark_once(error.message)
+        return None
+
+    def _owner_note(self) -> Path:
+        return Path(git(self.root, "rev-parse", "--absolute-git-dir").strip()) / OWNER_NOTE
+
+    def uncommitted_edits(self) -> dict[str, int] | None:
+        """As `changed_lines`; None if git cannot tell, as in an incomplete worktree."""
+        with contextlib.suppress(LoopError):
+            self._require_own_worktree()
+            return self.changed_lines()
+        return None
+
+    def remove(self) -> None:
+        """Delete the folder and unregister the worktree. Commits and branches stay."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        if self.repository is not None:
+            _unregister_missing(self.repository, self.root)
 
     def revert(self, commit: str = "HEAD") -> None:
         """Reset all files to a commit and remove new ones. Default: discard the edits since `head`."""
@@ -199,7 +227,7 @@ def make_from_checkout(target: Path, root: Path) -> Worktree:
         try:
             shutil.copytree(target, root / target.name, ignore=NOT_COPIED)
         except OSError as error:
-            raise _no_worktree_error(root, error) from error
+            raise file_error(root, "made", error, STATE_HINT) from error
         git(root, "init", "--quiet")
         tree = Worktree(root, root / target.name, None)
         tree.commit(UNCOMMITTED_MESSAGE)
@@ -251,13 +279,8 @@ def _add_worktree(repository: Path, target: Path, root: Path, commit: str) -> Wo
         hint = f"git has to note it in the repository; if that is read-only: git clone {repository} COPY"
         raise WorkFailed(error.message, hint) from error
     except OSError as error:
-        raise _no_worktree_error(root, error) from error
+        raise file_error(root, "made", error, STATE_HINT) from error
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
-
-
-def _no_worktree_error(root: Path, error: OSError) -> LoopError:
-    hint = "set LOOP_STATE to a folder that can be written"
-    return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
 
 
 def _write_with_git(root: Path, *arguments: str, variables: Mapping[str, str] | None = None) -> None:
@@ -290,8 +313,7 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
     if not (root / ".git").exists():
         return None
     try:
-        git(root, "rev-parse", "HEAD")
-        git_folder = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
+        git_folder = Path(git(root, "rev-parse", "--absolute-git-dir", "HEAD").splitlines()[0])
     except LoopError:
         return None
     for lock in git_folder.glob("*.lock"):  # A killed git leaves its lock, which blocks later commands.
@@ -299,19 +321,6 @@ def find_worktree(target: Path, root: Path) -> Worktree | None:
     repository = repository_of(target)
     path_in_repository = Path(target.name) if repository is None else target.resolve().relative_to(repository)
     return Worktree(root, root / path_in_repository, repository)
-
-
-def remove_incomplete(target: Path, root: Path) -> None:
-    """Remove an incomplete worktree at `root`, if one exists."""
-    if root.exists():
-        remove(Worktree(root, root, repository_of(target)))
-
-
-def remove(worktree: Worktree) -> None:
-    """Delete the folder and unregister the worktree. Commits and branches stay."""
-    shutil.rmtree(worktree.root, ignore_errors=True)
-    if worktree.repository is not None:
-        _unregister_missing(worktree.repository, worktree.root)
 
 
 def repository_of(target: Path) -> Path | None:
@@ -346,69 +355,14 @@ def _copy_uncommitted(repository: Path, target: Path, tree: Worktree) -> bool:
     return has_changes
 
 
-OWNER_NOTE = "loop-session"
-"""Name of a note that stores the worktree's session folder. Git deletes it together with the worktree."""
-
-
-@dataclass(frozen=True)
-class KeptWorktree:
-    """One folder in `worktrees` of the state folder."""
-
-    root: Path
-    tree: Worktree | None
-    """None if git does not know it: the repository is gone, or the worktree is incomplete."""
-    owner: Path | None
-    """The session folder that uses the worktree; None without a note."""
-
-    def uncommitted_edits(self) -> dict[str, int] | None:
-        """Files with uncommitted edits to their changed lines; None if git cannot tell."""
-        with contextlib.suppress(LoopError):
-            return self.tree.changed_lines() if self.tree else None
-        return None
-
-    def remove(self) -> None:
-        """Delete the folder and unregister the worktree. Commits and branches stay."""
-        remove(self.tree or Worktree(self.root, self.root, None))
-
-
-def note_owner(tree: Worktree, session: Path) -> None:
-    """Store which session a worktree belongs to. On a write error it has no owner and is never removed."""
-    with contextlib.suppress(OSError, LoopError):
-        sums.write_sealed(_note_path(tree.root), {"format": 1, "session": str(session.absolute())})
-
-
-def is_complete(tree: Worktree) -> bool:
-    """Whether the worktree is complete. `loop` writes the owner's note last."""
-    return _read_owner(tree.root) is not None
-
-
-def list_worktrees(folder: Path) -> Iterator[KeptWorktree]:
-    """All worktree folders in `folder`, by name. Symbolic links are skipped."""
+def list_worktrees(folder: Path) -> Iterator[Worktree]:
+    """All worktree folders in `folder`, by name, also incomplete ones. Symbolic links are skipped."""
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         if root.is_symlink() or not root.is_dir():
             continue
-        tree = owner = None
+        repository = None
         with contextlib.suppress(LoopError):
-            if (root / ".git").exists():
-                owner = _read_owner(root)
+            if (root / ".git").is_file():
                 git_folder = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
                 repository = git_folder.parent if git_folder.name == ".git" else git_folder
-                tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
-        yield KeptWorktree(root, tree, owner)
-
-
-def _note_path(root: Path) -> Path:
-    """Path of the owner's note, in git's private folder of this worktree."""
-    return Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / OWNER_NOTE
-
-
-def _read_owner(root: Path) -> Path | None:
-    """The session folder in the note; None if it is missing or damaged. Such a worktree is kept."""
-    note = _note_path(root)
-    try:
-        return Path(json.loads(sums.without_checksum(note, sums.read_regular(note)))["session"])
-    except OSError:
-        return None
-    except LoopError as error:
-        remark_once(error.message)
-        return None
+        yield Worktree(root, root, repository)

@@ -5,11 +5,11 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 from typing import Any
 
 from loop.base.errors import UsageError
 from loop.base.expressions import Expression, ExpressionError, failing_parts
-from loop.base.stats import geometric_mean
 from loop.learning import learnings
 from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard

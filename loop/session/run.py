@@ -233,7 +233,7 @@ def close_session(session: Session, journal: Journal, ending: Ending) -> int:
     journal.close()
     tree = worktree.find_worktree(setting.project.target, session.workshop.tree)
     if record.status not in RESUMABLE and tree is not None and not tree.changed_lines():
-        worktree.remove(tree)
+        tree.remove()
     if session.request.events:
         outcome = closing.outcome_as_json(setting, record, folder)
         screen.data(to_json({"happening": "SessionEnded", **outcome}, None))

@@ -3,10 +3,10 @@
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from loop.base.errors import LoopError
-from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept_gains
 from loop.model.history import RecordedSession

@@ -4,11 +4,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from statistics import geometric_mean, median
 from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.stats import geometric_mean, median, times
+from loop.base.stats import times
 from loop.gate.kernel import workloads
 from loop.gate.verification import describe_untaken_workloads
 from loop.model.base import Model

@@ -5,14 +5,14 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from time import monotonic
 from typing import Annotated
 
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.base.stats import geometric_mean, times, winsorise
+from loop.base.stats import times, winsorise
 from loop.gate.kernel import NoKnownGood, SameAsKnownGood, known_good_build, machine_code, workloads
 from loop.gate.verify import Job, verify
 from loop.model.base import Model

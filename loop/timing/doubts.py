@@ -1,11 +1,10 @@
 """Can a timing be trusted? Suspicious ones become `invalid` verdicts, which carry no speed."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from statistics import median_low
+from statistics import median, median_low
 from typing import NamedTuple
 
 from loop.base.processes import Tick
-from loop.base.stats import median
 from loop.machine.gpus import gpus
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, Check, Measurement, Segment

@@ -16,9 +16,9 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import NamedTuple
 
-from loop.base.stats import median
 from loop.model.dtypes import Device
 from loop.model.measurement import BASELINE, Check, Segment
 from loop.model.verdict import Against

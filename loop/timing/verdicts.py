@@ -37,20 +37,10 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import stdev
+from statistics import median, stdev
 from typing import Literal
 
-from loop.base.stats import (
-    CONFIDENCE,
-    MIN_VALUES,
-    Clipped,
-    median,
-    ratio_interval,
-    significant,
-    t_cdf,
-    times,
-    winsorise,
-)
+from loop.base.stats import CONFIDENCE, MIN_VALUES, Clipped, ratio_interval, significant, t_cdf, times, winsorise
 from loop.model.causes import Cause
 from loop.model.measurement import Measurement
 from loop.model.target import Target, Workload

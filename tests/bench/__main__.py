@@ -12,10 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
-from loop.base.stats import geometric_mean
 from loop.machine.machine import machine
 from tests.conftest import ROOT
 from tests.projects import LOOP

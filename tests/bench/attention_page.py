@@ -1,9 +1,9 @@
 """The page that `make bench-attention` writes, from the rows that it recorded."""
 
 from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
 from typing import Any
 
-from loop.base.stats import geometric_mean
 from tests.conftest import ROOT
 
 RECORDED = ROOT / "tests/bench/recorded/attention.json"

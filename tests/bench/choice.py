@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import geometric_mean
 
 import numpy as np
 import torch
 
 from loop.base.places import include_folder, shipped
-from loop.base.stats import geometric_mean
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.bench.attention import Ours, Shape, draw_prefill, draw_shapes, libraries, random_row

@@ -16,7 +16,6 @@ from loop.cli import clean
 from loop.model.record import Opened
 from loop.repository import worktree
 from loop.repository.git import git
-from loop.repository.worktree import note_owner
 from loop.store.sessions import LOCK
 from tests.projects import make_project
 from tests.store.folders import make_session
@@ -37,7 +36,7 @@ def project(tmp_path: Path) -> Path:
 def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
     """A worktree that says whose it is."""
     root = state_folder() / "worktrees" / name
-    note_owner(worktree.make_from_checkout(project, root), session)
+    worktree.make_from_checkout(project, root).note_owner(session)
     return root
 
 

@@ -36,7 +36,7 @@ from loop.library import targets
 from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
-from loop.repository.worktree import _read_owner
+from loop.repository.worktree import Worktree
 from tests.faults import stored_session
 from tests.projects import add_commands, loop, make_project
 
@@ -234,7 +234,7 @@ def _kept(here: World, path: Path) -> str:
     if place == "bisects":
         return str(open_probe_memory("a question").probes())
     if place == "owner":
-        return str(_read_owner(path))
+        return str(Worktree(path, path, None).owner)
     return _library(here)
 
 

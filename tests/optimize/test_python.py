@@ -234,7 +234,7 @@ def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
     base = tree.head
     (tree.target / "a.py").write_text("faster\n")
     tree.commit("kept")
-    tree.write_patch(patch, base)
+    patch.write_bytes(tree.patch(base))
     branch = tree.point_branch("loop/s")
     subprocess.run(find_takeover_command(folder, branch, patch, "ours"), check=True)
     assert "faster\n" == (folder / "a.py").read_text()

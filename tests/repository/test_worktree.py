@@ -11,14 +11,7 @@ import pytest
 from loop import __version__
 from loop.base.errors import LoopError
 from loop.optimize.session_changes import session_worktree
-from loop.repository.worktree import (
-    UNCOMMITTED_MESSAGE,
-    find_worktree,
-    make_at_commit,
-    make_from_checkout,
-    note_owner,
-    remove,
-)
+from loop.repository.worktree import UNCOMMITTED_MESSAGE, find_worktree, make_at_commit, make_from_checkout
 from loop.steps.context import Context, Workshop
 from tests.projects import make_project
 from tests.repository.test_reading import git, put_under_git
@@ -72,7 +65,7 @@ def test_edits_are_counted_and_become_a_patch(target: Path, tmp_path: Path) -> N
     (made.target / "more.h").write_bytes(b"\xff\xfe not UTF-8\n")
     (made.root / "shared.h").unlink()
     assert {"kernel.cpp": 3, "more.h": 1, "../../shared.h": 1} == made.changed_lines()
-    made.write_patch(tmp_path / "edit.patch")
+    (tmp_path / "edit.patch").write_bytes(made.patch())
     git(target.parents[1], "apply", "--check", str(tmp_path / "edit.patch"))
 
 
@@ -82,7 +75,7 @@ def test_a_kept_edit_stands_on_a_branch_of_its_own(target: Path, tmp_path: Path)
     (made.target / "kernel.cpp").write_text("better\n")
     kept = made.commit("better")
     made.point_branch("loop/one")
-    remove(made)
+    made.remove()
     assert kept == git(target, "rev-parse", "loop/one")
     assert "better" == git(target, "show", "loop/one:kernels/mine/kernel.cpp")
     assert "one\ntwo\n" == (target / "kernel.cpp").read_text()
@@ -100,7 +93,7 @@ def test_a_worktree_is_found_again(target: Path, tmp_path: Path) -> None:
     assert made == again
     assert again is not None
     assert {"kernel.cpp": 3} == again.changed_lines()
-    remove(made)
+    made.remove()
     assert find_worktree(target, tmp_path / "tree") is None
     assert {} == make_from_checkout(target, tmp_path / "tree").changed_lines()
 
@@ -142,7 +135,7 @@ def test_what_a_kill_left_of_ours_is_forgotten(target: Path, tmp_path: Path) -> 
     made = make_at_commit(target, ours / "new", "HEAD")
     listed = [line.split()[0] for line in git(target, "worktree", "list").splitlines()[1:]]
     assert {str(ours / "there"), str(ours / "new"), str(tmp_path / "away")} == set(listed)
-    remove(made)
+    made.remove()
     assert str(ours / "new") not in git(target, "worktree", "list")
 
 
@@ -156,7 +149,7 @@ def test_what_was_never_whole_is_made_again(target: Path, tmp_path: Path) -> Non
     assert session_worktree(context, shop) is None
     assert not shop.tree.exists()
     whole = make_from_checkout(target, shop.tree)
-    note_owner(whole, shop.notes.parent)
+    whole.note_owner(shop.notes.parent)
     assert whole == session_worktree(context, shop)
     old = make_from_checkout(target, tmp_path / "old")
     (shop.notes / "1-brief.json").write_text(f'{{"folder": "{old.root}"}}')

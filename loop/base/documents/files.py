@@ -84,7 +84,7 @@ def file_error(
 ) -> UsageError | WorkFailed:
     """The LoopError for a failed read, write or creation of a file, with the system's reason and a hint."""
     error.filename = error.filename or str(path)
-    reason = error.strerror or type(error).__name__
+    reason = error.strerror or str(error) or type(error).__name__
     kind = UsageError if attempt == "read" or isinstance(error, WRONG_PATH_ERRORS) else WorkFailed
     advice = ADVICE.get(error.errno or 0, "").format(place=path.parent)
     return kind(f"{path}: cannot be {attempt}: {reason}", hint=hint or advice or None)
