@@ -61,7 +61,7 @@ ACTIONS: dict[str, Action] = {
     "change.decide": Action(candidate.decide),
     "change.confirm": Action(comparisons.confirm),
     "bisect.search": Action(bisecting.bisect),
-    "session.preemption": Action(deciding.preemption),
+    "session.preemption": Action(environment.preemption),
     "session.keep_or_stop": Action(deciding.keep_or_stop),
     "session.pivot": Action(deciding.pivot),
     "session.audit": Action(session.audit),

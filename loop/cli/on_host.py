@@ -233,10 +233,8 @@ def keep_or_stop_machine(
         device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
         rows = index.rows(Path(sent.sessions), last=index.RECENT_SESSIONS)
         measured = [row for row in rows if not row.recorded and row.device == device]
-        restart = decisions.measured_restart(measured, device)
         card = rates(find_project(Path(sent.project) if sent.project else None, Path.cwd()))
-        party = decisions.waiting_party(card, None)
-        stop_cost = decisions.stop_cost(*restart, rate_usd, *party) if restart else None
+        stop_cost = decisions.measured_stop(measured, device, card, rate_usd)
         decision, lines = decisions.weigh_leaving(rate_usd, stop_cost, decisions.gap_hours(measured), needed_until)
         for line in lines:
             screen.say(f"  {line}")

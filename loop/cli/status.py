@@ -235,13 +235,12 @@ def _advise_on_gpu(
     rate = rate_for_gpu(card, last.environment.gpu)
     if rate is None:
         return "unknown", explain_missing_price(card, last.environment.gpu)
-    restart = decisions.measured_restart(on_gpu, "cuda")
-    if restart is None:
-        return "unknown", "no restart was measured: in no session was anything compiled and then timed on a GPU"
     try:
-        stop_cost = decisions.stop_cost(*restart, rate.usd_per_hour, *decisions.waiting_party(card, None))
+        stop_cost = decisions.measured_stop(on_gpu, "cuda", card, rate.usd_per_hour)
     except LoopError as error:
         return "unknown", error.message
+    if stop_cost is None:
+        return "unknown", "no restart was measured: in no session was anything compiled and then timed on a GPU"
     # Ski rental: stopping when idle cost reaches the stop's cost pays at most twice the optimum.
     break_even_hours = stop_cost.usd / rate.usd_per_hour
     assert last.started is not None

@@ -1,7 +1,8 @@
-"""The five checks of the environment; each failure comes with a hint how to fix it."""
+"""Checks of the environment; each failure comes with a hint how to fix it. Notices of preemption."""
 
 import os
 import shutil
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import BuildFailed
-from loop.gate.model import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, TorchOutput
+from loop.gate.model import (
+    DeviceOutput,
+    ExtensionOutput,
+    LibrariesOutput,
+    NumpyOutput,
+    PreemptionOutput,
+    TorchOutput,
+)
 from loop.gate.verify import Job, verify
 from loop.machine import machine
 from loop.machine.gpus import gpus
@@ -21,6 +29,8 @@ from loop.model.workloads import expand_sets
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
 EXAMINE_LIMIT_S = 120.0
+ANSWER_LIMIT_S = 1.0
+"""Longest wait in seconds for a metadata server's first answer; the watch goes on."""
 TOOLKIT_ROOT = "/usr/local"
 """Where NVIDIA's installer puts toolkits; a distribution's package puts nvcc on the PATH."""
 
@@ -134,6 +144,20 @@ def extension(context: Context, arguments: NoArguments) -> RunningAction[Extensi
         loaded.append(name)
     message = f"{', '.join(loaded)}: fresh, loads, answers" if loaded else "no variant here has to be built"
     return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
+
+
+def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
+    """Report the machine's cloud; fails if the cloud is about to take the machine away."""
+    watch, started_s = context.watch, time.monotonic()
+    while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
+        yield Tick("asking for the cloud's metadata server")
+        time.sleep(0.02)
+    if watch is None:
+        message = "preemption watch: nothing is watched outside a session"
+        return Result(PreemptionOutput(ok=True, message=message))
+    message = f"{watch.cloud} is asked every second" if watch.cloud else "".join(watch.explain_unwatched()[:1])
+    fields = {"cloud": watch.cloud, "notice": watch.notice}
+    return Result(PreemptionOutput(ok=not watch.notice, message=watch.notice or message, **fields))
 
 
 def require_fit(variant: CAbiVariant) -> None:

@@ -79,6 +79,17 @@ class ExtensionOutput(Output):
     """`ready`: every build is right; `missing`: one needs a build; `broken`: one is wrong."""
 
 
+class PreemptionOutput(Output):
+    """Whether the cloud is about to take the machine away."""
+
+    actions = ("session.preemption",)
+
+    cloud: str | None = None
+    """The machine's cloud; None if no metadata server answers."""
+    notice: str = ""
+    """What will happen to the machine; empty if nothing is planned."""
+
+
 class SourcesOutput(Output):
     """What a variant's sources include, before anything is compiled."""
 

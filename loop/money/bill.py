@@ -37,19 +37,17 @@ class SessionUse:
 
     def price_at(self, card: RateCard) -> Iterator[Charge | Unmeasured]:
         """A charge for each resource at the rate card's prices, or why it has no figure."""
-        gpu_rate, waiting_rate = machine_rate(card, self.device, self.gpu), card.find_rate(card.waiting)
-        if gpu_rate is not None:
-            yield _hourly_charge(gpu_rate, max(self.seconds, gpu_rate.minimum_s))
-        elif self.device == "cuda":
+        rates = charged_rates(card, self.device, self.gpu)
+        for rate in rates:
+            yield _hourly_charge(rate, max(self.seconds, rate.minimum_s))
+        if self.device == "cuda" and not any(rate.resource == "gpu" for rate in rates):
             yield Unmeasured(resource="gpu", reason=explain_missing_price(card, self.gpu))
         for host in self.hosts:
             yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
-        if waiting_rate is not None:
-            yield _hourly_charge(waiting_rate, self.seconds, "stated")
         ai, ai_rate = self.ai, card.find_rate(card.ai)
         if ai is None:
             unknown = Unmeasured(resource="ai", reason=self.ai_reason)
-            yield unknown if ai_rate is None else _hourly_charge(ai_rate, self.seconds, "stated")
+            yield unknown if ai_rate is None else _hourly_charge(ai_rate, self.seconds)
             return
         # Reported amounts take precedence over the card's hourly rate; an unknown amount is not zero.
         if ai.usd is not None and ai.source == "stated":
@@ -65,8 +63,9 @@ class SessionUse:
             yield Unmeasured(resource="ai", reason=reason)
 
 
-def _hourly_charge(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
-    """A charge for `seconds` at an hourly rate. `basis`: whether the use is measured or stated."""
+def _hourly_charge(rate: Rate, seconds: float) -> Charge:
+    """A charge for `seconds` at an hourly rate. The time of a GPU is measured, that of others stated."""
+    basis: Basis = "measured" if rate.resource == "gpu" else "stated"
     usd = seconds / 3600 * rate.usd_per_hour
     return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
 
@@ -134,16 +133,12 @@ def outdated_prices(charges: Iterable[Charge], card: RateCard, today: datetime.d
             yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"
 
 
-def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
-    """The rates at which each second of a session is charged."""
-    rates = machine_rate(card, device, gpu), card.find_rate(card.waiting)
-    return tuple(rate for rate in rates if rate is not None)
-
-
-def machine_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
-    """Rate of the machine held; None on a processor, unless the whole machine is rented."""
-    rate = rate_for_gpu(card, gpu)
-    return rate if rate is not None and (device == "cuda" or rate.whole) else None
+def charged_rates(card: RateCard, device: Device, gpu: str | None = None) -> list[Rate]:
+    """The rates at which each second of a session is charged: the machine's (of a processor only
+    if the whole machine is rented), and that of the person or agent who waits."""
+    machine, waiting = rate_for_gpu(card, gpu), card.find_rate(card.waiting)
+    rates = [machine] if machine is not None and (device == "cuda" or machine.whole) else []
+    return [*rates, waiting] if waiting is not None else rates
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:

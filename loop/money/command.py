@@ -12,6 +12,7 @@ from loop.library.definitions import read_file
 from loop.library.rates import rates
 from loop.library.targets import read_target
 from loop.machine.gpus import gpus
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
@@ -29,18 +30,27 @@ def show_costs(target: Path | None) -> Ledger:
     """Each session's cost, the sums, the measured savings, and resources without a figure."""
     this_project = find_project(target, Path.cwd())
     entries = index.entries(this_project.sessions)
-    rows = [entry.row for entry in entries if entry.row is not None]
-    card = rates(this_project)
-    rows = [_charge_open_session(row, card) if row.status is None and not row.recorded else row for row in rows]
-    minutes, usd, roi = sum_savings(rows)
+    card, rows = rates(this_project), []
+    for row in (entry.row for entry in entries if entry.row is not None):
+        is_open = row.status is None and not row.recorded
+        rows.append(_charge_open_session(row, card) if is_open else row)
+    return make_ledger(rows, {entry.folder: entry.problem for entry in entries if entry.problem})
+
+
+def make_ledger(rows: Sequence[SessionRow], damaged: dict[str, str]) -> Ledger:
+    """Costs and savings of these sessions. The return counts only the cost of sessions that ran here.
+    `damaged`: session folders that were skipped, each with the reason."""
+    savings = [saving for row in rows for saving in row.savings]
+    saved_minutes, saved_usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
+    cost = sum(row.usd for row in rows if not row.recorded)
     return Ledger(
         totals=sum_costs("sum", rows),
         rows=tuple(sum_costs(row.id, [row]) for row in rows),
-        spared_minutes=minutes,
-        spared_usd=usd,
-        roi=roi,
+        spared_minutes=saved_minutes,
+        spared_usd=saved_usd,
+        roi=(saved_usd - cost) / cost if cost > 0 and saved_minutes else None,
         notes=tuple(cost_notes(rows)),
-        damaged={entry.folder: entry.problem for entry in entries if entry.problem},
+        damaged=damaged,
     )
 
 
@@ -61,26 +71,11 @@ def sum_costs(name: str, sessions: Sequence[SessionRow]) -> Costs:
     for resource in RESOURCE_NAMES:
         amounts = [charge.usd for charge in charges if charge.resource == resource]
         is_unknown = resource in unmeasured and not amounts
-        usd[resource] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
-    total = sum(charge.usd for charge in charges)
-    return Costs(
-        name=name,
-        sessions=len(sessions),
-        minutes=round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS),
-        gpu_usd=usd["gpu"],
-        ai_usd=usd["ai"],
-        engineer_usd=usd["engineer"],
-        usd=None if unmeasured and not total else round(total, SUM_DECIMALS),
-        partial=tuple(sorted(unmeasured)),
-    )
-
-
-def sum_savings(sessions: Sequence[SessionRow]) -> tuple[float, float, float | None]:
-    """Minutes and dollars saved, and the return (saved - local cost) / local cost (None if one is 0)."""
-    savings = [saving for session in sessions for saving in session.savings]
-    minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
-    cost = sum(session.usd for session in sessions if not session.recorded)
-    return minutes, usd, (usd - cost) / cost if cost > 0 and minutes else None
+        usd[f"{resource}_usd"] = None if is_unknown else round(sum(amounts), SUM_DECIMALS)
+    total = round(sum(charge.usd for charge in charges), SUM_DECIMALS)
+    minutes = round(sum(session.seconds / 60 for session in sessions), SUM_DECIMALS)
+    fields = {"name": name, "sessions": len(sessions), "minutes": minutes, "partial": sorted(unmeasured)}
+    return Costs.model_validate({**fields, **usd, "usd": None if unmeasured and not total else total})
 
 
 def cost_notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
@@ -131,14 +126,23 @@ def keep_or_stop(
     this_project = find_project(target, Path.cwd())
     card = rates(this_project)
     usd_per_hour = _usd_per_hour(gpu_usd_per_hour, card, this_project)
-    if stop_cost_usd is None:
-        stop = _stop_cost_by_restart(this_project, card, usd_per_hour, waiting, restart_minutes)
-    elif restart_minutes is not None or waiting is not None:
-        part = "--waiting" if restart_minutes is None else "--restart-minutes"
-        problem = f"--stop-cost-usd is the whole cost of a stop, and {part} a part of it: name one"
-        raise UsageError(problem, hint=f"leave out {part}")
-    else:
+    if stop_cost_usd is not None:
+        if restart_minutes is not None or waiting is not None:
+            part = "--waiting" if restart_minutes is None else "--restart-minutes"
+            problem = f"--stop-cost-usd is the whole cost of a stop, and {part} a part of it: name one"
+            raise UsageError(problem, hint=f"leave out {part}")
         stop = StopCost(usd=stop_cost_usd, source="as given")
+    elif restart_minutes is not None:
+        stop = decisions.price_restart(restart_minutes, "as given", card, usd_per_hour, waiting)
+    else:
+        rows = index.rows(this_project.sessions, target=read_target(this_project).value.name)
+        devices: tuple[Device, ...] = ("cuda", "cpu")
+        stops = [decisions.measured_stop(rows, device, card, usd_per_hour, waiting) for device in devices]
+        measured = next(filter(None, stops), None)
+        if measured is None:
+            hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+            raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+        stop = measured
     return decisions.decide_keep_or_stop(idle_hours, usd_per_hour, stop)
 
 
@@ -159,21 +163,6 @@ def _usd_per_hour(stated_usd: float | None, card: RateCard, this_project: Projec
     if rate is None:
         raise UsageError(explain_missing_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
     return rate.usd_per_hour
-
-
-def _stop_cost_by_restart(
-    project: Project, card: RateCard, usd_per_hour: float, party: Waiting | None, restart_minutes: float | None
-) -> StopCost:
-    """Cost of a stop by the minutes of a restart: given, else measured. Raises UsageError if
-    unknown. `party`: who waits meanwhile; None: as the rate card says."""
-    rows = index.rows(project.sessions, target=read_target(project).value.name)
-    restart = decisions.measured_restart(rows, "cuda") or decisions.measured_restart(rows, "cpu")
-    if restart_minutes is not None:
-        restart = restart_minutes, "as given"
-    if restart is None:
-        hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
-        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
-    return decisions.stop_cost(*restart, usd_per_hour, *decisions.waiting_party(card, party))
 
 
 def pivot(options: Path | None, target: Path | None) -> Pivot:

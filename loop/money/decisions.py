@@ -1,13 +1,11 @@
-"""Decisions about money: keep or stop an idle GPU, continue or pivot; preemption notices."""
+"""Decisions about money: keep or stop an idle GPU, continue or pivot."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Literal
 
 from loop.base.errors import UsageError
-from loop.base.processes import Tick
 from loop.base.stats import sum_if_all_known, times
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
@@ -28,14 +26,13 @@ from loop.money.model import (
     OptionValue,
     Pivot,
     PivotOutput,
-    PreemptionOutput,
     StopCost,
     StopRule,
     Waiting,
     hours_text,
 )
 from loop.report import format as say
-from loop.steps.context import Context, NoArguments, Result, RunningAction
+from loop.steps.context import Context, Result, RunningAction
 
 ENVIRONMENT_PATTERN = "environment-validation"
 JUDGING_STEPS = ("verify", "measure")
@@ -59,36 +56,40 @@ def decide_keep_or_stop(idle_hours: float, gpu_usd_per_hour: float, stop: StopCo
     )
 
 
-def stop_cost(minutes: float, source: str, usd_per_hour: float, waiting: Waiting, waiting_usd: float) -> StopCost:
-    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of the waiting
-    person. `source`: where the minutes come from, in words."""
-    usd, text = minutes / 60 * (usd_per_hour + waiting_usd), f"a restart of {minutes:.1f} min, {source}"
+def price_restart(
+    minutes: float, source: str, card: RateCard, usd_per_hour: float, waiting: Waiting | None = None
+) -> StopCost:
+    """Cost of a stop: minutes of the restart times the hourly rates of the GPU and of who waits for
+    it. `source`: where the minutes come from, in words. `waiting` None: who waits by the rate card.
+    Raises UsageError if the card has no price for them."""
+    card_rate = card.find_rate(card.waiting)
+    if waiting is None:
+        waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
+    waiting_usd = 0.0
+    if waiting != "nobody":
+        resource = "ai" if waiting == "agent" else "engineer"
+        in_order = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
+        prices = [rate.usd_per_hour for rate in in_order if rate is not None and rate.resource == resource]
+        if not prices:
+            problem = f"the rate card has no price for an {waiting}"
+            raise UsageError(problem, "add one to rates.yaml, or let nobody wait")
+        waiting_usd = prices[0]
+    text = f"a restart of {minutes:.1f} min, {source}"
+    usd = minutes / 60 * (usd_per_hour + waiting_usd)
     return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
 
 
-def waiting_party(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
-    """Who waits for a restart, and their dollars an hour. `waiting` None: as the rate card says.
-    Raises UsageError if the card has no price for them."""
-    card_rate = card.find_rate(card.waiting)
-    card_party: Waiting = "nobody"
-    if card_rate is not None:
-        card_party = "agent" if card_rate.resource == "ai" else "engineer"
-    party = waiting or card_party
-    if party == "nobody":
-        return party, 0.0
-    resource = "ai" if party == "agent" else "engineer"
-    for rate in (card_rate, card.find_rate(card.ai), *card.rates):  # The rates in use come first.
-        if rate is not None and rate.resource == resource:
-            return party, rate.usd_per_hour
-    raise UsageError(f"the rate card has no price for an {party}", "add one to rates.yaml, or let nobody wait")
-
-
-def measured_restart(
-    rows: Iterable[SessionRow], device: Device, finished: Sequence[Finished] = ()
-) -> tuple[float, str] | None:
-    """Median minutes of a restart in the latest cold sessions on one GPU, and their source; None
-    without any. A cold session compiled and measured, as a stopped machine must. `finished`: steps
-    of this session."""
+def measured_stop(
+    rows: Iterable[SessionRow],
+    device: Device,
+    card: RateCard,
+    usd_per_hour: float,
+    waiting: Waiting | None = None,
+    finished: Sequence[Finished] = (),
+) -> StopCost | None:
+    """Cost of a stop by the median restart of the latest cold sessions on one GPU; None without any.
+    A cold session compiled and measured, as a stopped machine must. `finished`: steps of this
+    session. `waiting` and errors: as in `price_restart`."""
     restarts: list[tuple[str | None, float]] = []  # GPU and seconds, oldest first.
     for row in rows:
         if row.device == device and not row.recorded:
@@ -104,7 +105,8 @@ def measured_restart(
     if not cold_s:
         return None
     machine = "a GPU" if device == "cuda" else "a processor: a GPU's restart was not measured"
-    return median(cold_s) / 60, f"measured in {say.count(len(cold_s), 'cold session')} on {machine}, without boot"
+    source = f"measured in {say.count(len(cold_s), 'cold session')} on {machine}, without boot"
+    return price_restart(median(cold_s) / 60, source, card, usd_per_hour, waiting)
 
 
 def current_restart_s(finished: Sequence[Finished]) -> float | None:
@@ -180,16 +182,15 @@ def weigh_option(option: MachineOption, value_usd: float | None = None) -> Optio
     (low, high), probability = option.usd, option.probability
     value = option.value_usd if option.value_usd is not None else value_usd
     expected = None
-    if probability is not None and value is not None:
-        expected = (probability * value - high, probability * value - low)
-        note = "pays only at its lower cost" if expected[1] > 0 else "does not pay even at its lowest cost"
-        note = "pays even at its highest cost" if expected[0] >= 0 else note
-    elif value is None and probability == 0:
-        note = "it cannot succeed"
-    elif value is None:
+    if value is None:
         needed = dict.fromkeys(f"${usd / (probability or 1):,.0f}" for usd in option.usd)
         unknown = "unknown value: success" if probability else "unknown probability and value: their product"
         note = f"{unknown} has to be worth {' to '.join(needed)}"
+        note = "it cannot succeed" if probability == 0 else note
+    elif probability is not None:
+        expected = (probability * value - high, probability * value - low)
+        note = "pays only at its lower cost" if expected[1] > 0 else "does not pay even at its lowest cost"
+        note = "pays even at its highest cost" if expected[0] >= 0 else note
     elif value <= 0 or low > value:
         note = "unknown probability: it costs more than success is worth, whatever the probability"
     else:
@@ -202,12 +203,11 @@ def weigh_option(option: MachineOption, value_usd: float | None = None) -> Optio
 def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Combine stop rules and options. The decision also names options without an expected value."""
     values = tuple(weigh_option(option, options.value_usd) for option in options.options) if options else ()
-    ranges = [(value.name, value.expected_usd) for value in values if value.expected_usd is not None]
+    ranges = {value.name: value.expected_usd for value in values if value.expected_usd is not None}
     best = None  # Its worst case beats every rival's best case, and zero.
-    for name, (worst, _) in ranges:
-        rival_bests = [rival_best for rival, (_, rival_best) in ranges if rival != name]
-        if worst > max([0.0, *rival_bests]):
-            best = name
+    for name, (worst, _) in ranges.items():
+        rival_bests = [rival_best for rival, (_, rival_best) in ranges.items() if rival != name]
+        best = name if worst > max([0.0, *rival_bests]) else best
     if not values:
         decision = "No options were given: write them down, with cost, probability and value, and weigh them."
     elif not ranges:
@@ -216,7 +216,7 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
         decision = "The ranges of the expected values overlap: it depends."
         if best is not None:
             decision = f"Of what is known, {best} has the highest expected value."
-        elif all(highest <= 0 for _, (_, highest) in ranges):
+        elif all(highest <= 0 for _, highest in ranges.values()):
             decision = "No option with a known value pays: doing none of them is the best known choice."
         unknown = "; ".join(value.name for value in values if value.expected_usd is None)
         decision += f" Unknown stays: {unknown}." if unknown else ""
@@ -226,8 +226,9 @@ def weigh_pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     elif rules:
         hedge = ", as far as the records tell" if any(rule.holds is None for rule in rules) else ""
         decision = f"No stop rule is met{hedge}. {decision}"
-    fields = {"question": options.question if options else None, "rules": tuple(rules), "options": values}
-    return Pivot(stop=bool(met_rules), best=best, decision=decision, **fields)
+    question = options.question if options else None
+    fields = {"stop": bool(met_rules), "rules": tuple(rules), "options": values}
+    return Pivot(question=question, best=best, decision=decision, **fields)
 
 
 def check_stop_rules(
@@ -301,24 +302,6 @@ def check_correctness(rows: Sequence[SessionRow]) -> StopRule:
     return StopRule(rule=rule, holds=False, why=f"no variant became wrong in {latest.id}")
 
 
-ANSWER_LIMIT_S = 1.0
-"""Longest wait in seconds for a metadata server's first answer; the watch goes on."""
-
-
-def preemption(context: Context, arguments: NoArguments) -> RunningAction[PreemptionOutput]:
-    """Report the machine's cloud; fails if the cloud is about to take the machine away."""
-    watch, started_s = context.watch, time.monotonic()
-    while watch is not None and not watch.is_settled and time.monotonic() - started_s < ANSWER_LIMIT_S:
-        yield Tick("asking for the cloud's metadata server")
-        time.sleep(0.02)
-    cloud = watch.cloud if watch else None
-    notice = watch.notice if watch else ""
-    reasons = watch.explain_unwatched() if watch else ()
-    no_watch = reasons[0] if reasons else "preemption watch: nothing is watched outside a session"
-    message = notice or (f"{cloud} is asked every second" if cloud else no_watch)
-    return Result(PreemptionOutput(ok=not notice, message=message, cloud=cloud, notice=notice))
-
-
 class KeepTerms(Model):
     """Parameters of `session.keep_or_stop`."""
 
@@ -333,17 +316,21 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> RunningAction[KeepOu
     yield from ()
     card, gpu = context.task.card, next(iter(context.task.machine.gpus), None)
     rate = rate_for_gpu(card, gpu) if card else None
-    restart = measured_restart(context.past.sessions, context.bench.device, context.finished)
-    if card is None or rate is None or restart is None:
-        why = "no restart was measured: nothing was compiled and then timed here or in a session before"
-        if rate is None:
-            why = explain_missing_price(card, gpu) if card else "there is no rate card"
+    usd_per_hour = rate.usd_per_hour if rate else 0.0
+    why = "no restart was measured: nothing was compiled and then timed here or in a session before"
+    stop = None
+    if card is None or rate is None:
+        why = explain_missing_price(card, gpu) if card else "there is no rate card"
+    else:
+        sessions, party = context.past.sessions, arguments.waiting
+        stop = measured_stop(sessions, context.bench.device, card, usd_per_hour, party, context.finished)
+    if stop is None:
         return Result(KeepOutput(ok=True, message=why, not_exercised=(f"keep or stop the GPU: {why}",)))
-    price, hours = rate.usd_per_hour, arguments.idle_hours
-    stop = stop_cost(*restart, price, *waiting_party(card, arguments.waiting))
-    choice = None if hours is None else decide_keep_or_stop(hours, price, stop)
-    message = choice.sentence if choice else idle_advice(stop.usd / price)
-    return Result(KeepOutput(ok=True, message=message, gpu_usd_per_hour=price, stop=stop, expected=choice))
+    hours = arguments.idle_hours
+    choice = None if hours is None else decide_keep_or_stop(hours, usd_per_hour, stop)
+    message = choice.sentence if choice else idle_advice(stop.usd / usd_per_hour)
+    fields = {"gpu_usd_per_hour": usd_per_hour, "stop": stop, "expected": choice}
+    return Result(KeepOutput(ok=True, message=message, **fields))
 
 
 class PivotTerms(Model):

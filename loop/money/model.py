@@ -1,4 +1,4 @@
-"""Results: costs of sessions, keep-or-stop and pivot decisions, preemption notices."""
+"""Results: costs of sessions, keep-or-stop and pivot decisions."""
 
 from typing import Annotated, Literal
 
@@ -271,14 +271,3 @@ class PivotOutput(Output):
     actions = ("session.pivot",)
 
     pivot: Pivot | None = None
-
-
-class PreemptionOutput(Output):
-    """Whether the cloud is about to take the machine away."""
-
-    actions = ("session.preemption",)
-
-    cloud: str | None = None
-    """The machine's cloud; None if no metadata server answers."""
-    notice: str = ""
-    """What will happen to the machine; empty if nothing is planned."""

@@ -9,7 +9,8 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.processes import run_to_end
 from loop.cloud.clouds import Watch
-from loop.money.model import KeepOutput, PivotOutput, PreemptionOutput
+from loop.gate.model import PreemptionOutput
+from loop.money.model import KeepOutput, PivotOutput
 from loop.money.section import decision_lines
 from loop.workers.bench import Bench
 from tests.fake_cloud import FakeCloud, fake_cloud

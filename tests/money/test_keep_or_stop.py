@@ -43,16 +43,23 @@ def row(name: str = "a", *, hour: float = 0, built: bool = True, **fields: Any) 
     return SessionRow.model_validate({"id": name, **base, "environment": Environment(processor="x"), **fields})
 
 
+def measured(*rows: SessionRow) -> StopCost | None:
+    """What a stop of a GPU costs at a dollar an hour while nobody waits, by these sessions."""
+    return keeping.measured_stop(rows, "cuda", make_card(), 1.0, "nobody")
+
+
 def test_a_restart_is_what_a_cold_session_took_to_its_first_good_measurement() -> None:
     """Environment, build, verification, measurement; not what else its patterns did."""
-    assert (4.0, "measured in 1 cold session on a GPU, without boot") == keeping.measured_restart([row()], "cuda")
+    stop = measured(row())
+    assert stop is not None
+    assert pytest.approx(4 / 60) == stop.usd
+    assert "a restart of 4.0 min, measured in 1 cold session on a GPU, without boot" == stop.source
 
 
 def test_a_warm_session_says_nothing_of_a_restart() -> None:
     """Nor does one whose measurement failed, one on another device, or one that was imported."""
     failed = [StepRun(pattern="p", step=s, status="failed", seconds=1) for s in ("verify", "measure")]
-    others = [row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True)]
-    assert None is keeping.measured_restart(others, "cuda")
+    assert None is measured(row(built=False), row(steps=tuple(failed)), row(device="cpu"), row(recorded=True))
 
 
 def test_the_session_under_way_measures_its_own_restart() -> None:
@@ -72,10 +79,12 @@ def test_the_session_under_way_measures_its_own_restart() -> None:
 def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
     """Nobody costs nothing; an agent without a price is an error, not free."""
     card = make_card()
-    assert ("engineer", 36.0) == keeping.waiting_party(card, None)
-    assert ("nobody", 0.0) == keeping.waiting_party(card, "nobody")
+    by_card = keeping.price_restart(60.0, "as given", card, 0.5)
+    assert ("engineer", 36.0, 36.5) == (by_card.waiting, by_card.waiting_usd_per_hour, by_card.usd)
+    nobody = keeping.price_restart(60.0, "as given", card, 0.5, "nobody")
+    assert ("nobody", 0.0, 0.5) == (nobody.waiting, nobody.waiting_usd_per_hour, nobody.usd)
     with pytest.raises(LoopError, match="no price for an agent"):
-        keeping.waiting_party(card, "agent")
+        keeping.price_restart(60.0, "as given", card, 0.5, "agent")
 
 
 def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loop.model.index import SessionRow
-from loop.money.command import sum_costs, sum_savings
+from loop.money.command import make_ledger
 
 UNKNOWN = {"ai": "nobody told"}
 
@@ -35,8 +35,7 @@ def test_the_return_is_on_what_sessions_run_here_cost() -> None:
     """A history of 40 dollars that was imported does not make what today's session spared worth less."""
     saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}
     both = [session("n", recorded=True, usd={"gpu": 40.0}), session("a", usd={"engineer": 2.0}, savings=[saving])]
-    assert (42.0, (4.0, 6.0, 2.0)) == (sum_costs("sum", both).usd, sum_savings(both))
-    assert (None, None) == (
-        sum_savings([session(savings=[saving])])[2],
-        sum_savings([session(usd={"gpu": 1.0})])[2],
-    )
+    ledger = make_ledger(both, {})
+    assert (42.0, 4.0, 6.0, 2.0) == (ledger.totals.usd, ledger.spared_minutes, ledger.spared_usd, ledger.roi)
+    assert None is make_ledger([session(savings=[saving])], {}).roi
+    assert None is make_ledger([session(usd={"gpu": 1.0})], {}).roi
