@@ -4,6 +4,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any, Self, dataclass_transform, get_type_hints
 
 from loop.model.causes import Cause
@@ -119,9 +120,12 @@ class Refused(Exception):
         self.cause, self.code, self.seed = cause, code, seed
 
 
-def refuse_late_work(late_s: float) -> None:
-    """Raise Refused if the GPU worked for more than LATE_S seconds (`late_s`) after the call's own
-    stream was done: the variant moved work to a stream that its timing does not see."""
+def refuse_late_work(wait_for_all: Callable[[], None]) -> None:
+    """Wait for all streams, after the call's own stream was done. Raises Refused if that takes more
+    than LATE_S seconds: the variant moved work to a stream that its timing does not see."""
+    begin_s = perf_counter()
+    wait_for_all()
+    late_s = perf_counter() - begin_s
     if late_s > LATE_S:
         message = f"work went on for {late_s * 1e3:.0f} ms on another stream after its own was done"
         raise Refused(message, "left work")

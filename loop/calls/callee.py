@@ -72,7 +72,7 @@ class _Unpickler(pickle.Unpickler):
 
 def split_structure(structure: Any) -> SplitStructure:
     """Split a structure into tensors and skeleton. Raises Refused if it cannot be pickled."""
-    name_by_id = {id(tensor): name for name, tensor in _named_tensors(structure, "")}
+    name_by_id = {id(value): name for name, value in _named_values(structure)}
     file = io.BytesIO()
     pickler = _Pickler(file)
     try:
@@ -107,43 +107,33 @@ def read_skeleton(call: Call) -> bytes:
     return skeleton
 
 
-def _named_tensors(structure: Any, path: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield (path, tensor) for every tensor of a structure, which itself has the path `path`."""
-    if isinstance(structure, Tensor):
-        yield path or "output", structure
-    elif isinstance(structure, torch.nn.Module):
-        tensors = {**dict(structure.named_parameters()), **dict(structure.named_buffers())}
-        yield from _named_members(tensors, path)
-    else:
-        for name, member in _named_members(structure, path):
-            yield from _named_tensors(member, name)
-
-
-def _named_members(structure: Any, path: str) -> list[tuple[str, Any]]:
-    """(path, value) of each direct member of a mapping, sequence or dataclass; else empty."""
+def _named_values(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) for each value in a structure of mappings, sequences, dataclasses and
+    modules (their tensors); none for None. `path`: that of the structure itself."""
     members: dict[Any, Any] = {}
-    if isinstance(structure, Mapping):
+    if isinstance(structure, torch.nn.Module):
+        members = {**dict(structure.named_parameters()), **dict(structure.named_buffers())}
+    elif isinstance(structure, Mapping):
         members = dict(structure)
     elif isinstance(structure, list | tuple):
         names = getattr(structure, "_fields", None) or range(len(structure))  # Of a named tuple.
         members = dict(zip(names, structure, strict=True))
     elif hasattr(structure, "__dataclass_fields__"):
         members = vars(structure)
-    return [(f"{path}.{name}" if path else str(name), member) for name, member in members.items()]
+    elif structure is not None:
+        yield path or "output", structure
+    for name, member in members.items():
+        yield from _named_values(member, f"{path}.{name}" if path else str(name))
 
 
-def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
-    """Map paths to the outputs in a function's result, itself at `path`. A number becomes a tensor
-    without dimensions. Any other object is kept unchanged, as a tensor subclass that may be lazy."""
-    if isinstance(result, bool | int | float):
-        dtype = torch.float64 if isinstance(result, float) else None
-        return {path or "output": torch.tensor(result, dtype=dtype)}
-    outputs: dict[str, Any] = {}
-    if result is None or isinstance(result, Mapping | list | tuple) or hasattr(result, "__dataclass_fields__"):
-        for name, member in _named_members(result, path):
-            outputs |= outputs_of(member, name)
-        return outputs
-    return {path or "output": result}
+def outputs_of(result: Any) -> dict[str, Any]:
+    """Map paths to the outputs in a function's result. A number becomes a tensor without dimensions.
+    Any other object is kept unchanged, as a tensor subclass that may be lazy."""
+    outputs = dict(_named_values(result))
+    for path, value in outputs.items():
+        if isinstance(value, bool | int | float):
+            outputs[path] = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+    return outputs
 
 
 class Callee:

@@ -55,9 +55,9 @@ class _Action(ctypes.Structure):
 class FaultWatch:
     """Context that writes to stderr which tensor a memory fault is near, if nobody handles it."""
 
-    def __init__(self, tensors: Callable[[], Sequence[tuple[str, Memory]]]) -> None:
-        """`tensors`: returns name and memory of each tensor."""
-        self.tensors = tensors
+    def __init__(self, memories: Callable[[], Sequence[Memory]]) -> None:
+        """`memories`: returns the memory of each tensor."""
+        self.memories = memories
         self.fallback_message = ""
         """Message for a fault that is near no tensor; empty for none."""
         self._c_handler = _Handler(self._handle_fault)
@@ -88,12 +88,12 @@ class FaultWatch:
             error_code = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
             verb = "writes" if error_code & WRITES else "reads"
         message = self.fallback_message
-        for name, memory in self.tensors():
+        for memory in self.memories():
             first, end = memory.address_range
             if first <= address < end:
                 after, before = address - memory.address - memory.nbytes, memory.address - address
                 place = f"{after} bytes after its end" if after >= 0 else f"{before} bytes before its beginning"
-                message = f"{verb} outside {name}: {place}"
+                message = f"{verb} outside {memory.name}: {place}"
                 break
         if message:
             os.write(2, f"\n{STRAY_PREFIX}{message}\n".encode())
@@ -181,8 +181,6 @@ class Prepared(ABC):
 
     is_program = False
     """Whether the variant is a program, which has files in place of memory."""
-    tensor_names: tuple[str, ...] = ()
-    """Names of the tensors in our memory between guard zones, such as `its input x`."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -198,20 +196,23 @@ class Prepared(ABC):
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
-        call = self.call
-        self.strides = [tensor.strides(layout) for tensor in call.inputs]
-        memories: list[Memory] = []
-        all_strides = [*self.strides, *(output.strides("contiguous") for output in outputs)]
-        for tensor, strides in zip((*call.inputs, *outputs), all_strides, strict=True):
-            is_shifted = layout == "misaligned" and len(memories) < len(call.inputs)
-            nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
-            zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
-            memories.append(self.allocate(nbytes, tensor.itemsize if is_shifted else 0, tensor.dtype, zone_bytes))
-        self.inputs, self.outputs = memories[: len(call.inputs)], memories[len(call.inputs) :]
-        self.tensor_names = tuple(f"its input {tensor.name}" for tensor in call.inputs)
+        for tensor in self.call.inputs:
+            self.strides.append(tensor.strides(layout))
+            memory = self._allocate_tensor(tensor, layout)
+            memory.name = f"its input {tensor.name}"
+            self.inputs.append(memory)
         for output in outputs:
-            self.tensor_names += (f"its output {output.name}" if call.several_outputs else "its output",)
-        self.refill(call)
+            memory = self._allocate_tensor(output, "contiguous")
+            memory.name = f"its output {output.name}" if self.call.several_outputs else "its output"
+            self.outputs.append(memory)
+        self.refill(self.call)
+
+    def _allocate_tensor(self, tensor: TensorFile, layout: str) -> Memory:
+        strides = tensor.strides(layout)
+        nbytes = elements_spanned(tensor.shape, strides) * tensor.itemsize
+        misalignment_bytes = tensor.itemsize if layout == "misaligned" else 0
+        zone_bytes = guard_zone_bytes(tensor.shape, strides, tensor.dtype)
+        return self.allocate(nbytes, misalignment_bytes, tensor.dtype, zone_bytes)
 
     def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
         """Allocate memory for a tensor of `nbytes` between two guard zones of `zone_bytes` each."""
@@ -225,9 +226,10 @@ class Prepared(ABC):
     def read_output(self) -> bytes:
         """Bytes of the last output, C order. Raises Refused if the result is invalid."""
 
-    def named_memories(self) -> Sequence[tuple[str, Memory]]:
-        """Name and memory of each tensor in our memory; empty if there is none."""
-        return list(zip(self.tensor_names, [*self.inputs, *self.outputs], strict=False))
+    @property
+    def memories(self) -> list[Memory]:
+        """Memory of each tensor between guard zones, inputs first; empty for a program."""
+        return [*self.inputs, *self.outputs]
 
     def poison_outputs(self, guard: Guard | None = None) -> None:
         """Fill the outputs with NaN, so that unwritten elements show; or with a guard's contents."""
@@ -245,7 +247,7 @@ class Prepared(ABC):
         self._intact_inputs.clear()
         for memory, data in zip(self.inputs, self.input_bytes, strict=True):
             memory.learn_exponents(data)
-        self.write_guards([draw_guard(OWN_VALUES) for _ in self.tensor_names])
+        self.write_guards([draw_guard(OWN_VALUES) for _ in self.memories])
 
     def rotate_randomly(self, random_source: random.Random) -> None:
         """Rotate the inputs to unknown values, for a call whose output is ignored."""
@@ -256,7 +258,7 @@ class Prepared(ABC):
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
         """Write the inputs' known values, and around each tensor (inputs first) its guard's bytes."""
-        for (_, memory), guard in zip(self.named_memories(), guards, strict=True):
+        for memory, guard in zip(self.memories, guards, strict=True):
             memory.write_guard(guard)
         self._write_inputs(guards)
 
@@ -285,21 +287,21 @@ class Prepared(ABC):
 
     def stray_writes(self) -> list[str]:
         """Writes into guard zones, a sentence each; empty for none."""
-        strays = [(name, memory.stray_write_text) for name, memory in self.named_memories()]
+        strays = [(memory.name, memory.stray_write_text) for memory in self.memories]
         return [f"writes outside {name}: {stray}" for name, stray in strays if stray]
 
     def protect_zones(self, *, at_end: bool) -> bool:
         """Make every access to a zone fault: see `Memory.protect_zones`. False if impossible."""
-        memories = [memory for _, memory in self.named_memories()]
         self._intact_inputs.clear()  # They are moved.
-        if not memories or not all(memory.protect_zones(at_end=at_end) for memory in memories):
+        are_protected = [memory.protect_zones(at_end=at_end) for memory in self.memories]
+        if not are_protected or not all(are_protected):
             return False
         self._write_inputs([draw_guard(OWN_VALUES) for _ in self.inputs])
         return True
 
     def unprotect_zones(self) -> None:
         """Make the guard zones accessible again; call `write_guards` before the next call."""
-        for _, memory in self.named_memories():
+        for memory in self.memories:
             memory.unprotect_zones()
 
 

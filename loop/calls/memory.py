@@ -95,6 +95,8 @@ def count_bytes(positions: Sequence[int]) -> str:
 class Memory(ABC):
     """Memory of one tensor between two guard zones. Subclasses implement `read` and `write`."""
 
+    name = ""
+    """For messages, such as `its input x`."""
     address: int
     address_range = (0, 0)
     """Range of host addresses around the tensor that contains no other tensor."""
@@ -104,8 +106,6 @@ class Memory(ABC):
         self.nbytes, self.dtype, self.itemsize = nbytes, dtype, DTYPES[dtype][1]
         self.filled_bytes = b""
         """Bytes that `fill` wrote to the tensor last."""
-        self.rotation_bytes = 0
-        """Bytes by which the contents are rotated relative to `filled_bytes`."""
         self.zones = bytes(before_bytes), bytes(after_bytes)
         """Bytes written to the zones before and after the tensor."""
         self._signs_and_exponents: tuple[int, ...] = ()
@@ -148,12 +148,11 @@ class Memory(ABC):
 
     def fill(self, data: bytes) -> None:
         """Write `data` (exactly the tensor's size) into the tensor, and remember it."""
-        self.filled_bytes, self.rotation_bytes = data, 0
+        self.filled_bytes = data
         self.write(0, data)
 
     def rotate(self, rotation_bytes: int) -> None:
-        """Rotate the contents by so many bytes, so that every address gets another value."""
-        self.rotation_bytes = rotation_bytes
+        """Write what `fill` wrote, rotated by so many bytes: every address gets another value."""
         self.write(0, self.filled_bytes[rotation_bytes:] + self.filled_bytes[:rotation_bytes])
 
     def poison(self, guard: Guard | None = None) -> None:
@@ -172,9 +171,8 @@ class Memory(ABC):
 
     @property
     def has_changed(self) -> bool:
-        """Whether the tensor differs from what was last written by `fill` or `rotate`."""
-        rotation = self.rotation_bytes
-        return self.read_tensor() != self.filled_bytes[rotation:] + self.filled_bytes[:rotation]
+        """Whether the tensor differs from what `fill` wrote last."""
+        return self.read_tensor() != self.filled_bytes
 
     @property
     def stray_write_text(self) -> str:

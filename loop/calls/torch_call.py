@@ -5,7 +5,6 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -59,16 +58,10 @@ class TorchMemory(Memory):
         if data is not self.filled_bytes:
             self.filled_bytes = data
             self._filled_on_device = _bytes_tensor(data).to(self._block.device)
-        self.rotate(0)
+        self.byte_view.copy_(self._filled_on_device)
 
     def rotate(self, rotation_bytes: int) -> None:
-        self.rotation_bytes = rotation_bytes
-        self.byte_view.copy_(self._expected())
-
-    def _expected(self) -> Tensor:
-        """The known bytes, rotated. Without a rotation they are not copied: they may fill the GPU."""
-        filled, rotation = self._filled_on_device, self.rotation_bytes
-        return filled.roll(-rotation) if rotation else filled
+        self.byte_view.copy_(self._filled_on_device.roll(-rotation_bytes))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -77,7 +70,7 @@ class TorchMemory(Memory):
 
     @property
     def has_changed(self) -> bool:
-        return not torch.equal(self.byte_view, self._expected())
+        return not torch.equal(self.byte_view, self._filled_on_device)
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
@@ -195,7 +188,7 @@ class TensorCall(Prepared):
         self.callee, self.device = callee, device
         super().__init__(call)
         self.allocate_tensors(layout, call.separate_outputs if callee.terms.passes_outputs else ())
-        views = [memory.typed_view for _, memory in self.named_memories() if isinstance(memory, TorchMemory)]
+        views = [memory.typed_view for memory in self.memories if isinstance(memory, TorchMemory)]
         self.arguments: list[Tensor] = []
         """The input tensors as the function receives them."""
         for view, tensor, strides in zip(views, call.inputs, self.strides, strict=False):
@@ -248,9 +241,7 @@ class TensorCall(Prepared):
         separate = [bytes_of(tensor.detach().cpu()) for tensor in tensors]
         data = self.call.join_outputs(separate, self.read_input)
         if self.device == "cuda":
-            begin = perf_counter()
-            synchronize()
-            refuse_late_work(perf_counter() - begin)
+            refuse_late_work(synchronize)
         return data
 
     def changed_inputs(self) -> list[str]:

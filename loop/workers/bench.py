@@ -25,46 +25,12 @@ from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
 from loop.model.profile import DeviceFacts, facts_of_present_gpu
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
-from loop.model.workloads import input_fills, is_supported
-from loop.workers import program
-from loop.workers.judge_messages import (
-    CheckEnvironment,
-    DiscardAnswer,
-    EnvironmentFinding,
-    FindBlindSpots,
-    PrepareAnswer,
-    SetTarget,
-)
-from loop.workers.judge_process import (
-    Floors,
-    JudgeProcess,
-    Unjudged,
-    measure_lag_s,
-    measure_worker_floors,
-    time_empty_call,
-)
+from loop.model.workloads import is_supported
+from loop.workers import judge_messages, judge_process, program, workload_call
+from loop.workers.judge_process import Answered, Floors, JudgeProcess, Unjudged
 from loop.workers.messages import Load, Mistake, Request
 from loop.workers.nursery import EARLY_NURSERY, Nursery
-from loop.workers.program import (
-    START_LIMIT_S,
-    Refusal,
-    Worker,
-    WorkerLost,
-    choose_cores,
-    inherited_environment,
-    memory_limit,
-    thread_environment,
-)
-from loop.workers.workload_call import (
-    add_windows,
-    alphanumeric,
-    file_stem,
-    has_unknown_outputs,
-    make_answer_request,
-    make_call,
-    make_function_terms,
-    reseed_twice,
-)
+from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
@@ -199,13 +165,17 @@ class Bench:
         if self._nursery is None and EARLY_NURSERY and self.device == "cuda":
             self._nursery = EARLY_NURSERY[0]
         if self._nursery is None:
-            cores = choose_cores(self.threads) if self.device == "cpu" else ""
-            self._nursery = Nursery({**inherited_environment(), **thread_environment(self.threads, cores)})
+            cores = program.choose_cores(self.threads) if self.device == "cpu" else ""
+            self._nursery = Nursery(
+                {**program.inherited_environment(), **program.thread_environment(self.threads, cores)}
+            )
         return self._nursery
 
-    def check_environment(self, check: str, limit_s: float) -> Generator[Tick, None, EnvironmentFinding]:
+    def check_environment(
+        self, check: str, limit_s: float
+    ) -> Generator[Tick, None, judge_messages.EnvironmentFinding]:
         """Run one environment check, such as `torch`, in the judge's process. Raises LoopError if it dies."""
-        request = CheckEnvironment(check, cores(), self.device)
+        request = judge_messages.CheckEnvironment(check, cores(), self.device)
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
     def ask_judge(self, request: Request[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
@@ -213,28 +183,28 @@ class Bench:
         return (yield from self._judge.ask_about(self._target_request, request, limit_s, note))
 
     @cached_property
-    def _target_request(self) -> SetTarget:
+    def _target_request(self) -> judge_messages.SetTarget:
         target = self.target.model_copy(update={"variants": {}})  # The judge loads no candidate.
-        return SetTarget(target, self._component, str(self.folder), cores())
+        return judge_messages.SetTarget(target, self._component, str(self.folder), cores())
 
     def measure_floors(self, *, is_repeated: bool = False) -> Generator[Tick, None, Floors]:
         """Measure the times of empty calls, once; if `is_repeated`, again to keep the minimum."""
         if self._floors is None or is_repeated:
             with Worker(self.threads) as worker:
-                floors = yield from measure_worker_floors(worker, self.device, START_LIMIT_S)
+                floors = yield from judge_process.measure_worker_floors(worker, self.device, START_LIMIT_S)
             self._floors = self._floors.minimum_with(floors) if self._floors else floors
         return self._floors
 
     def measure_gpu_lag_s(self) -> Generator[Tick, None, float]:
         """Seconds by which the judge's clock exceeds the GPU's for a sample now; 0.0 without GPU."""
         with Worker(self.threads) as worker, contextlib.suppress(Refusal):
-            return (yield from measure_lag_s(worker, START_LIMIT_S))
+            return (yield from judge_process.measure_lag_s(worker, START_LIMIT_S))
         return 0.0
 
     def add_torch_floor(self, worker: Worker) -> Generator[Tick, None, Floors]:
         """Add the floor of an empty PyTorch call, measured in a worker that has imported torch."""
         floors = yield from self.measure_floors()
-        torch_s = yield from time_empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
+        torch_s = yield from judge_process.time_empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
         self._floors = floors.minimum_with(Floors(floors.order_s, {"torch": torch_s}))
         return self._floors
 
@@ -244,20 +214,12 @@ class Bench:
         """Make the call of a workload. Its files lie in the scratch folder. `output_owner`: name of
         the side, used for its output file. `with_windows`: give input files room for more windows,
         so that each timed call reads other values."""
-        call = make_call(self.target, workload, str(self.scratch), alphanumeric(output_owner), layout)
-        if self.target.generator is not None or has_unknown_outputs(self.target.signature):
-            # Only the judge knows the tensors, and only after it has prepared the answer.
-            answered = self._judge.find_answered(self._target_request, call.key)
-            if answered is None:
-                return call
-            _, answered_call = answered
-            path = call.output.path
-            parts = tuple(part.replace(path=path) for part in answered_call.several_outputs)
-            return answered_call.replace(output=answered_call.output.replace(path=path), several_outputs=parts)
-        if not with_windows:
+        call = self._answer_request(workload, output_owner, with_windows=with_windows, layout=layout).call
+        if self.target.generator is None and not workload_call.has_unknown_outputs(self.target.signature):
             return call
-        fills, seed = input_fills(self.target, workload), f"{self._secret} {workload.seed}"
-        return add_windows(call, fills, seed, self.device)
+        # Only the judge knows the tensors, and only after it has prepared the answer.
+        answered = self._judge.find_answered(self._target_request, call.key)
+        return answered.call_with_output(call.output.path) if answered else call
 
     def make_side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """Combine a variant with its build; the name `baseline` means the target's baseline.
@@ -268,7 +230,7 @@ class Bench:
         terms: Terms
         environment = {}
         if isinstance(variant, PythonVariant):
-            terms = make_function_terms(self.target, f"{variant.module}:{variant.function}")
+            terms = workload_call.make_function_terms(self.target, f"{variant.module}:{variant.function}")
             terms = terms.replace(passes_outputs=variant.passing == "passed")
             if build:
                 terms = terms.replace(folder=build.library)
@@ -305,7 +267,7 @@ class Bench:
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
             }
             function_name = UNDER_COMPILE  # It compiles the function that LOOP_COMPILES names.
-        terms = make_function_terms(self.target, function_name)
+        terms = workload_call.make_function_terms(self.target, function_name)
         side = Side(BASELINE, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
         return replace(side, environment=environment)
 
@@ -313,7 +275,7 @@ class Bench:
         """Start a worker and ask it to load `side`. The caller still has to receive the reply.
         `tool`: command line of a tool that starts the worker, such as a profiler."""
         threads = side.threads or (cores() if side.emulated else self.threads)
-        environment = {**({} if side.emulated else memory_limit(self.device)), **side.environment}
+        environment = {**({} if side.emulated else program.memory_limit(self.device)), **side.environment}
         is_forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
         nursery = self.nursery if is_forked else None
         worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
@@ -333,8 +295,7 @@ class Bench:
         reference cannot be trusted, or at once if memory is too small."""
         request = self._answer_request(workload, with_windows=with_windows, layout=layout)
         answered = self._judge.find_answered(self._target_request, request.call.key)
-        answered_request, _ = answered or (None, None)
-        if answered_request == request:
+        if answered is not None and answered.request == request:
             return
         needed_bytes = require_memory(self.target, workload)
         full_request = request.replace(checks_determinism=checks_determinism, reference_bytes=needed_bytes)
@@ -349,28 +310,38 @@ class Bench:
         self.notes |= dict.fromkeys(reply.notes)
         if reply.passes_zeros and layout == "contiguous":  # Other layouts have other input values.
             self.workloads_passing_zeros[workload.name] = None
-        self._judge.answered_calls[request.call.key] = request, reply.call or request.call
+        self._judge.answers[request.call.key] = Answered(request, reply.call or request.call)
 
     def _answer_request(
-        self, workload: Workload, *, with_windows: bool, layout: Layout = "contiguous"
-    ) -> PrepareAnswer:
+        self,
+        workload: Workload,
+        output_owner: str = "judge",
+        *,
+        with_windows: bool = False,
+        layout: Layout = "contiguous",
+    ) -> judge_messages.PrepareAnswer:
+        """The request for a workload's answer; its call writes to the `output_owner`'s file."""
         target, secret = self.target, self._secret
-        call = make_call(target, workload, str(self.scratch), "judge", layout)
-        return make_answer_request(target, workload, call, secret, self.device, with_windows=with_windows)
+        call = workload_call.make_call(
+            target, workload, str(self.scratch), workload_call.alphanumeric(output_owner), layout
+        )
+        return workload_call.make_answer_request(
+            target, workload, call, secret, self.device, with_windows=with_windows
+        )
 
     def find_blind_spots(self, small_workload: Workload | None) -> Generator[Tick, None, InputWeaknesses]:
         """Ask the judge which errors the inputs so far could not show. `small_workload`: on it, under two
         new seeds, the judge also tests which inputs the reference reads; None: skip that."""
-        reseeded_pair = reseed_twice(small_workload) if small_workload else ()
-        requests = tuple(self._answer_request(workload, with_windows=False) for workload in reseeded_pair)
-        request, note = FindBlindSpots(requests), "what the inputs can show"
+        reseeded_pair = workload_call.reseed_twice(small_workload) if small_workload else ()
+        requests = tuple(map(self._answer_request, reseeded_pair))
+        request, note = judge_messages.FindBlindSpots(requests), "what the inputs can show"
         weaknesses = yield from self.ask_judge(request, JUDGE_LIMIT_S, note)
         for workload in reseeded_pair:
             self._remove_files(workload)
         return weaknesses
 
     def _remove_files(self, workload: Workload) -> None:
-        for path in self.scratch.glob(f"{file_stem(workload)}-*"):
+        for path in self.scratch.glob(f"{workload_call.file_stem(workload)}-*"):
             path.unlink(missing_ok=True)
 
     def discard_answer(self, workload: Workload) -> Generator[Tick, None, None]:
@@ -378,8 +349,8 @@ class Bench:
         for layout in LAYOUTS_WITH_OWN_VALUES:
             key = self.make_call(workload, "judge", layout=layout).key
             if self._judge.find_answered(self._target_request, key):
-                del self._judge.answered_calls[key]
-                yield from self.ask_judge(DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
+                del self._judge.answers[key]
+                yield from self.ask_judge(judge_messages.DiscardAnswer(key), JUDGE_LIMIT_S, "tidying up")
         self._remove_files(workload)
 
     @cached_property

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -96,21 +97,17 @@ class ReferenceProbe:
         """Outputs that some change has altered."""
         self.is_exact = True
         """Whether the reference runs in float64; otherwise in the inputs' own types."""
+        compute = partial(functions.compute_outputs, "reference", inputs.tensors, inputs.call)
         try:
-            self.outputs = self._compute_outputs(inputs.tensors, inputs.call)
+            self.outputs, _ = compute(exact=True)
         except Refused:
             self.is_exact = False
-            self.outputs = self._compute_outputs(inputs.tensors, inputs.call)
-
-    def _compute_outputs(self, tensors: list[Tensor], call: Call) -> dict[str, Tensor]:
-        """Copies of the reference's outputs by name."""
-        outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
-        return {name: output.clone() for name, output in outputs.items()}
+            self.outputs, _ = compute(exact=False)
 
     def changes_output(self, tensors: list[Tensor], call: Call) -> bool | None:
         """Whether these inputs and attributes alter an output; None if the reference fails on them."""
         try:
-            outputs = self._compute_outputs(tensors, call)
+            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=self.is_exact)
         except (Refused, RuntimeError):
             return None
         names = {name for name in outputs if not same_bits(outputs[name], self.outputs[name])}

@@ -76,7 +76,7 @@ class CallCheck:
         self.changed_inputs: set[str] = set()
         self.stray_writes: list[str] = []
         self.stray_reads, self.depends_on_prefill = "", False
-        self.fault_watch = FaultWatch(prepared.named_memories)
+        self.fault_watch = FaultWatch(lambda: prepared.memories)
         self.survived_kinds: set[str] = set()
         """Kinds of guard bytes with which a call returned without a crash."""
 
@@ -91,7 +91,7 @@ class CallCheck:
             self._repeat_with_guards()
             if self.changed_inputs or self.stray_writes:
                 return self
-            if len(self.outputs) > 1 and self.prepared.tensor_names:
+            if len(self.outputs) > 1 and self.prepared.memories:
                 self.stray_reads = self._find_stray_reads()
             elif self.prepared.outputs and not self.is_slow:
                 (output,) = self.outputs.values()
@@ -126,7 +126,7 @@ class CallCheck:
 
     def _record_call(self, kind: str) -> None:
         """Make a call with one kind of guard bytes around all tensors, and record its output."""
-        guards = tuple(memory.draw_guard(kind) for _ in self.prepared.tensor_names)
+        guards = tuple(memory.draw_guard(kind) for _ in self.prepared.memories)
         data = self._call_once(guards)
         for output in self.outputs.values():
             if output.data == data:  # Quicker than a digest.
@@ -183,13 +183,13 @@ class CallCheck:
             if number >= MIN_CALLS and self.is_slow:
                 break
         # Change the guard bytes of one tensor at a time and see whether the output changes.
-        names, read_names = self.prepared.tensor_names, list[str]()
+        memories, read_names = self.prepared.memories, list[str]()
         mean_call_s = (perf_counter() - self.start_s) / self.call_count
-        if mean_call_s * len(names) <= NAMING_LIMIT_S:
-            for n, name in enumerate(names):
+        if mean_call_s * len(memories) <= NAMING_LIMIT_S:
+            for n, tensor_memory in enumerate(memories):
                 guards = (*first.guards[:n], second.guards[n], *first.guards[n + 1 :])
                 if self._call_once(guards) != first.data:
-                    read_names.append(name)
+                    read_names.append(tensor_memory.name)
         return " and ".join(read_names) or "its tensors"
 
 

@@ -62,6 +62,8 @@ class Judge:
         self.plain = self.functions.plain
         target = terms.target
         self.signature = target.signature
+        self.has_unknown_outputs = has_unknown_outputs(self.signature)
+        """Whether only the reference determines which outputs there are."""
         self.tolerance_by_dtype: dict[str, Tolerance] = dict(target.tolerance.items())
         self.checker_decides = target.checker is not None and target.checker.alone
         """Whether the task's own checker decides without a comparison by tolerance."""
@@ -110,7 +112,7 @@ class Judge:
             function_name = "`plain`" if self.plain else "the reference"
             unjudged_reasons = [truth.explain_unjudged(output, function_name) for output in floating]
             passes_zeros = bool(floating) and all(map(self.would_pass_zeros, answer.truths))
-        has_new_call = request.has_unknown_outputs or self.functions.generator is not None
+        has_new_call = self.has_unknown_outputs or self.functions.generator is not None
         return judge_messages.PreparedAnswer(
             call=answer.inputs.call if has_new_call else None,
             notes=(*inputs.notes, *answer.notes),
@@ -130,25 +132,26 @@ class Judge:
         """Compute the right answer of a call. Raises Refused if two requested runs of it differ."""
         call, tensors = inputs.call, inputs.tensors
         own_type_outputs, raw_result = None, None
+        run_reference = partial(self.functions.compute_outputs, "reference", tensors)
         has_other_types = call.structure or call.several_outputs or not is_floating(call.output.dtype)
-        if request.has_unknown_outputs or has_other_types:  # Other types than the call's.
-            own_type_outputs, raw_result = self._run_in_own_types(call, tensors)
+        if self.has_unknown_outputs or has_other_types:  # Other types than the call's.
+            own_type_outputs, raw_result = run_reference(call, exact=False)
         # `rounded_outputs` show what rounding loses: `plain`, else the reference in its own types.
         rounded_outputs = own_type_outputs or {}
         if self.plain is not None:
             rounded_outputs, _ = self.functions.compute_outputs("plain", tensors, call, exact=False)
-        if request.has_unknown_outputs and own_type_outputs is not None:
+        if self.has_unknown_outputs and own_type_outputs is not None:
             call = self._with_output_files(call, own_type_outputs)
         exact_outputs, notes = self._run_in_float64(call, tensors, own_type_outputs)
         tolerances = [self._tolerance_of(call, file) for file in call.outputs]
         if not rounded_outputs and any(map(would_pass_zeros, tolerances, exact_outputs.values())):
             # Noise of the reference decides whether the tolerance can be tightened.
             with contextlib.suppress(Refused):
-                rounded_outputs, _ = self._run_in_own_types(call, tensors)
+                rounded_outputs, _ = run_reference(call, exact=False)
         truths = []
         columns = exact_outputs.items(), call.outputs, tolerances
         for (name, output), file, tolerance in zip(*columns, strict=True):
-            reference = self._to_canonical_form(output.to(torch.float64, copy=True), call)
+            reference = self._to_canonical_form(output.double(), call)
             dimension_names = self.signature.outputs.get(file.name, only_output_dimensions(self.signature)).split()
             if len(dimension_names) != reference.dim() or "..." in dimension_names:
                 dimension_names = [f"axis_{n}" for n in range(reference.dim())]
@@ -179,18 +182,10 @@ class Judge:
             second = [self._to_canonical_form(output.double(), call) for output in outputs.values()]
         else:
             first = list(own_type_outputs.values())
-            outputs, _ = self._run_in_own_types(call, tensors)
+            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=False)
             second = list(outputs.values())
         if not all(map(truth.answers_agree, first, second)):
             raise Refused(f"the reference is not deterministic: two answers to {call.key} differ")
-
-    def _run_in_own_types(self, call: Call, tensors: list[Tensor]) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference in the call's own types; return outputs by name and the raw result."""
-        outputs, raw_result = self.functions.compute_outputs("reference", tensors, call, exact=False)
-        copies = {}  # The reference may reuse its output buffers.
-        for name, output in outputs.items():
-            copies[name] = output.clone() if isinstance(output, Tensor) else output
-        return copies, raw_result
 
     def _with_output_files(self, call: Call, outputs: dict[str, Tensor]) -> Call:
         """Add the outputs that the reference returned to a call whose signature names none."""
@@ -215,12 +210,13 @@ class Judge:
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """Compute the outputs in float64, with notes on where float64 was impossible: there the
         outputs are `own_type_outputs` (None: not computed yet)."""
+        run_reference = partial(self.functions.compute_outputs, "reference", tensors, call)
         try:
-            outputs, _ = self.functions.compute_outputs("reference", tensors, call, exact=True)
+            outputs, _ = run_reference(exact=True)
         except Refused as refused:
             with contextlib.suppress(Refused):
                 if not own_type_outputs:
-                    own_type_outputs, _ = self._run_in_own_types(call, tensors)
+                    own_type_outputs, _ = run_reference(exact=False)
             if own_type_outputs is None:
                 raise
             reason = str(refused).partition(": ")[2]  # Without "the reference on ...".
@@ -320,10 +316,8 @@ class Judge:
         return worst.model_copy(update={"output": right.file.name}) if has_several else worst
 
     def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
-        findings = []
-        for output in outputs:
-            limits = right.tighten_for(output)
-            findings.append(truth.compare_output(limits, output, limits_by_plain=self.plain is not None))
+        has_plain = self.plain is not None
+        findings = (truth.compare_output(right, output, limits_by_plain=has_plain) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
 
     def _allow_input_rounding(self, answer: Answer, index: int) -> Truth:
@@ -332,7 +326,7 @@ class Judge:
         which the reference errs in the call's own types. That run replaces a missing `plain`."""
         inputs, right = answer.inputs, answer.truths[index]
         call, sizes = inputs.call, self.functions.dimension_sizes(inputs.call)
-        if self.functions.has_plain_signature(call) and sizes and not has_unknown_outputs(self.signature):
+        if self.functions.has_plain_signature(call) and sizes and not self.has_unknown_outputs:
             # Terms an element may sum: over dimensions missing in the output, or along one of its own.
             output_names = only_output_dimensions(self.signature).split()
             summed_sizes = [size for name, size in sizes.items() if name not in output_names]

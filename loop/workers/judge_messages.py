@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from loop.calls.call import Call, Plain, Value
+from loop.calls.call import Call, Plain
 from loop.model.dtypes import Device
 from loop.model.measurement import Comparison, InputWeaknesses
-from loop.model.signature import Fill
-from loop.model.target import Component, Target
+from loop.model.target import Component, Target, Workload
 from loop.workers.messages import Request
 
 
@@ -57,15 +56,10 @@ class PrepareAnswer(Request[PreparedAnswer]):
     """Write the inputs of a call and compute its right answer."""
 
     call: Call
-    fills: tuple[Fill, ...]
-    """Kinds of values for each input; empty if a generator makes the inputs."""
-    seed: int
-    checks_determinism: bool
+    workload: Workload
+    """The workload of the call: sizes, attributes, kinds of values, seed."""
+    checks_determinism: bool = False
     """Whether the reference runs twice and both results have to agree."""
-    generator_arguments: dict[str, Value]
-    """Keyword arguments of the generator."""
-    has_unknown_outputs: bool = False
-    """Whether only the reference determines which outputs there are."""
     draws: int = 1
     """Number of input sets that a generator draws."""
     draw_position: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick, python_path, run, run_to_end
@@ -221,14 +221,27 @@ class Unjudged(WorkFailed):
     """This workload cannot be judged, as the reference raises or overflows. Others may be fine."""
 
 
+class Answered(NamedTuple):
+    """An answer that the judge holds."""
+
+    request: PrepareAnswer
+    call: Call
+    """The call with all tensors: of some, only the judge knows them."""
+
+    def call_with_output(self, path: str) -> Call:
+        """The call with another file for its outputs."""
+        parts = tuple(part.replace(path=path) for part in self.call.several_outputs)
+        return self.call.replace(output=self.call.output.replace(path=path), several_outputs=parts)
+
+
 @dataclass
 class JudgeProcess:
     """One judge process for all benches of a session. It holds one target at a time."""
 
     target: SetTarget | None = None
     """The current target."""
-    answered_calls: dict[str, tuple[PrepareAnswer, Call]] = field(default_factory=dict)
-    """Call key to the request and the call with all tensors, for answers that the judge holds."""
+    answers: dict[str, Answered] = field(default_factory=dict)
+    """Call key to the answer that the judge holds."""
     device: Device = "cuda"
     """On `cpu` the process gets a memory limit, on `cuda` none: the driver maps much."""
     nursery: Nursery | None = None
@@ -237,9 +250,9 @@ class JudgeProcess:
     _earlier_kills: int = 0
     """Processes that the system had already killed for lack of memory."""
 
-    def find_answered(self, target: SetTarget, key: str) -> tuple[PrepareAnswer, Call] | None:
-        """The earlier request and call for this key; None if the judge holds no answer of `target`."""
-        return self.answered_calls.get(key) if self.target == target else None
+    def find_answered(self, target: SetTarget, key: str) -> Answered | None:
+        """The answer to this call; None if the judge holds no such answer of `target`."""
+        return self.answers.get(key) if self.target == target else None
 
     def warm_up(self) -> None:
         """Start the judge, or the nursery if it has one, so that torch is imported in the background."""
@@ -261,14 +274,14 @@ class JudgeProcess:
         if self._program is not None:
             self._program.close()
         self._program, self.target = None, None
-        self.answered_calls.clear()
+        self.answers.clear()
 
     def ask_about(
         self, target: SetTarget, request: Request[R], limit_s: float, note: str
     ) -> Generator[Tick, None, R]:
         """Send a request about `target`, after switching the judge to that target if necessary."""
         if self.target != target:
-            self.answered_calls.clear()
+            self.answers.clear()
             yield from self.ask(target, START_LIMIT_S, "importing torch")
             self.target = target
         return (yield from self.ask(request, limit_s, note))

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, Refused, attribute_number
+from loop.calls.call import Call, Refused
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.signature import Signature, Tolerance
 from loop.workers.judge_messages import AdvanceProperty, PropertyAgreement
 from loop.workers.truth import largest_magnitude
+from loop.workers.workload_call import attribute_numbers
 
 RequestedCall = tuple[list[Tensor], dict[str, Any]]
 """Inputs and attributes of a call."""
@@ -121,11 +122,9 @@ class PropertyRunner:
             files.append(file.replace(path=path, shape=tuple(tensor.shape), extra_elements=0, offset=0))
         output_dimensions = self.signature.output_dimensions.split()
         output_shape = tuple(size_by_dimension[name] for name in output_dimensions)
-        numbers = []
-        for name, attribute in self.signature.attributes.items():
-            numbers.append(attribute_number(attribute.choices, attributes[name]))
         output = call.output.replace(shape=output_shape, path=f"{call.output.path}.related")
-        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=tuple(numbers))
+        numbers = attribute_numbers(self.signature, attributes)
+        return call.replace(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
 
 def compare_sides(

@@ -29,6 +29,7 @@ from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.signature import Fill
+from loop.model.workloads import input_fills
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
 
 MAX_DRAWN_BYTES = 256 << 20
@@ -178,14 +179,13 @@ class TargetFunctions:
     def _make_input_contents(self, request: PrepareAnswer) -> list[Tensor]:
         """Make the flat contents of all input files: by the component's own `inputs` function if it
         has one, else by the workload's fills (kinds of random values)."""
-        call, seed = request.call, request.seed
+        call, seed = request.call, request.workload.seed
         if self.input_maker is None:
-            nan_axes = []
-            for fill, text in zip(request.fills, self.signature.inputs.values(), strict=True):
+            fills, nan_axes = input_fills(self.target, request.workload), []
+            for fill, text in zip(fills, self.signature.inputs.values(), strict=True):
                 nan_axes.append(text.split().index(fill.nan_along) if fill.nan_along else None)
             with ThreadPoolExecutor() as threads:  # In parallel: NumPy releases the GIL.
-                positions = range(len(nan_axes))
-                columns = (request.fills, repeat(seed), positions, call.inputs, nan_axes)
+                columns = (fills, repeat(seed), range(len(fills)), call.inputs, nan_axes)
                 return list(threads.map(make_tensor, *columns))
         make_inputs = partial(self.input_maker, sizes=self.dimension_sizes(call), seed=seed)
         values = list(self.call_function("maker of inputs", make_inputs, [], call))
@@ -200,9 +200,10 @@ class TargetFunctions:
     def _generate_inputs(self, request: PrepareAnswer) -> Inputs:
         """Make the inputs with the target's own generator. Timed calls need several draws. The draw
         of the workload's own seed is number `request.draw_position` among them."""
-        known_draw = self._draw(request, request.seed)
-        if request.checks_determinism and not _are_equal(known_draw, self._draw(request, request.seed)):
-            raise Refused(f"the generator is not deterministic: seed {request.seed} gave two sets of inputs")
+        seed = request.workload.seed
+        known_draw = self._draw(request, seed)
+        if request.checks_determinism and not _are_equal(known_draw, self._draw(request, seed)):
+            raise Refused(f"the generator is not deterministic: seed {seed} gave two sets of inputs")
         draws, position, note = [known_draw], 0, ""
         if request.draws > 1:
             other_draws, note = self._draw_other_seeds(request, known_draw)
@@ -231,7 +232,8 @@ class TargetFunctions:
         draw_bytes = sum(tensor.nbytes for tensor in known_draw.tensors)
         if draw_bytes * request.draws > MAX_DRAWN_BYTES:
             return [], f"{purpose}: inputs of {draw_bytes / 2**20:.0f} MiB are drawn once a round"
-        draws = [self._draw(request, request.seed + SEED_STEP * n) for n in range(1, request.draws)]
+        seeds = [request.workload.seed + SEED_STEP * n for n in range(1, request.draws)]
+        draws = [self._draw(request, seed) for seed in seeds]
         if any(not _have_same_structure(known_draw, draw) for draw in draws):
             return [], f"{purpose}: other seeds give inputs of another form"
         if known_draw.tensors and _are_equal(known_draw, draws[0]):
@@ -239,7 +241,8 @@ class TargetFunctions:
         return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
-        arguments, dtype = request.generator_arguments, request.call.dtype
+        arguments = {**request.workload.sizes, **request.workload.attributes}
+        dtype = request.call.dtype
         draw = partial(draw_inputs, self.generator, arguments, seed, self.input_passing, "cpu", dtype)
         split_draw: SplitStructure = self._call_or_refuse("generator", draw, request.call)
         return split_draw
@@ -249,9 +252,10 @@ class TargetFunctions:
         declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
             raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
+        arguments = {**request.workload.sizes, **request.workload.attributes}
         for tensor, text in zip(call.inputs, declared.values(), strict=False):
             name = tensor.name
-            shape = [request.generator_arguments.get(dimension) for dimension in text.split()]
+            shape = [arguments.get(dimension) for dimension in text.split()]
             if text != "..." and shape != list(tensor.shape):
                 raise Refused(f"the generator: expected {name} of shape {shape}, got {list(tensor.shape)}")
             dtype = self.signature.types.get(name, tensor.dtype)
@@ -270,7 +274,8 @@ class TargetFunctions:
     def compute_outputs(
         self, role: Literal["reference", "plain"], inputs: Sequence[Tensor], call: Call, *, exact: bool
     ) -> tuple[dict[str, Tensor], Any]:
-        """Run the reference or the plain implementation; return outputs by name and the raw result.
+        """Run the reference or the plain implementation; return copies of its outputs by name, because
+        it may reuse its buffers, and the raw result.
         `exact`: compute in float64, on copies of the inputs; a module's weights become float64 too.
         Raises Refused if the function changes an input in place that is not an output, because the
         next function would read the changed values."""
@@ -283,7 +288,7 @@ class TargetFunctions:
                 tensors[n] = tensor.clone()
         # torch counts in-place changes of a tensor in `_version`.
         versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
-        result = self._outputs_by_name(role, function, tensors, call, exact)
+        outputs, raw_result = self._outputs_by_name(role, function, tensors, call, exact)
         for n, (tensor, version) in enumerate(zip(tensors, versions, strict=True)):
             if exact or n in call.updated_inputs or tensor.is_inference() or tensor._version == version:
                 continue
@@ -298,7 +303,9 @@ class TargetFunctions:
                 "same command again",
                 "changed input",
             )
-        return result
+        for name, output in outputs.items():
+            outputs[name] = output.clone() if isinstance(output, Tensor) else output
+        return outputs, raw_result
 
     def _outputs_by_name(
         self, role: str, function: Any, tensors: list[Tensor], call: Call, exact: bool

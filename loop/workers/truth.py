@@ -344,6 +344,7 @@ def json_number(value: Tensor) -> float | None:
 def compare_output(truth: Truth, output: Tensor, *, limits_by_plain: bool) -> Finding:
     """Compare an output with the truth. Maps and positions are filled only if elements are wrong.
     `limits_by_plain`: also limit the errors to those of the plain implementation."""
+    truth = truth.tighten_for(output)
     wrong = truth.mask_wrong(output)
     wrong_count = int(wrong.sum())
     largest, mean = largest_and_mean_error(output, truth.reference)

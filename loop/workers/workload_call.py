@@ -2,8 +2,9 @@
 
 import hashlib
 import random
+from collections.abc import Mapping
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, attribute_number, place_in_block, window_step
+from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, place_in_block, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Target, Workload
@@ -34,27 +35,15 @@ def make_answer_request(
     """Make the judge's request for a workload's inputs and right answer. `secret`: random text that
     decides which values get a known answer, so that no variant can predict them. `with_windows`:
     prepare several windows or draws for timing."""
-    random_seed = f"{secret} {workload.seed}"
-    request = PrepareAnswer(
-        call,
-        fills=(),
-        seed=workload.seed,
-        checks_determinism=False,
-        has_unknown_outputs=has_unknown_outputs(target.signature),
-        generator_arguments={},
-    )
+    generator = random.Random(f"{secret} {workload.seed}")
     if target.generator is not None:
         draws = GENERATOR_DRAWS if with_windows else 1
-        return request.replace(
-            generator_arguments={**workload.sizes, **workload.attributes},
-            draws=draws,
-            draw_position=random.Random(random_seed).randrange(draws),
-            device="cpu" if target.checker else device,  # A checker gets the generator's CPU tensors.
-        )
-    fills = input_fills(target, workload)
+        device = "cpu" if target.checker else device  # A checker gets the generator's CPU tensors.
+        position = generator.randrange(draws)
+        return PrepareAnswer(call, workload, draws=draws, draw_position=position, device=device)
     if with_windows:
-        call = add_windows(call, fills, random_seed, device)
-    return request.replace(fills=fills, call=call)
+        call = add_windows(call, input_fills(target, workload), generator, device)
+    return PrepareAnswer(call, workload)
 
 
 def make_function_terms(target: Target, name: str) -> FunctionTerms:
@@ -110,21 +99,26 @@ def make_call(
         text = f"{workload.name} {workload.base_seed // SEEDS_PER_MODULE}"
         seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
     attributes = {name: workload.attributes[name] for name in signature.attributes}
-    numbers = []
-    for name, attribute in signature.attributes.items():
-        numbers.append(attribute_number(attribute.choices, attributes[name]))
     return Call(
         key=f"{workload.name} #{workload.seed}{' broadcast' if is_broadcast else ''}",
         dtype=workload.dtype,
         inputs=tuple(inputs),
         output=output,
         attributes=attributes,
-        numbers=tuple(numbers),
+        numbers=attribute_numbers(signature, attributes),
         several_outputs=parts,
         updates=tuple(updates),
         structure=f"{stem}-given" if target.generator else "",
         seed=seed,
     )
+
+
+def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> tuple[float | None, ...]:
+    """Attributes as C gets them, in the order of the signature."""
+    numbers = []
+    for name, attribute in signature.attributes.items():
+        numbers.append(attribute_number(attribute.choices, attributes[name]))
+    return tuple(numbers)
 
 
 def has_unknown_outputs(signature: Signature) -> bool:
@@ -139,10 +133,10 @@ def reseed_twice(workload: Workload) -> tuple[Workload, Workload]:
     return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 
-def add_windows(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
+def add_windows(call: Call, fills: tuple[Fill, ...], generator: random.Random, device: Device) -> Call:
     """Give input files of normal values extra elements, so that timed calls can read windows with
-    other values. `seed` decides where the window with the known answer lies."""
-    generator, inputs = random.Random(seed), []
+    other values. `generator` decides where the window with the known answer lies."""
+    inputs = []
     for file, fill in zip(call.inputs, fills, strict=True):
         if fill.kind == "normal" and not fill.nan_along and file.elements:
             step = window_step(file.dtype, device)

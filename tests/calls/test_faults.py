@@ -18,9 +18,10 @@ from loop.calls.invocation import FaultWatch
 from loop.calls.memory import Buffer
 size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
+buffer.name = "its input x"
 buffer.protect_zones(at_end=at_end)
 buffer.fill(bytes(size))
-with FaultWatch(lambda: [("its input x", buffer)]) as watch:
+with FaultWatch(lambda: [buffer]) as watch:
     watch.fallback_message = guess
     address = 8 if place is None else buffer.address + place
     ctypes.memset(address, 1, 1) if write else ctypes.string_at(address, 1)

@@ -13,19 +13,19 @@ import sys
 from loop.calls.cuda.driver import Device, DeviceMemory
 from loop.calls.call import Refused
 try:
-    device = Device(int(sys.argv[1]))
-    exec(sys.argv[2])
+    device = Device()
+    exec(sys.argv[1])
 except Refused as error:
     print(type(error).__name__, error)
 """
 """In a process of its own: what is once loaded as the driver stays there."""
 
 
-def said(fake: FakeMachine, does: str, index: int = 0) -> str:
+def said(fake: FakeMachine, does: str) -> str:
     """What a process says that does something on a device."""
     with fake.here(PYTHONPATH=str(ROOT)):
         done = subprocess.run(
-            [sys.executable, "-c", OPEN, str(index), does], capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-c", OPEN, does], capture_output=True, text=True, check=False, timeout=60
         )
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout.strip()

@@ -9,7 +9,7 @@ import pytest
 
 from loop.calls.call import Call, TensorFile
 from loop.calls.invocation import Prepared
-from loop.calls.memory import NAN, Buffer, Guard, Memory
+from loop.calls.memory import NAN, Buffer, Guard
 from loop.workers import checking
 from loop.workers.checking import CallCheck
 from loop.workers.messages import Kernel
@@ -21,17 +21,18 @@ Compute = Callable[[Sequence[Guard], Guard | None], float]
 class Made(Prepared):
     """A prepared call that computes one number. What surrounds its two tensors is only noted."""
 
-    tensor_names = ("its input x", "its output")
     around: Sequence[Guard] = ()
 
     def __init__(self, compute: Compute) -> None:
         super().__init__(Call("", "float32", (), TensorFile("output", "", (1,), "float32"), {}, ()))
         self.compute, self.calls = compute, 0
         self.prefill: Guard | None = None
-        self.outputs = [Buffer(4)]
+        self.outputs = [Buffer(4), Buffer(4)]
+        for memory, name in zip(self.outputs, ("its input x", "its output"), strict=True):
+            memory.name = name
 
-    def named_memories(self) -> Sequence[tuple[str, Memory]]:
-        return []
+    def protect_zones(self, *, at_end: bool) -> bool:
+        return False
 
     def write_guards(self, guards: Sequence[Guard]) -> None:
         self.around = guards

@@ -272,13 +272,12 @@ class Event(Owned):
 class Device:
     """One GPU. Its primary context becomes current in the calling thread."""
 
-    def __init__(self, index: int = 0) -> None:
-        """`index`: number among the GPUs that CUDA shows. Raises NoDevice if it is not there."""
+    def __init__(self) -> None:
+        """The first GPU that CUDA shows. Raises NoDevice if there is none."""
         self.driver = load_driver()
-        count = self.driver.get("cuDeviceGetCount", ctypes.c_int)
-        if index >= count:
-            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
-        device = self.driver.get("cuDeviceGet", ctypes.c_int, index)
+        if not self.driver.get("cuDeviceGetCount", ctypes.c_int):
+            raise NoDevice("no GPU 0 here: the driver shows 0 (CUDA_VISIBLE_DEVICES hides others)")
+        device = self.driver.get("cuDeviceGet", ctypes.c_int, 0)
         context = self.driver.get("cuDevicePrimaryCtxRetain", HANDLE, device)
         self.driver.call("cuCtxSetCurrent", context)
         facts = read_gpu_facts(self.driver, device)
