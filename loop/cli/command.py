@@ -78,8 +78,6 @@ class Command:
     result: str = ""
     """Class of the JSON that the work prints itself; empty: the return type of the work."""
     mcp: McpEffect = ""
-    subcommand: str = ""
-    """A further argument of the work, which no option sets."""
     options_first: bool = False
     """Whether all words after the first non-option are arguments, also those with dashes."""
     shared: Callable[..., None] | None = None
@@ -191,8 +189,7 @@ class Command:
             return int(import_object(ON_HOST)(self, values, screen))
         if "target" in values and target is None and not values.get("path") and not Path(MANIFEST).is_file():
             screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
-        values = {**values, "screen": screen, "as_json": as_json}
-        values["subcommand"] = self.subcommand
+        values = {**values, "screen": screen, "as_json": as_json, "subcommand": self.words.rpartition(" ")[2]}
         if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
             values |= _values_of_task(target, values)
         for parameter in self.parameters:

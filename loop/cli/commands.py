@@ -1,13 +1,12 @@
 """The commands of `loop`: parameters, help, examples, and the function that does the work."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from loop.cli import names
-from loop.cli.command import Function, command
+from loop.cli.command import command
 
 Words = list[str] | None
 EXECUTORS = ["local", "ssh", "ray", "slurm"]
@@ -45,6 +44,8 @@ VARIANTS = "Names of variants. Default: all that run on the device."
 PROPOSER = "'CMD {brief} {workdir}', claude, codex, tuner or person (pauses): who proposes changes."
 PROBE_LIMIT = "A commit that takes longer is skipped. Default: 600."
 PYTHON = "Interpreter that has what it needs."
+BENCH = "cli.bench:run_bench"
+"""What does the work of `loop kernels ...`; the command's last word is the request's `subcommand`."""
 
 
 def bench_options(
@@ -55,12 +56,6 @@ def bench_options(
     seed: Seed = 0,
 ) -> None:
     """Shared parameters of commands that judge variants without a session."""
-
-
-def bench(words: str, *examples: str, **options: Any) -> Callable[[Function], Function]:
-    """`@command` for a command of `cli.bench`; its last word (`verify`) becomes the request's `subcommand`."""
-    subcommand = words.partition(" ")[2]
-    return command(words, "cli.bench:run_bench", *examples, subcommand=subcommand, **options)
 
 
 def session_options(
@@ -260,7 +255,7 @@ def run_pattern(
     """Run one pattern as a session of its own."""
 
 
-@command("run step", "cli.bench:run_step", "loop run step kernel.verify --variant cpu --json", subcommand="step")
+@command("run step", "cli.bench:run_step", "loop run step kernel.verify --variant cpu --json")
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
@@ -281,13 +276,14 @@ def run_step(
     """
 
 
-@command("doctor", "cli.bench:doctor", "loop doctor --device cuda", mcp="starts", subcommand="doctor")
+@command("doctor", "cli.bench:doctor", "loop doctor --device cuda", mcp="starts")
 def doctor(target: Target = None, device: Device = "auto") -> None:
     """Check the environment; name what mends each failure."""
 
 
-@bench(
+@command(
     "kernels verify",
+    BENCH,
     "loop kernels verify cpu --seed 7",
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
@@ -308,7 +304,7 @@ def kernels_verify(
     """
 
 
-@bench("kernels check", "loop kernels check cpu", mcp="starts", shared=bench_options)
+@command("kernels check", BENCH, "loop kernels check cpu", mcp="starts", shared=bench_options)
 def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
@@ -317,8 +313,9 @@ def kernels_check(on: On = None, keep_until: KeepUntil = None) -> None:
     """
 
 
-@bench(
+@command(
     "kernels measure",
+    BENCH,
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
     mcp="starts",
@@ -331,7 +328,7 @@ def kernels_measure(
     """Verify variants, then time them next to the baseline."""
 
 
-@bench("kernels resources", "loop kernels resources --gpu sm_89", mcp="starts")
+@command("kernels resources", BENCH, "loop kernels resources --gpu sm_89", mcp="starts")
 def kernels_resources(
     variants: Annotated[Words, Argument(metavar="VARIANT", help=VARIANTS, autocompletion=names.variants)] = None,
     target: Target = None,
@@ -341,7 +338,7 @@ def kernels_resources(
     """Show registers, spills, shared memory, occupancy and roofline of compiled kernels."""
 
 
-@bench("kernels prove-gate", "loop kernels prove-gate cpu", shared=bench_options)
+@command("kernels prove-gate", BENCH, "loop kernels prove-gate cpu", shared=bench_options)
 def kernels_prove_gate() -> None:
     """Mutation-test the gate: inject bugs and cheats, report which it rejects."""
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from loop.base.documents import content_hash, write_atomic
 from loop.base.documents.sums import write_sealed
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError, WorkFailed, remark_once
 from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
@@ -127,10 +127,15 @@ def _print_output(folder: JobFolder, sent: SentJob, there: RemoteJobs, screen: S
     """Print a job's output line by line, and copy it to the job's local folder. Returns its last state."""
     paths = {OUT: folder.path / OUT, STDERR: folder.path / STDERR}
     unfinished_line = {OUT: b"", STDERR: b""}  # Stream to the begin of a line whose end has not come.
+
+    def report_lost(reason: str) -> None:
+        """Say that the machine does not answer: each reason once, for an outage can take hours."""
+        screen.status(reason)
+        remark_once(f"{reason}; the job goes on there, and so does this command")
+
     while True:
         sizes = [path.stat().st_size if path.exists() else 0 for path in paths.values()]
-        poll = partial(there.poll, folder.id, *sizes)
-        state = retry_unreachable(poll, GIVE_UP_S, screen.status)
+        state = retry_unreachable(partial(there.poll, folder.id, *sizes), GIVE_UP_S, report_lost)
         for stream, data in ((STDERR, state.stderr), (OUT, state.stdout)):
             with paths[stream].open("ab") as file:
                 file.write(data)

@@ -124,7 +124,7 @@ def _sections_on_wrong_variants(
 def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """The facts that decided the outcome: wrong variants, changes, the best variant's speed, the reason."""
     speed_text, kept_text = _speed_sentence(record), _kept_changes_text(finished)
-    wrong_sentences = list(_wrong_variant_sentences(record))
+    wrong_sentences = list(_wrong_variant_sentences(record, finished))
     reason = shortened(record.reason.rstrip("."), LONGEST_SENTENCE)
     if record.status == "failed":
         parts = [*(wrong_sentences or [reason]), kept_text, speed_text]
@@ -150,8 +150,12 @@ def _kept_changes_text(finished: Sequence[Finished]) -> str:
     return ", ".join([kept, *gains])
 
 
-def _wrong_variant_sentences(record: SessionRecord) -> Iterator[str]:
-    """Sentences such as `cpu is incorrect on B1 and 3 more; no speed is reported for it`."""
+def _wrong_variant_sentences(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
+    """Sentences such as `cpu is incorrect on B1 and 3 more of 11 workloads; no speed is reported for it`."""
+    checked_workloads: dict[str, set[str]] = {}
+    for output in outputs_of(finished, VerifyOutput):
+        for checks in output.variants:
+            checked_workloads[checks.variant] = {check.workload.name for check in checks.checks}
     workloads_by_verdict: dict[tuple[str, str], list[str]] = {}
     for verdict in record.verdicts:
         if not isinstance(verdict, SpeedVerdict):
@@ -161,6 +165,8 @@ def _wrong_variant_sentences(record: SessionRecord) -> Iterator[str]:
         workloads_text = workloads[0]
         if len(workloads) > 1:
             workloads_text += f" and {len(workloads) - 1} more"
+            if variant in checked_workloads:
+                workloads_text += f" of {len(checked_workloads[variant])} workloads"
         verdict_text = "incorrect" if word == "incorrect" else "not to be judged"
         yield f"`{variant}` is {verdict_text} on {workloads_text}; no speed is reported for it"
     hidden_count = len(workloads_by_verdict) - MOST_WRONG_VARIANTS
@@ -243,7 +249,8 @@ def variant_table(record: SessionRecord, finished: Sequence[Finished]) -> Table 
 
 
 def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
-    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: speed against a build or library."""
+    """The cell `faster on 4 of 6, slower on 2: mean 1.20x`: speed against a build or library. Against the
+    known good, the lowest ratio stands in place of the mean: one slower workload is a regression."""
     verdicts = [v for v in record.verdicts if (v.variant, v.against) == (name, against)]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
     if len(speeds) < len(verdicts):  # One is `incorrect` or `invalid`, which another column says.
@@ -251,8 +258,11 @@ def _speed_cell(record: SessionRecord, name: str, against: Against) -> str:
     if len(speeds) == 1:
         return f"{speeds[0].verdict}: {say.ratio(speeds[0].ratio, speeds[0].interval)}"
     counts = _verdict_counts_text([speed.verdict for speed in speeds])
-    mean = mean_text(speeds).removeprefix("geometric ")
-    return ": ".join(filter(None, [counts, mean])) or EMPTY_CELL
+    figure = mean_text(speeds).removeprefix("geometric ")
+    if speeds and against == "known_good":
+        worst = min(speeds, key=lambda speed: (speed.verdict != "slower", speed.ratio))
+        figure = f"lowest {say.ratio(worst.ratio, worst.interval)}"
+    return ": ".join(filter(None, [counts, figure])) or EMPTY_CELL
 
 
 def _correctness_cell(
