@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import psutil
 
-from loop.base.documents import sums
+from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import PACKAGE, cache_folder, state_folder
-from loop.base.processes import STARTED_PIDS, Child, Tick, output_of
+from loop.base.processes import STARTED_PIDS, Child, Tick, kill_trees, output_of
 from loop.base.screen import seconds_text
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
@@ -169,25 +169,31 @@ PASSED_VARIABLES = ("LOOP_STATE", "LOOP_CACHE", "LOOP_SESSIONS", "PYTHONDONTWRIT
 
 @dataclass(frozen=True)
 class ProposerTask:
-    """One task for a proposer, with its limits."""
+    """One run of a campaign's proposer, with its limits."""
 
-    preset: Preset
+    number: int
+    """Number of the candidate."""
+    campaign: Campaign
+    """Names the proposer, its longest silence and more environment variables to pass on."""
     brief_page: Path
     """The brief in Markdown; the same as JSON next to it."""
     folder: Path
     """A copy of the target's folder, for its edits."""
     answer: Path
     """A file that the proposer may write: `{"idea": "...", "done": true}`."""
+    output: Path
+    """The file for all that it prints."""
     limit_s: float
-    quiet_s: float
-    """Longest time without output; then `loop` ends it."""
     usd: float | None = None
-    variables: tuple[str, ...] = ()
-    """More environment variables to pass on."""
     isolation: Sequence[str] = ()
     """Command line that isolates the proposer."""
     cache: Path | None = None
     """Build cache of its `loop kernels check`, never judged. None: the session's cache."""
+
+    @property
+    def preset(self) -> Preset:
+        """How to call the program, and how to read its output."""
+        return find_preset(self.campaign.proposer)
 
     @property
     def command(self) -> list[str]:
@@ -212,24 +218,12 @@ class ProposerTask:
         return answer if isinstance(answer, dict) else {}
 
 
-@dataclass(frozen=True)
-class ProposerResult:
-    """What came of a `ProposerTask`."""
-
-    ended: Ended
-    """`edited` if it ended normally, whether or not it made an edit; the caller checks that."""
-    last_line: str
-    """Last line of output if it failed, else empty."""
-    seconds: float
-    output: str
-    use: AiUse
-    idea: str = ""
-
-
-def run_proposer(task: ProposerTask) -> Generator[Tick, None, ProposerResult]:
+def run_proposer(task: ProposerTask) -> Generator[Tick, None, Proposal]:
     """Run the proposer to its end; retry after a provider's rate limit, if time allows.
 
-    Closing the generator ends the proposer and all its child processes.
+    Returns its proposal without an edit: `ended` is `edited` if the program ended normally, whether or
+    not it edited anything; `said` is its last line if it failed. Closing the generator ends the
+    proposer and all its child processes.
     """
     started_s = time.monotonic()
     waits_s = iter(BACK_OFF_S)
@@ -245,9 +239,9 @@ def run_proposer(task: ProposerTask) -> Generator[Tick, None, ProposerResult]:
             time.sleep(0.1)
 
 
-def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, ProposerResult]:
+def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Proposal]:
     """Run the proposer's program once, and end its process group. Limits count from monotonic `started_s`."""
-    names = (*PASSED_VARIABLES, *task.preset.variables, *task.variables)
+    names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     if task.cache:
         environment["LOOP_CACHE"] = str(task.cache)
@@ -264,23 +258,26 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
         child.kill()
         completed = child.completed(timed_out=stop_reason is not None)
     printed, answer = completed.output + completed.errors, task.read_answer()
+    write_atomic(task.output, printed)
     ended: Ended = stop_reason or "edited"
     if stop_reason is None and not completed.succeeded:
         tail = printed[-LAST_CHARACTERS:]
         refusals = (name for name, pattern in REFUSAL_PATTERNS.items() if re.search(pattern, tail, re.IGNORECASE))
         ended = next(refusals, "failed")
-    is_failed = ended in ("failed", *REFUSAL_PATTERNS)
-    lines = [line.strip()[:200] for line in (*completed.output.splitlines(), *completed.errors.splitlines())]
+    last_line = ""
+    if ended in ("failed", *REFUSAL_PATTERNS) and printed.strip():
+        last_line = printed.strip().splitlines()[-1].strip()[:200]
     program = Path(next(iter(task.preset.command.split()), "an agent")).name
     note = f"{program} printed no result"
     unknown_use = AiUse(source="result", agents=(program,), usd=None, unpriced=(program,), notes=(note,))
-    return ProposerResult(
+    return Proposal(
+        number=task.number,
         ended="done" if answer.get("done") is True else ended,
-        last_line=next(filter(None, reversed(lines)), "") if is_failed else "",
+        said=last_line,
         seconds=completed.seconds,
-        output=printed,
         use=read_ai_use(completed.output) or unknown_use,
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
+        isolated=bool(task.isolation),
     )
 
 
@@ -303,7 +300,7 @@ def _wait_for_proposer(child: Child, task: ProposerTask, started_s: float) -> Ge
             return None
         if now_s - started_s > task.limit_s:
             return "deadline"
-        if now_s - last_output_s > task.quiet_s:
+        if now_s - last_output_s > task.campaign.quiet_minutes * 60:
             return "stalled"
     return None
 
@@ -314,18 +311,14 @@ def kill_orphans(earlier_children: Sequence[int]) -> None:
     `earlier_children`: process ids of our earlier children. No other way finds orphans that left
     their process group and cleared their environment.
     """
+    loop_children = {*earlier_children, *STARTED_PIDS}
     for _ in range(3):  # A killed process leaves its own children to us.
-        for orphan in psutil.Process().children():
-            if orphan.pid in earlier_children or orphan.pid in STARTED_PIDS:  # Started by loop itself.
-                continue
-            descendants: list[psutil.Process] = []
-            with contextlib.suppress(psutil.Error):
-                descendants = orphan.children(recursive=True)
-            for process in (orphan, *descendants):
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+        orphans = [pid for pid in child_processes() if pid not in loop_children]
+        if orphans:
+            kill_trees(orphans)
+        for pid in orphans:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(orphan.pid, 0)
+                os.waitpid(pid, 0)
 
 
 def child_processes() -> list[int]:
@@ -386,49 +379,50 @@ def _read_claude_use(result: Mapping[str, Any], default_model: str) -> AiUse:
     usd = result["total_cost_usd"]
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < float("inf"):
         raise ValueError(f"total_cost_usd: expected dollars, got {usd!r}")
-    models = []
-    for model, fields in _nested(result, "modelUsage").items():
-        cost = fields.get("costUSD") if isinstance(fields, dict) else None
+    models, usage_by_model = [], _nested(result, "modelUsage")
+    for model in usage_by_model:
+        fields = _nested(usage_by_model, model)
+        cost = fields.get("costUSD")
         is_known = isinstance(cost, int | float) and not isinstance(cost, bool) and cost > 0
-        tokens = Tokens(
-            input=_token_count(fields, "inputTokens"),
-            output=_token_count(fields, "outputTokens"),
-            cache_read=_token_count(fields, "cacheReadInputTokens"),
-            cache_write=_token_count(fields, "cacheCreationInputTokens"),
-            searches=_token_count(fields, "webSearchRequests"),
-        )
-        models.append(ModelUse(model=model, calls=0, tokens=tokens, usd=cost if is_known else None))
+        use = ModelUse(model=model, calls=0, tokens=_read_tokens(fields), usd=cost if is_known else None)
+        models.append(use)
     usage = _nested(result, "usage")
     if usage and not models:
         models = [ModelUse(model=default_model, calls=0, tokens=_read_tokens(usage), usd=float(usd))]
-    use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
-    if usd == 0 and use.total_tokens:
+    session_use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
+    if usd == 0 and session_use.total_tokens:
         names = tuple(model.model for model in models)
-        return use.model_copy(update={"usd": None, "unpriced": names, "notes": (UNPRICED_NOTE,)})
-    return use
+        return session_use.model_copy(update={"usd": None, "unpriced": names, "notes": (UNPRICED_NOTE,)})
+    return session_use
 
 
 def _read_tokens(usage: Mapping[str, Any]) -> Tokens:
-    """The tokens of a `usage` report. Only `codex` counts cached tokens in `input_tokens`."""
+    """The tokens of a `usage` report, or of an entry of `modelUsage`, whose keys are in camel case.
+
+    Only `codex` counts cached tokens in `input_tokens`.
+    """
     one_hour_writes = _token_count(_nested(usage, "cache_creation"), "ephemeral_1h_input_tokens")
     codex_cached = _token_count(usage, "cached_input_tokens")
+    writes = _token_count(usage, "cache_creation_input_tokens", "cacheCreationInputTokens")
+    searches = _token_count(_nested(usage, "server_tool_use"), "web_search_requests")
     return Tokens(
-        input=max(0, _token_count(usage, "input_tokens") - codex_cached),
-        output=_token_count(usage, "output_tokens"),
-        cache_read=codex_cached or _token_count(usage, "cache_read_input_tokens"),
-        cache_write=max(0, _token_count(usage, "cache_creation_input_tokens") - one_hour_writes),
+        input=max(0, _token_count(usage, "input_tokens", "inputTokens") - codex_cached),
+        output=_token_count(usage, "output_tokens", "outputTokens"),
+        cache_read=codex_cached or _token_count(usage, "cache_read_input_tokens", "cacheReadInputTokens"),
+        cache_write=max(0, writes - one_hour_writes),
         cache_write_1h=one_hour_writes,
-        searches=_token_count(_nested(usage, "server_tool_use"), "web_search_requests"),
+        searches=searches or _token_count(usage, "webSearchRequests"),
     )
 
 
-def _token_count(fields: Any, name: str) -> int:
-    """A number of tokens; 0 if missing. Raises ValueError if it is not a count."""
-    value = fields.get(name) if isinstance(fields, dict) else None
-    if value is None:
-        return 0
+def _token_count(fields: Mapping[str, Any], *names: str) -> int:
+    """The number of tokens under the first of `names` that exists; 0 if none does.
+
+    Raises ValueError if it is not a count.
+    """
+    value = next((fields[name] for name in names if fields.get(name) is not None), 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name}: expected a number of tokens, got {value!r}")
+        raise ValueError(f"{names[0]}: expected a number of tokens, got {value!r}")
     return value
 
 

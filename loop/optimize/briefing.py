@@ -1,6 +1,6 @@
 """Request one change: find the workload with most to gain, write a brief, wait for an edit."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +14,6 @@ from loop.builds import build
 from loop.builds.build import Buildable, find_used_files, imports_package
 from loop.gate.kernel import planned_check_sets, workloads
 from loop.model.base import Model
-from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, Standing, TriedChange
 from loop.model.measurement import Measurement
 from loop.model.profile import FACTS
@@ -77,15 +76,6 @@ def render_brief(templates: Path, brief: Brief) -> str:
     )
 
 
-def ending_texts(proposals: Sequence[Proposal]) -> tuple[str, ...]:
-    """How candidates that could not be judged ended; of equal endings the last one."""
-    lines: dict[str, str] = {}
-    for proposal in proposals:
-        if proposal.ended not in ("edited", "interrupted"):
-            lines[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
-    return tuple(lines.values())[-MOST_ENDINGS:]
-
-
 class GainTerms(Model):
     """When to keep a change."""
 
@@ -95,8 +85,11 @@ class GainTerms(Model):
 
 def brief(context: Context, arguments: GainTerms) -> RunningAction[BriefOutput]:
     """Get one edit in loop's own worktree, by proposers or a pause for the user; passes if none is wanted."""
-    workshop = workshop_of(context)
-    end_reason = "no further change is wanted" if workshop.is_declined else campaign.find_end_reason(context)
+    workshop, end_reason = workshop_of(context), None
+    if workshop.is_declined:
+        end_reason = "no further change is wanted"
+    elif not campaign.unjudged_edits(context):
+        end_reason = campaign.sum_spending(context).explain_end(context.task.campaign)
     if end_reason is not None:
         return Result(BriefOutput(ok=True, declined=True, message=end_reason))
     focus, standings = choose_focus(context) or (None, ())
@@ -159,11 +152,11 @@ def choose_focus(context: Context) -> tuple[Measurement, tuple[Standing, ...]] |
         return None
     worst = min(candidates, key=lambda m: (-share_to_save(m), is_unclear(m), m.ratio))
     standings = []
-    for measurement in timed[worst.variant]:
-        workload, worth = measurement.workload.name, share_to_save(measurement)
+    for measurement in sorted(timed[worst.variant], key=share_to_save, reverse=True):
         fields = {"ratio": measurement.ratio, "interval": measurement.interval}
-        standings.append(Standing(workload=workload, worth=worth, **fields))
-    return worst, tuple(sorted(standings, key=lambda standing: -standing.worth))
+        worth = share_to_save(measurement)
+        standings.append(Standing(workload=measurement.workload.name, worth=worth, **fields))
+    return worst, tuple(standings)
 
 
 def _write_brief(
@@ -177,6 +170,10 @@ def _write_brief(
     for change in changes.judged_changes:
         # A file that a kept change added is not among the readers' files, which are the original target's.
         own_files += [file for file in change.files if change.outcome == "kept" and file not in files]
+    endings: dict[str, str] = {}  # By text: of candidates that ended alike the last is named.
+    for proposal in changes.proposals:
+        if proposal.ended not in ("edited", "interrupted"):
+            endings[proposal.text] = f"candidate {proposal.number}: {proposal.text}"[:LONGEST_ENDING]
     brief = Brief(
         number=changes.next_number,
         variant=name,
@@ -195,7 +192,7 @@ def _write_brief(
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),
         tried=changes.judged_changes,
-        fell=ending_texts(changes.proposals),
+        fell=tuple(endings.values())[-MOST_ENDINGS:],
         lost=tuple(change for change in context.past.reverted_changes if change.variant == name),
         resume=workshop.resume,
         decline=f"{workshop.resume} --decline",

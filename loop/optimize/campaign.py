@@ -2,25 +2,18 @@
 
 import math
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 from loop.agents import proposing
-from loop.agents.proposing import (
-    ProposerResult,
-    ProposerTask,
-    child_processes,
-    find_preset,
-    kill_orphans,
-    read_proposals,
-    run_proposer,
-)
+from loop.agents.proposing import ProposerTask, child_processes, kill_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
 from loop.builds.build import BuildFailed
-from loop.model.campaign import Campaign, Ended, Proposal
-from loop.model.change import Brief, BriefOutput, hosts_of
+from loop.model.campaign import Campaign, Proposal
+from loop.model.change import Brief, BriefOutput, hosts_of, kept_gains
 from loop.optimize.comparisons import NOTE, CheckNote, order_by_gain
 from loop.optimize.edits import AcceptedEdit, apply_proposal, brief_path, save_edit
 from loop.optimize.section import ai_use_text
@@ -103,54 +96,45 @@ class ProposalRound:
         `copy`: worktree of candidate `number`. `head`: commit of the incumbent. Only a proposal that
         compiles (`ended` is `edited`) has a patch.
         """
-        campaign, context, notes = self.context.task.campaign, self.context, workshop_of(self.context).notes
+        context, notes = self.context, workshop_of(self.context).notes
         page = notes / "candidates" / f"{number:04}-brief.md"
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = brief_path(notes, self.brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
-        preset = find_preset(campaign.proposer)
+        preset = proposing.find_preset(context.task.campaign.proposer)
         isolation = proposing.isolation_command(copy.root, context.bench.cache / "locks", page.parent, preset)
-        results: list[ProposerResult] = []
+        runs: list[Proposal] = []
         while True:
             task = ProposerTask(
-                preset=preset,
+                number=number,
+                campaign=context.task.campaign,
                 brief_page=page,
                 folder=copy.target,
                 answer=copy.root / ANSWER,
-                limit_s=self.limit_s - sum(result.seconds for result in results),
-                quiet_s=campaign.quiet_minutes * 60,
+                output=page.with_name(f"{number:04}-{len(runs) + 1}.txt"),
+                limit_s=self.limit_s - sum(run.seconds for run in runs),
                 usd=self.usd,
-                variables=campaign.env,
                 isolation=isolation,
                 cache=copy.root / ".git" / CACHE,
             )
-            result = yield from run_proposer(task)
-            results.append(result)
-            write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
+            runs.append((yield from run_proposer(task)))
             self._restore_incumbent(head)
             edit = AcceptedEdit.of(self.brief, self.tree, copy)
             refusal = (yield from compiler_errors(context, self.brief.variant, copy)) if edit.files else ""
-            if not refusal or len(results) > REPAIRS or result.ended != "edited":
+            if not refusal or len(runs) > REPAIRS or runs[-1].ended != "edited":
                 break
             write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refusal}\n```\n")
-        ended: Ended = "unedited" if result.ended == "edited" else result.ended
-        if edit.files:
-            ended = "uncompiled" if refusal else "edited"
-        proposal = Proposal(
-            number=number,
-            ended=ended,
-            said=refusal.splitlines()[0] if refusal else result.last_line,
-            seconds=sum(result.seconds for result in results),
-            use=proposing.sum_ai_use([result.use for result in results]),
-            idea=result.idea,
-            isolated=bool(isolation),
-            left_out=edit.left_out,
-        )
-        if proposal.ended != "edited":
-            return proposal
-        self._restore_incumbent(head)
-        patch = edit.as_patch(self.tree, page.with_name(f"{number:04}.patch"))
-        return proposal.model_copy(update={"files": tuple(edit.files), "patch": str(patch)})
+        fields: dict[str, Any] = {"seconds": sum(run.seconds for run in runs), "left_out": edit.left_out}
+        fields["use"] = proposing.sum_ai_use(run.use for run in runs if run.use)
+        if refusal:
+            fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
+        elif edit.files:
+            self._restore_incumbent(head)
+            patch = edit.as_patch(self.tree, page.with_name(f"{number:04}.patch"))
+            fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
+        elif runs[-1].ended == "edited":
+            fields["ended"] = "unedited"
+        return runs[-1].model_copy(update=fields)
 
 
 def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, str]:
@@ -163,13 +147,6 @@ def compiler_errors(context: Context, name: str, tree: Worktree) -> Generator[Ti
     except BuildFailed as failed:
         return f"{failed.message}\n{failed.log}"[:MOST_CHARACTERS]
     return ""
-
-
-def find_end_reason(context: Context) -> str | None:
-    """Why the campaign requests no more candidates; None if it goes on, or an edit is unjudged."""
-    if unjudged_edits(context):
-        return None
-    return sum_spending(context).explain_end(context.task.campaign)
 
 
 @dataclass(frozen=True)
@@ -187,7 +164,7 @@ class CampaignSpent:
     tokens: int = 0
     """Known tokens."""
     best_speedup: float = 1.0
-    """Speedup by the kept changes, for the variant that gained most."""
+    """Speedup by the kept changes of one variant, or by one search: the largest."""
     is_proposer_done: bool = False
     """Whether the proposer said that it has no more ideas."""
 
@@ -235,7 +212,7 @@ def sum_spending(context: Context) -> CampaignSpent:
         gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
         usd=(use.usd or 0.0) + machine_usd,
         tokens=use.total_tokens,
-        best_speedup=changes.best_speedup,
+        best_speedup=max((gain.ratio for gain in kept_gains(context.finished)), default=1.0),
         is_proposer_done=any(proposal.ended == "done" for proposal in changes.proposals),
     )
 
@@ -257,7 +234,7 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
     """
     changes, workshop, terms = SessionChanges(context.finished), workshop_of(context), context.task.campaign
     tree.revert()
-    first_new = 1 + max((proposal.number for proposal in read_proposals(workshop.notes.parent)), default=0)
+    first_new = len(read_proposals(workshop.notes.parent)) + 1
     if not unjudged_edits(context):
         spent = sum_spending(context)
         remaining_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
@@ -286,16 +263,12 @@ def offer_candidate(context: Context, brief: Brief, tree: Worktree) -> RunningAc
         text = f"candidate {proposal.number}{idea}: {', '.join(edit.files)} ({edit.lines} lines)"
         left_out = f"not taken: {', '.join(proposal.left_out)}" if proposal.left_out else ""
         texts.append(", ".join(filter(None, (text, proposal.said, left_out))))
-    texts.append(progress_text(saved, kept=sum(change.outcome == "kept" for change in changes.judged_changes)))
+    use = proposing.sum_ai_use(proposal.use for proposal in saved if proposal.use)
+    kept_count = sum(change.outcome == "kept" for change in changes.judged_changes)
+    texts.append(f"so far {len(saved)} proposed, {kept_count} kept, {ai_use_text(use)}")
     report = {"message": "; ".join(texts), "proposals": tuple(unreported.values())}
     if edit is not None:
         return Result(edit.model_copy(update={**report, "candidate": proposal.number, "jobs": jobs}))
     needs_login = any(other.ended == "login" and other.number >= first_new for other in unreported.values())
     hint = f"log in to what `{terms.proposer}` runs, then: {brief.resume}" if needs_login else None
     return Result(BriefOutput(ok=True, brief=brief, hint=hint, **report), paused=needs_login)
-
-
-def progress_text(proposals: Sequence[Proposal], kept: int) -> str:
-    """A campaign's state in one line: `so far 3 proposed, 1 kept, $0.25 (estimate), 1,800 tokens`."""
-    use = proposing.sum_ai_use(proposal.use for proposal in proposals if proposal.use)
-    return f"so far {len(proposals)} proposed, {kept} kept, {ai_use_text(use)}"

@@ -77,18 +77,16 @@ def build(context: Context, arguments: NoArguments) -> RunningAction[JudgedOutpu
         result = yield from kernel.build_variants(edited, arguments)
     output, incumbents = result.output, SessionChanges(context.finished).incumbents
     changed = [build for build in output.builds if incumbents.get(build.variant) != build.build_id]
-    names = tuple(build.variant for build in changed)
-    if not output.ok:
-        return _as_judgement(result, touched=names)
-    if not changed:
-        message = "the edit changes no variant of this session"
-        return _as_judgement(result, good=False, message=message, touched=names)
+    names, runs_other_code = tuple(build.variant for build in changed), False
     for build in changed:
         build_id = incumbents.get(build.variant)
         incumbent = find_build_by_id(build.variant, build_id, context.bench.cache) if build_id else None
-        if incumbent is None or not is_same_build(incumbent, build):
-            return _as_judgement(result, good=True, touched=names)
-    message = "the edit changes nothing that runs: the code is that of the incumbent"
+        runs_other_code |= incumbent is None or not is_same_build(incumbent, build)
+    if runs_other_code or not output.ok:
+        return _as_judgement(result, touched=names)
+    message = "the edit changes no variant of this session"
+    if changed:
+        message = "the edit changes nothing that runs: the code is that of the incumbent"
     return _as_judgement(result, good=False, message=message, touched=names)
 
 
@@ -179,7 +177,10 @@ def sum_gains(finished: Iterable[Finished]) -> Gains:
 
 
 def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutput]:
-    """Keep the change, as a commit on the session's branch, or revert it; its patch stays."""
+    """Keep the change, as a commit on the session's branch, or revert it; its patch stays.
+
+    Safe to repeat: a session killed in between continues from the state it finds.
+    """
     at_hand, notes = change_at_hand(context), workshop_of(context).notes
     changes = SessionChanges(context.finished)
     yield Tick("deciding")
@@ -198,18 +199,23 @@ def decide(context: Context, arguments: GainTerms) -> RunningAction[DecisionOutp
         patch=edit.patch,
         promised=compare_with_promise(at_hand),
     )
-    branch = settle_change(at_hand, change)
+    tree, session, branch = at_hand.tree, context.task.session, ""
     fields: dict[str, Any] = {"incumbents": changes.incumbents}
     message = f"change {change.number} {outcome}: {reason}"
-    if outcome == "kept":
+    if outcome == "reverted":
+        tree.revert()
+    else:
+        if tree.head == edit.base:
+            tree.commit(f"{change.variant}: {reason}\n\nChange {change.number}.", session)
+        branch = tree.point_branch(f"loop/{session}") if tree.repository else ""
         all_kept_patch = notes / KEPT
-        write_atomic(all_kept_patch, at_hand.tree.patch(changes.first_base or edit.base))
+        write_atomic(all_kept_patch, tree.patch(changes.first_base or edit.base))
         command = shlex.join(find_takeover_command(context.task.folder, branch, all_kept_patch, change.variant))
         as_patch = f"the sources of the answer, as a patch: {all_kept_patch}"
         message += f"; take it over: {command}" if command else f"; {as_patch}"
         output = at_hand.output_of(BuildOutput)
         builds = {build.variant: build.build_id for build in output.builds} if output else {}
-        project = Project(at_hand.tree.target, notes.parent.parent, bundled=False)
+        project = Project(tree.target, notes.parent.parent, bundled=False)
         sources_hash = targets.sources_hash(project)
         # `ground`: hash of the target's files, with all that was kept.
         fields = {"taking": command, "incumbents": {**changes.incumbents, **builds}, "ground": sources_hash}
@@ -245,20 +251,6 @@ def read_judgement(at_hand: ChangeAtHand) -> tuple[str | None, Sequence[Verdict]
         failed_message = f"{failed_step.step}: {failed_step.message}"
     comparison = at_hand.output_of(CompareOutput)
     return failed_message, comparison.verdicts if comparison else ()
-
-
-def settle_change(at_hand: ChangeAtHand, change: TriedChange) -> str:
-    """Commit a kept change and move the session's branch, or revert; returns the branch, or "".
-
-    Safe to repeat: a session killed in between continues from the state it finds.
-    """
-    tree, session = at_hand.tree, at_hand.context.task.session
-    if change.outcome == "reverted":
-        tree.revert()
-        return ""
-    if tree.head == at_hand.brief_output.base:
-        tree.commit(f"{change.variant}: {change.reason}\n\nChange {change.number}.", session)
-    return tree.point_branch(f"loop/{session}") if tree.repository else ""
 
 
 def find_takeover_command(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:

@@ -87,11 +87,6 @@ class QuickSpeed(Model):
     interval: tuple[float, float]
     """99 % interval of the ratio; wide, because rounds are few."""
 
-    @property
-    def sentence_part(self) -> str:
-        """`ours 1.12x the incumbent on N64 float32`."""
-        return f"{self.variant} {times(self.ratio)} {self.against} on {self.workload}"
-
 
 class CheckOutput(Output):
     """The result of a check."""
@@ -146,10 +141,12 @@ def check(context: Context, arguments: NoArguments) -> RunningAction[CheckOutput
                 speeds += yield from _estimate_speed(context, correct_build, note)
             except (Untimed, LoopError) as error:
                 missing.append(f"speed of {correct_build.variant}: {error}")
-    texts = ", ".join(speed.sentence_part for speed in speeds)
-    about = f" on {say.count(len(verified), 'workload')}; about {texts}" if texts else "; no speed"
+    message = "right; no speed"
+    if speeds:
+        texts = [f"{speed.variant} {times(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds]
+        message = f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
     fields |= {"speeds": tuple(speeds), "not_exercised": tuple(missing)}
-    return Result(CheckOutput(ok=True, message=f"right{about}", **fields))
+    return Result(CheckOutput(ok=True, message=message, **fields))
 
 
 def order_workloads(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
@@ -193,12 +190,12 @@ def _estimate_speed(
     workload = named_workloads[0] if named_workloads else supported[-1]
     terms = Terms(CHECK_ROUNDS, CHECK_S, context.task.seed)
     timings = yield from schedule.measure(bench, [rival, side], [workload], terms)
-    log_ratios = _log_ratios(timings, [workload], rival.name, side.name).get(workload.name)
-    if log_ratios is None:
-        return []
-    ratio, low, high = ratio_interval(log_ratios)
-    fields = {"ratio": ratio, "interval": (low, high)}
-    return [QuickSpeed(variant=name, against=against, workload=workload.name, **fields)]
+    speeds = []
+    for workload_name, log_ratios in _log_ratios(timings, [workload], rival.name, name).items():
+        ratio, low, high = ratio_interval(log_ratios)
+        fields = {"ratio": ratio, "interval": (low, high)}
+        speeds.append(QuickSpeed(variant=name, against=against, workload=workload_name, **fields))
+    return speeds
 
 
 def _log_ratios(
@@ -403,17 +400,15 @@ def _confirm_variant(
         yield from hold_device(bench, stack)
         fitting = fit_workloads(bench, supported, sides, with_windows=True)
         timings = yield from schedule.measure(bench, sides, fitting.workloads, terms)
-    log_ratios, intervals = _log_ratios(timings, [*timed, *unseen], "start", "now"), {}
-    for workload_name, ratios in log_ratios.items():
+    log_ratios = _log_ratios(timings, timed, "start", "now")
+    if not log_ratios:
+        return None, "", timings
+    intervals: dict[str, tuple[float, float, float]] = {}
+    for workload_name, ratios in (log_ratios | _log_ratios(timings, unseen, "start", "now")).items():
         ratio, low, high = ratio_interval(ratios)
         intervals[workload_name] = low, ratio, high
-    timed_logs = [log_ratios[workload.name] for workload in timed if workload.name in log_ratios]
-    if not timed_logs:
-        return None, "", timings
+    fields = {"workloads": {workload: intervals.pop(workload) for workload in log_ratios}, "held_out": intervals}
     # Mean over workloads of each round.
-    ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*timed_logs, strict=False)])
-    fields: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for field, group in (("workloads", timed), ("held_out", unseen)):
-        names = {workload.name for workload in group}
-        fields[field] = {name: interval for name, interval in intervals.items() if name in names}
+    means = [sum(ratios) / len(ratios) for ratios in zip(*log_ratios.values(), strict=False)]
+    ratio, low, high = ratio_interval(means)
     return Confirmed(variant=name, ratio=ratio, interval=(low, high), **fields), "", timings

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
 
 from loop.agents.proposing import sum_ai_use
-from loop.model.campaign import Proposal
+from loop.model.base import Model
 from loop.model.change import (
     ON_CHANGE,
     BriefOutput,
@@ -15,13 +14,13 @@ from loop.model.change import (
     JudgedOutput,
     TriedPoint,
     as_target_step,
-    latest_proposals,
 )
 from loop.model.money import AiUse
 from loop.model.output import MeasureOutput, outputs_by_run, outputs_of, read_output
 from loop.model.record import Finished, latest_attempts
 from loop.model.target import literal_text
 from loop.model.verdict import SpeedVerdict
+from loop.optimize.session_changes import SessionChanges
 from loop.profile.bottleneck import outcome_text
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
@@ -101,11 +100,6 @@ def _has_result(finished: Sequence[Finished], actions: set[str], outcomes: set[s
     return any(output.found for output in judgements) or any(trial.outcome in outcomes for trial in trials)
 
 
-def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """The outcome of each judged change."""
-    return tuple(output.tried.outcome for output in outputs_of(finished, DecisionOutput) if output.tried)
-
-
 def skips_judging(record: Finished, finished: Sequence[Finished]) -> bool:
     """Whether a skipped step judges a change, and its run had none that came this far.
 
@@ -138,50 +132,43 @@ def tuning_section(trials: Sequence[TriedPoint]) -> Section:
     )
 
 
-def changes_json(finished: Sequence[Finished]) -> dict[str, tuple[Any, ...]]:
+def changes_json(finished: Sequence[Finished]) -> dict[str, Sequence[Model]]:
     """The data of the section on changes, as JSON: judged changes, proposals, final speedups."""
-    records = latest_attempts(finished)
-    return {
-        "judged": tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
-        "proposals": latest_proposals(outputs_of(records, BriefOutput)),
-        "confirmed": tuple(figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed),
-    }
+    changes, confirmations = SessionChanges(latest_attempts(finished)), outputs_of(finished, ConfirmOutput)
+    confirmed = [figure for output in confirmations for figure in output.confirmed]
+    return {"judged": changes.judged_changes, "proposals": changes.proposals, "confirmed": confirmed}
 
 
 def _campaign_lines(records: Sequence[Finished]) -> Iterator[str]:
     """Lines on a campaign: its final measurement, its cost, and how each proposal ended."""
-    for figure in (figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed):
-        yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"
-    briefs = outputs_of(records, BriefOutput)
-    proposed = latest_proposals(briefs)
+    for output in outputs_of(records, ConfirmOutput):
+        for figure in output.confirmed:
+            yield f"{figure.variant} {figure.speedup_text}, measured when all was over, on fresh values"
+    changes = SessionChanges(records)
+    proposed = changes.proposals
     if not proposed:
         return
-    kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
+    kept = sum(decision.kept for _, decision in changes.decisions)
     use = sum_ai_use(proposal.use for proposal in proposed if proposal.use)
     per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
     yield f"{len(proposed)} candidates were proposed, {kept} kept; {ai_use_text(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
-    run_by_candidate = {output.candidate: run for run, output in outputs_by_run(records, BriefOutput)}
-    decisions = outputs_by_run(records, DecisionOutput)
-    change_by_run = {run: decision.tried.number for run, decision in decisions if decision.tried}
-    priced = use.usd is not None or bool(use.models)
+    briefs = outputs_by_run(records, BriefOutput)
+    run_by_candidate = {brief.candidate: run for run, brief in briefs}
+    change_by_run = {run: decision.tried.number for run, decision in changes.decisions if decision.tried}
     for proposal in proposed:
         change = change_by_run.get(run_by_candidate.get(proposal.number, -1))
         idea = f" ({proposal.idea})" if proposal.idea else ""
-        outcome = f"change {change}" if change else proposal.text
-        yield f"Candidate {proposal.number}{idea}: {'; '.join([outcome, *_cost_details(proposal, priced=priced)])}"
-    ending = next((brief.message for brief in reversed(briefs) if brief.declined), "")
-    if ending:
-        yield f"The campaign ended: {ending}"
-
-
-def _cost_details(proposal: Proposal, *, priced: bool) -> Iterator[str]:
-    yield f"{proposal.seconds:.0f} s"
-    if priced:
-        yield ai_use_text(proposal.use)
-    if proposal.left_out and proposal.ended != "unedited":
-        yield f"not taken: {', '.join(proposal.left_out)}"
+        details = [f"change {change}" if change else proposal.text, f"{proposal.seconds:.0f} s"]
+        if use.usd is not None or use.models:
+            details.append(ai_use_text(proposal.use))
+        if proposal.left_out and proposal.ended != "unedited":
+            details.append(f"not taken: {', '.join(proposal.left_out)}")
+        yield f"Candidate {proposal.number}{idea}: {'; '.join(details)}"
+    endings = [brief.message for _, brief in briefs if brief.declined]
+    if endings:
+        yield f"The campaign ended: {endings[-1]}"
 
 
 def ai_use_text(use: AiUse | None) -> str:

@@ -19,6 +19,7 @@ from loop.model.change import (
     JudgedOutput,
     TriedChange,
     as_target_step,
+    kept_runs,
     latest_proposals,
 )
 from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
@@ -61,15 +62,6 @@ class SessionChanges:
         return {brief.digest for _, brief in outputs_by_run(self.finished, BriefOutput) if brief.digest}
 
     @property
-    def best_speedup(self) -> float:
-        """Speedup by the kept changes, for the variant that gained most."""
-        ratios: dict[str, float] = {}
-        for change in self.judged_changes:
-            if change.outcome == "kept":
-                ratios[change.variant] = ratios.get(change.variant, 1.0) * (change.gain or 1.0)
-        return max(ratios.values(), default=1.0)
-
-    @property
     def count_since_last_kept(self) -> int:
         """Number of judged or refused changes since the last kept one."""
         since = 0
@@ -89,8 +81,8 @@ class SessionChanges:
     @property
     def start_builds(self) -> dict[str, str]:
         """Variant to its build id at the start of the session."""
-        built = list(self._incumbent_outputs(BuildOutput, with_kept_changes=False))
-        return {build.variant: build.build_id for build in built[-1].builds} if built else {}
+        outputs = outputs_by_run(self.finished, BuildOutput)  # Builds of changes have another class.
+        return {build.variant: build.build_id for _, output in outputs[:1] for build in output.builds}
 
     @property
     def incumbents(self) -> dict[str, str]:
@@ -98,16 +90,15 @@ class SessionChanges:
         kept = [decision.incumbents for _, decision in self.decisions if decision.kept]
         if kept:
             return kept[-1]
-        built = next(self._incumbent_outputs(BuildOutput, with_kept_changes=False), None)
-        return {build.variant: build.build_id for build in built.builds} if built else {}
+        outputs = outputs_by_run(self.finished, BuildOutput)
+        return {build.variant: build.build_id for _, output in outputs[-1:] for build in output.builds}
 
     @property
     def measured_by_variant(self) -> dict[str, MeasureOutput]:
         """Variant to the latest timing of its incumbent against the baseline."""
         newest: dict[str, MeasureOutput] = {}
-        for output in self._incumbent_outputs(MeasureOutput):  # Latest first.
-            for row in (*output.verdicts, *output.measurements):
-                newest.setdefault(row.variant, output)
+        for output in self._incumbent_outputs(MeasureOutput):
+            newest |= dict.fromkeys((row.variant for row in (*output.verdicts, *output.measurements)), output)
         return newest
 
     @property
@@ -115,8 +106,7 @@ class SessionChanges:
         """Variant to the latest profile of its incumbent."""
         newest: dict[str, Profile] = {}
         for output in self._incumbent_outputs(ProfileOutput):
-            for profile in output.profiles:
-                newest.setdefault(profile.variant, profile)
+            newest |= {profile.variant: profile for profile in output.profiles}
         return newest
 
     @property
@@ -124,14 +114,14 @@ class SessionChanges:
         """Commit that the session's first change was based on; empty before there is one."""
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
-    def _incumbent_outputs(self, kind: type[Kind], *, with_kept_changes: bool = True) -> Iterator[Kind]:
-        """Outputs on incumbents, latest first: on the original target and, if asked for, on kept changes."""
-        kept_runs = {run for run, decision in self.decisions if decision.kept and with_kept_changes}
-        for record in reversed(self.finished):
-            if not record.action.startswith(ON_CHANGE) or record.run in kept_runs:
-                output = read_output(as_target_step(record), kind)
-                if output:
-                    yield output
+    def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
+        """Outputs on incumbents: on the original target, and on changes that were kept."""
+        runs = kept_runs(self.finished)
+        on_incumbents = []
+        for record in self.finished:
+            if not record.action.startswith(ON_CHANGE) or record.run in runs:
+                on_incumbents.append(as_target_step(record))
+        return [output for _, output in outputs_by_run(on_incumbents, kind)]
 
 
 @dataclass(frozen=True)
@@ -155,8 +145,8 @@ class ChangeAtHand:
 
     def output_of(self, kind: type[Kind]) -> Kind | None:
         """The first output of this type by a step on the edited target; None if none produced it."""
-        outputs = (read_output(as_target_step(record), kind) for record in self.records)
-        return next((output for output in outputs if output), None)
+        outputs = outputs_by_run(map(as_target_step, self.records), kind)
+        return outputs[0][1] if outputs else None
 
     def refuse_if_edited_since(self) -> None:
         """Raises WorkFailed if the worktree no longer matches the edit that is judged."""

@@ -84,8 +84,9 @@ class PointSearch:
     tuning: Tuning
     device: str
     trials: list[TriedPoint] = field(default_factory=list)
-    sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
-    """Label to values and side of each point that may still win."""
+    """Outcomes, of the points that have left the search and at its end of all."""
+    sides: dict[str, Side] = field(default_factory=dict)
+    """Label to the built side of the incumbent, and of each point that may still win."""
     sources_hash: str = ""
     """Hash of sources, recipe, toolchain and workloads, to match earlier searches; "" at first."""
 
@@ -97,17 +98,26 @@ class PointSearch:
         return values
 
     @property
+    def points(self) -> dict[str, Values]:
+        """Label to values of each point, the incumbent first."""
+        others = {point_label(values): values for values in self.tuning.points if values != self.incumbent}
+        return {INCUMBENT: self.incumbent, **others}
+
+    @property
     def workloads(self) -> tuple[Workload, ...]:
         """Workloads that points are verified and timed on."""
         target = self.bench.target
         dtype, seed = target.dtypes[self.bench.device], self.context.task.seed
         return expand_sets(target, [tuning_set_name(self.name)], dtype, seed)
 
-    def drop_point(self, values: Values, outcome: str, reason: str) -> None:
+    def make_trial(self, label: str, outcome: Any, **fields: Any) -> TriedPoint:
+        """A point with its outcome; `fields` are others of `TriedPoint`."""
+        return TriedPoint(tuning=self.name, values=self.points[label], outcome=outcome, **fields)
+
+    def drop_point(self, label: str, outcome: str, reason: str) -> None:
         """Remove a point from the search, and record why."""
-        self.sides = {label: (other, side) for label, (other, side) in self.sides.items() if other != values}
-        fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
-        self.trials.append(TriedPoint.model_validate(fields))
+        self.sides.pop(label, None)
+        self.trials.append(self.make_trial(label, outcome, reason=reason))
 
     def compile(self) -> Generator[Tick, None, None]:
         """Compile the incumbent, and every point that has not lost before; one compiler a core."""
@@ -120,27 +130,25 @@ class PointSearch:
             self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
         searches = [] if context.task.again else context.past.searches  # `--again` tries lost points, too.
         reason_by_point = rejected_points(searches, self.name, self.sources_hash)
-        points = [self.incumbent]
-        for values in tuning.points:
-            if values != self.incumbent and point(values) in reason_by_point:
-                self.drop_point(values, "lost", reason_by_point[point(values)])
-            elif values != self.incumbent:
-                points.append(values)
+        recipes = {}  # By label.
+        for label, values in self.points.items():
+            if label != INCUMBENT and point(values) in reason_by_point:
+                self.drop_point(label, "lost", reason_by_point[point(values)])
+            else:
+                recipes[label] = self._build_recipe(values)
 
-        def attempt(values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+        def attempt(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
             try:
-                recipe = self._build_recipe(values)
                 return (yield from build.build(tuning.variant, recipe, bench.folder, **places))
             except BuildFailed as failed:
                 return failed
 
-        attempts = yield from run_side_by_side((attempt(values) for values in points), cores())
-        for values, result in zip(points, attempts, strict=True):
-            label = INCUMBENT if values == self.incumbent else point_label(values)
+        attempts = yield from run_side_by_side(map(attempt, recipes.values()), cores())
+        for label, result in zip(recipes, attempts, strict=True):
             if isinstance(result, BuildFailed):
-                self.drop_point(values, "refused", result.message)
+                self.drop_point(label, "refused", result.message)
             else:
-                self.sides[label] = (values, bench.make_side(tuning.variant, result).copy_as(label))
+                self.sides[label] = bench.make_side(tuning.variant, result).copy_as(label)
 
     def _build_recipe(self, values: Values) -> Any:
         target, tuning = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
@@ -151,11 +159,11 @@ class PointSearch:
         """Remove points that are wrong, hang or crash."""
         labels = list(self.sides)
         for begin in range(0, len(labels), GROUP_SIZE):
-            points = [self.sides[label] for label in labels[begin : begin + GROUP_SIZE]]
-            jobs = [Job(side, self.workloads, layouts=False, fail_fast=True) for _, side in points]
-            for (values, _), checks in zip(points, (yield from verify_sides(self.bench, jobs)), strict=True):
+            group = labels[begin : begin + GROUP_SIZE]
+            jobs = [Job(self.sides[label], self.workloads, layouts=False, fail_fast=True) for label in group]
+            for label, checks in zip(group, (yield from verify_sides(self.bench, jobs)), strict=True):
                 if checks.first_failure:
-                    self.drop_point(values, "wrong", checks.first_failure.message)
+                    self.drop_point(label, "wrong", checks.first_failure.message)
 
     def time_points(self, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
         """Time points next to the incumbent, a few at a time: mean and lowest ratio over workloads.
@@ -163,38 +171,32 @@ class PointSearch:
         A point that cannot be timed is removed, and the others of its group are timed again.
         Returns the trial of each label that is still in the search.
         """
-        trials: dict[str, TriedPoint] = {}
-        groups = [labels[begin : begin + GROUP_SIZE] for begin in range(0, len(labels), GROUP_SIZE)]
+        trials, untimed = dict[str, TriedPoint](), list(labels)
         terms = Terms(rounds, self.context.budget_s, self.context.task.seed)
-        while groups:
-            group = groups.pop(0)
-            sides = [self.sides[label][1] for label in (INCUMBENT, *group)]
+        while untimed:
+            group = untimed[:GROUP_SIZE]
+            sides = [self.sides[label] for label in (INCUMBENT, *group)]
             try:
                 timings = yield from schedule.measure(self.bench, sides, self.workloads, terms)
             except Untimed as error:
                 if error.side not in group:
                     raise
-                self.drop_point(self.sides[error.side][0], "wrong", error.message)
-                others = [label for label in group if label != error.side]
-                groups = ([others] if others else []) + groups
+                self.drop_point(error.side, "wrong", error.message)
+                untimed.remove(error.side)
                 continue
+            untimed = untimed[GROUP_SIZE:]
             for label, check in timings.wrong_outputs:
                 if label in group and label in self.sides:
-                    values, _ = self.sides[label]
-                    self.drop_point(values, "wrong", f"while it was timed: {check.message}")
-            for label in group:
-                if label not in self.sides:
-                    continue
-                fields: dict[str, Any] = {"tuning": self.name, "values": self.sides[label][0], "outcome": "timed"}
+                    self.drop_point(label, "wrong", f"while it was timed: {check.message}")
+            for label in self.sides.keys() & {*group}:
                 ratios = []
                 for workload in self.workloads:
                     logs = samples.log_ratios(timings.segments_of(workload.name), INCUMBENT, label)
                     ratios += [math.exp(fmean(logs))] if logs else []
+                speed: dict[str, Any] = {"reason": "no round of it was sound"}
                 if ratios:
-                    fields |= {"ratio": geometric_mean(ratios), "worst": min(ratios)}
-                else:
-                    fields["reason"] = "no round of it was sound"
-                trials[label] = TriedPoint.model_validate(fields)
+                    speed = {"ratio": geometric_mean(ratios), "worst": min(ratios)}
+                trials[label] = self.make_trial(label, "timed", **speed)
         return trials
 
     def find_best(self, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
@@ -206,12 +208,11 @@ class PointSearch:
             fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
             if fastest:
                 trials |= yield from self.time_points(fastest, 3 * arguments.rounds)  # Replaces the first.
-        # A point that went wrong while it was timed has left `sides`.
-        valid = [trial for label, trial in trials.items() if label in self.sides]
-        valid.sort(key=lambda trial: -(trial.ratio or 0))
-        best = valid[0] if valid and (valid[0].ratio or 0) > 1 else None
-        for trial in valid:
-            self.trials.append(trial.model_copy(update={"outcome": "best"}) if trial is best else trial)
+        # A point that went wrong while it was timed again has left `sides`.
+        timed = [trials[label] for label in others if label in self.sides]
+        timed.sort(key=lambda trial: -(trial.ratio or 0))
+        best = timed.pop(0).model_copy(update={"outcome": "best"}) if timed and (timed[0].ratio or 0) > 1 else None
+        self.trials += [best, *timed] if best else timed
         return best
 
     def describe_points(self) -> str:

@@ -16,6 +16,7 @@ from loop.model.verdict import Against, SpeedVerdict
 from loop.money.section import money_line
 from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
+from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
 from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
@@ -142,7 +143,7 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
 
 def _kept_changes_text(finished: Sequence[Finished]) -> str:
     """`2 of 5 changes kept, cpu is 1.12x the start's speed`; empty if no change was judged."""
-    outcomes = changes.outcomes(finished)
+    outcomes = [change.outcome for change in SessionChanges(finished).judged_changes]
     if not outcomes:
         return ""
     kept = f"{outcomes.count('kept')} of {say.count(len(outcomes), 'change')} kept"

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -10,8 +11,6 @@ import pytest
 from loop.agents import proposing
 from loop.agents.proposing import (
     PRESETS,
-    Preset,
-    ProposerResult,
     ProposerTask,
     child_processes,
     fill_placeholders,
@@ -21,31 +20,26 @@ from loop.agents.proposing import (
 )
 from loop.base.errors import UsageError
 from loop.base.processes import run_to_end
-from loop.model.campaign import Campaign
+from loop.model.campaign import Campaign, Proposal
 
 CLAUDE_END = '{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.125,"usage":{}}'
 CODEX_END = '{"type":"turn.completed","usage":{"input_tokens":90,"cached_input_tokens":40,"output_tokens":7}}'
 
 
-def errand(
-    folder: Path, command: str, *, limit_s: float = 20.0, quiet_s: float = 20.0, ended: str = "", **fields: object
-) -> ProposerResult:
-    """Run a command as a proposer in a folder."""
-    page = folder / "0001-brief.md"
+def errand(folder: Path, command: str, *, limit_s: float = 20.0, **fields: object) -> tuple[Proposal, str]:
+    """Run a command as a proposer in a folder; what came of it, and what it printed."""
+    page, printed = folder / "0001-brief.md", folder / "0001-1.txt"
     page.write_text("make ours faster\n")
-    sent = ProposerTask(
-        Preset(command, turn_end=ended), page, folder, folder / "answer.json", limit_s, quiet_s, **fields
-    )  # type: ignore[arg-type]
-    found = run_to_end(run_proposer(sent))
-    assert isinstance(found, ProposerResult)
-    return found
+    campaign = Campaign.model_validate({"proposer": command, **fields})
+    sent = ProposerTask(1, campaign, page, folder, folder / "answer.json", printed, limit_s)
+    return run_to_end(run_proposer(sent)), printed.read_text()
 
 
 def test_a_proposer_reads_the_brief_and_its_places(tmp_path: Path) -> None:
     """The brief is on its standard input, and the braces are filled, quoted."""
-    found = errand(tmp_path, "cat; echo {workdir} {brief} {json}")
-    assert "make ours faster" in found.output
-    assert f"{tmp_path} {tmp_path}/0001-brief.md {tmp_path}/0001-brief.json" in found.output
+    _, printed = errand(tmp_path, "cat; echo {workdir} {brief} {json}")
+    assert "make ours faster" in printed
+    assert f"{tmp_path} {tmp_path}/0001-brief.md {tmp_path}/0001-brief.json" in printed
     assert "'/a b/c' $HOME {x}" == fill_placeholders("{workdir} $HOME {x}", {"workdir": "/a b/c"})
 
 
@@ -53,8 +47,8 @@ def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch:
     """Its environment is an allow-list; `--env` adds one."""
     monkeypatch.setenv("SECRET_A", "a-secret")
     monkeypatch.setenv("SECRET_B", "b-secret")
-    found = errand(tmp_path, "env", variables=("SECRET_B",))
-    assert (False, True) == ("a-secret" in found.output, "b-secret" in found.output)
+    _, printed = errand(tmp_path, "env", env=("SECRET_B",))
+    assert (False, True) == ("a-secret" in printed, "b-secret" in printed)
 
 
 @pytest.mark.slow
@@ -62,7 +56,7 @@ def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkey
     """TERM, then KILL, with what it started."""
     monkeypatch.setattr(proposing, "GRACE_S", 0.2)
     begun = time.monotonic()
-    found = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
+    found, _ = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
     assert ("deadline", True) == (found.ended, time.monotonic() - begun < 60)
     assert not psutil.pid_exists(int((tmp_path / "kid").read_text()))
 
@@ -70,7 +64,7 @@ def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkey
 def test_one_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After so long without output."""
     monkeypatch.setattr(proposing, "GRACE_S", 0.1)
-    assert "stalled" == errand(tmp_path, "echo begun; sleep 300", quiet_s=0.3).ended
+    assert "stalled" == errand(tmp_path, "echo begun; sleep 300", quiet_minutes=0.005)[0].ended
 
 
 @pytest.mark.parametrize(("name", "line"), [("claude", CLAUDE_END), ("codex", CODEX_END)])
@@ -81,9 +75,11 @@ def test_one_that_said_it_had_ended_is_ended(
     monkeypatch.setattr(proposing, "LINGER_LIMIT_S", 0.2)
     monkeypatch.setattr(proposing, "GRACE_S", 0.1)
     (tmp_path / "line").write_text(line + "\n")
+    monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], command="cat line; sleep 300"))
     begun = time.monotonic()
-    found = errand(tmp_path, "cat line; sleep 300", ended=PRESETS[name].turn_end)
+    found, _ = errand(tmp_path, name)
     assert time.monotonic() - begun < 10
+    assert found.use is not None
     assert ("claude-code" if name == "claude" else "codex",) == found.use.agents
 
 
@@ -116,16 +112,16 @@ def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> Non
 )
 def test_how_it_ended_is_told_apart(command: str, ended: str, tmp_path: Path) -> None:
     """An error, a login, that it has nothing more; an answer that is none says nothing."""
-    assert ended == errand(tmp_path, command).ended
+    assert ended == errand(tmp_path, command)[0].ended
 
 
 def test_one_that_is_refused_for_its_rate_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With back-off, as long as its time allows."""
     monkeypatch.setattr(proposing, "BACK_OFF_S", (0.05,))
     command = "[ -e once ] && exit 0; touch once; echo '429 Too Many Requests'; exit 1"
-    assert "edited" == errand(tmp_path, command).ended
+    assert "edited" == errand(tmp_path, command)[0].ended
     monkeypatch.setattr(proposing, "BACK_OFF_S", (60.0,))
-    assert "limited" == errand(tmp_path, "echo 'rate limit'; exit 1", limit_s=30.0).ended
+    assert "limited" == errand(tmp_path, "echo 'rate limit'; exit 1", limit_s=30.0)[0].ended
 
 
 @pytest.mark.parametrize(
