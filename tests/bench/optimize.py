@@ -20,11 +20,12 @@ from typing import Any
 
 import psutil
 
-from loop.agents.proposing import Preset, ProposerTask, child_processes, kill_orphans, run_proposer
+from loop.agents.proposing import ProposerTask, child_processes, kill_orphans, run_proposer
 from loop.base.documents import write_atomic
 from loop.base.processes import run_to_end
 from loop.base.stats import ratio_interval, winsorise
 from loop.machine.machine import machine
+from loop.model.campaign import Campaign
 from loop.model.verdict import SpeedVerdict
 from loop.optimize.candidate import decide_on_change
 from loop.timing import samples, verdicts
@@ -173,9 +174,9 @@ def nasty(key: str) -> dict[str, Any]:
         page = Path(folder) / "brief.md"
         page.write_text("brief\n")
         begun = time.monotonic()
-        found = run_to_end(
-            run_proposer(ProposerTask(Preset(NASTY[name]), page, work, work / "answer", limit_s, 60))
-        )
+        campaign, printed = Campaign(proposer=NASTY[name], quiet_minutes=1), Path(folder) / "printed"
+        task = ProposerTask(1, campaign, page, work, work / "answer", printed, limit_s)
+        found = run_to_end(run_proposer(task))
         kill_orphans(own)
         late = time.monotonic() - begun - limit_s
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
