@@ -17,7 +17,6 @@ from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import decisions
 from loop.money.bill import explain_missing_price, rate_for_gpu
-from loop.money.model import hours_text
 from loop.report import format as say
 from loop.report.sections import Section, print_sections
 from loop.session import closing
@@ -246,7 +245,7 @@ def _advise_on_gpu(
     assert last.started is not None
     idle_hours = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
     cost = f"${idle_hours * rate.usd_per_hour:.2f}"
-    idle_text = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle_hours)} ({cost})"
+    idle_text = f"{last.environment.gpu or 'it'} has stood for {say.hours(idle_hours)} ({cost})"
     decision = "stop" if idle_hours > break_even_hours else "keep"
     return decision, f"if it is still held: {idle_text}. {decisions.idle_advice(break_even_hours)}"
 

@@ -113,10 +113,10 @@ def savings_by_cache(finished: Iterable[Finished], usd_per_minute: float) -> tup
             seen_build_ids.add(build.build_id)
     savings = []
     for pattern, seconds_by_variant in cached.items():
-        total_s = sum(seconds_by_variant.values())
-        source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {total_s:.1f} s then"
-        saving = Saving(pattern=pattern, source=source, minutes=total_s / 60, usd=total_s / 60 * usd_per_minute)
-        savings.append(saving)
+        minutes = sum(seconds_by_variant.values()) / 60
+        source = f"{', '.join(seconds_by_variant)} from the cache; compiling took {60 * minutes:.1f} s then"
+        usd = minutes * usd_per_minute
+        savings.append(Saving(pattern=pattern, source=source, minutes=minutes, usd=usd))
     return tuple(savings)
 
 

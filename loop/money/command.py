@@ -18,7 +18,7 @@ from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import decisions
 from loop.money.bill import STALE_DAYS, SessionUse, explain_missing_price, make_bill, rate_for_gpu
 from loop.money.model import AgedRate, Costs, KeepOrStop, Ledger, Options, Pivot, Prices, StopCost, Waiting
-from loop.money.section import RESOURCE_NAMES
+from loop.report.bills import RESOURCE_NAMES
 from loop.store import index
 
 SUM_DECIMALS = 9

@@ -29,7 +29,6 @@ from loop.money.model import (
     StopCost,
     StopRule,
     Waiting,
-    hours_text,
 )
 from loop.report import format as say
 from loop.steps.context import Context, Result, RunningAction
@@ -130,7 +129,7 @@ def idle_advice(break_even_hours: float) -> str:
     """A sentence: what to do while the idle time is unknown. Stopping after the break-even time
     costs at most twice the best possible choice (rent or buy: Karlin, Manasse, Rudolph and Sleator
     1988, "Competitive snoopy caching")."""
-    within = hours_text(break_even_hours)
+    within = say.hours(break_even_hours)
     return f"Keep the GPU for {within} of idling, then stop it: that costs at most twice what foresight would."
 
 
@@ -149,11 +148,11 @@ def weigh_leaving(
         until_text, hours = needed_until
         decision, until = "keep", f"until {until_text}, as planned"
     if hours is not None:
-        lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * usd_per_hour)}")
+        lines.append(f"B keep it {until} ({say.hours(hours)}): {say.usd(hours * usd_per_hour)}")
         if stop and not needed_until:
             decision = decide_keep_or_stop(hours, usd_per_hour, stop).decision
     if stop:
-        hours_kept = hours_text(stop.usd / usd_per_hour)
+        hours_kept = say.hours(stop.usd / usd_per_hour)
         lines.append(f"C keep it for {hours_kept}, then stop it: at most {say.usd(2 * stop.usd)}")
     return decision, lines
 

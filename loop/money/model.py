@@ -18,11 +18,6 @@ MOST_SHOWN = 30
 Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 
 
-def hours_text(hours: float) -> str:
-    """Hours as text: `12 min`, `4.0 h`."""
-    return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.1f} h"
-
-
 class Costs(Model):
     """Duration and cost of sessions, in dollars. None: not measured; 0: nothing was used."""
 
@@ -134,7 +129,7 @@ class StopCost(Model):
         return (
             f"Idling: {say.rate(gpu_usd_per_hour)} an hour",
             f"A stop: {say.usd(self.usd)}; {self.source}{waiting}",
-            f"Break-even: {hours_text(self.usd / gpu_usd_per_hour)} of idling",
+            f"Break-even: {say.hours(self.usd / gpu_usd_per_hour)} of idling",
         )
 
 
@@ -157,7 +152,7 @@ class KeepOrStop(Printed):
     def sentence(self) -> str:
         """The decision with both costs and the break-even."""
         costs = f"idle ${self.idle_usd:.2f} against ${self.stop_usd:.2f} for a stop"
-        return f"{self.decision.capitalize()} it: {costs} (break-even {hours_text(self.break_even_hours)})."
+        return f"{self.decision.capitalize()} it: {costs} (break-even {say.hours(self.break_even_hours)})."
 
     def show(self, screen: Screen) -> None:
         """Print the decision, then both costs."""

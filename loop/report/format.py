@@ -73,6 +73,11 @@ def rate(usd_per_hour: float) -> str:
     return f"${text}" if len(text.partition(".")[2]) >= 2 else f"${usd_per_hour:.2f}"
 
 
+def hours(value: float) -> str:
+    """`12 min`, `4.0 h`."""
+    return f"{60 * value:.0f} min" if value < 1 else f"{value:.1f} h"
+
+
 def minutes(value: float) -> str:
     """`59.8 min`."""
     return f"{value:.1f} min"

@@ -13,11 +13,11 @@ from loop.model.exported import Diagnosis
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import Against, SpeedVerdict
-from loop.money.section import money_line
 from loop.optimize import section as changes
 from loop.optimize.section import skips_judging
 from loop.optimize.session_changes import SessionChanges
 from loop.report import format as say
+from loop.report.bills import money_line
 from loop.report.findings import mean_text, speed_verdicts, trusted_mean
 from loop.report.markdown import Table, drop_empty_columns, escape_prose, inline_code, shortened
 from loop.report.sections import Section, SizeLimit, sections_as_markdown

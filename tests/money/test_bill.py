@@ -8,7 +8,7 @@ from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.money import bill as billing
 from loop.money.bill import SessionUse
-from loop.money.section import roi_text
+from loop.report.bills import roi_text
 from tests.makers import make_build, make_built, make_card, make_finished
 
 SPARED = make_built(make_build(cached=True, seconds=6.0))
