@@ -349,7 +349,8 @@ def read_ai_use(printed: str) -> AiUse | None:
         return None
     if not calls:
         return None
-    tokens = functools.reduce(Tokens.plus, calls)
+    kinds = Tokens.model_fields
+    tokens = Tokens(**{kind: sum(getattr(tokens, kind) for tokens in calls) for kind in kinds})
     use = ModelUse(model=model, calls=len(calls), tokens=tokens, usd=None)
     agent = "codex" if turns else "an agent"
     return AiUse(source="result", agents=(agent,), models=(use,), usd=None, unpriced=(model,))

@@ -12,14 +12,12 @@ from loop.model.jobs import HostUse, JobRun
 from loop.model.output import Output, VerifyOutput, outputs_by_run, outputs_of, read_output
 from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
-from loop.model.target import Value, Values
+from loop.model.target import Values
 from loop.model.verdict import Interval, SpeedVerdict
 
 ON_CHANGE = "change."
 """Prefix of actions on a change. Actions on the target have the prefix `kernel.`"""
 Outcome = Literal["kept", "reverted"]
-LOSING_MARGIN = 0.01
-"""A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
 
 
 class TriedChange(Model):
@@ -127,12 +125,6 @@ class BriefOutput(Output):
     trials: tuple[TriedPoint, ...] = ()
     ground: str = ""
     """Hash of sources, recipe, toolchain and workloads. If it is equal, a lost point loses again."""
-
-
-def latest_proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
-    """All proposals by number. The last state of each counts, because an edit can conflict later."""
-    by_number = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
-    return tuple(by_number[number] for number in sorted(by_number))
 
 
 class JudgedOutput(Output):
@@ -312,36 +304,3 @@ class PastSearch(Model):
     trials: tuple[TriedPoint, ...]
     taken_back: str = ""
     """Why the gate reverted its best point; empty if it was not reverted."""
-
-
-Point = tuple[tuple[str, Value], ...]
-"""One choice of tuning values, sorted, as a dictionary key."""
-
-
-def point(values: Values) -> Point:
-    """Values as a hashable key."""
-    return tuple(sorted(values.items()))
-
-
-def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that lost in the last earlier search of equal `ground` that tried them, with the reason.
-    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances; empty: none."""
-    reason_by_point: dict[Point, str] = {}  # Without a reason the point can still win.
-    for search in searches:
-        if not ground or search.ground != ground:
-            continue
-        # Points that the search itself skipped had lost before.
-        trials = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
-        reverted = [trial for trial in trials if search.taken_back and trial.outcome == "best"]
-        best_ratio = max((trial.ratio or 0.0 for trial in trials if trial not in reverted), default=0.0)
-        for trial in trials:
-            reason = ""
-            if trial.outcome in ("refused", "wrong"):
-                reason = f"{trial.reason or trial.outcome} (session {search.session})"
-            elif trial in reverted:
-                reason = f"taken back in session {search.session}: {search.taken_back}"
-            elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
-                speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
-                reason = f"{speeds} (session {search.session})"
-            reason_by_point[point(trial.values)] = reason
-    return {values: reason for values, reason in reason_by_point.items() if reason}

@@ -331,32 +331,3 @@ class PositiveControl(Model):
     e_value: float
     blocks: int
     reason: str
-
-
-class ControlResult(Model):
-    """Mutation test of the gate: a variant with an injected bug or cheat, or an honest variant."""
-
-    name: str
-    kind: Literal["value", "cheat", "honest"]
-    """`value`: wrong result; `cheat`: right only when checked; `honest`: must pass."""
-    base: str
-    workload: str
-    stage: Literal["verify", "measure"]
-    killed: bool
-    reason: str
-    cause: Cause = ""
-    expected: str
-    """Expected cause codes of the rejection, separated by `|`; empty for `honest`."""
-    right_reason: bool
-    distinguishable: bool = True
-    """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
-
-    @property
-    def is_survivor(self) -> bool:
-        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
-        return self.kind != "honest" and not self.killed and self.distinguishable
-
-    @property
-    def full_name(self) -> str:
-        """Variant and mutation: `cpu: ignores x`."""
-        return f"{self.base}: {self.name}"

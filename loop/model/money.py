@@ -26,10 +26,6 @@ class Tokens(Model):
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write + self.cache_write_1h
 
-    def plus(self, other: "Tokens") -> "Tokens":
-        counts = {kind: getattr(self, kind) + getattr(other, kind) for kind in Tokens.model_fields}
-        return Tokens(**counts)
-
 
 class ModelUse(Model):
     """Calls, tokens and cost of one AI model. `usd` None: unknown."""
@@ -55,15 +51,6 @@ class AiUse(Model):
     @property
     def total_tokens(self) -> int:
         return sum(use.tokens.total for use in self.models)
-
-    @property
-    def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
-        """Accuracy of `usd`: stated by the user, estimated by the agent, partly known, or unknown."""
-        if self.usd is None and not self.total_tokens:
-            return "unknown"
-        if self.usd is None or self.unpriced:
-            return "partial"
-        return "exact" if self.source == "stated" else "estimate"
 
 
 Resource = Literal["gpu", "engineer", "ai"]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from loop.base.expressions import Expression
 from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
-from loop.model.signature import ANY, Fill, Signature
+from loop.model.signature import ANY, Signature
 from loop.model.target import Scalar, Target, Workload
 
 VALUES = ("normal", "wide", "constant")
@@ -171,23 +171,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def tensor_shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
-    """Shape of a tensor in a workload. `dimensions`: as in the signature, `B H Sq D`."""
-    return tuple(workload.sizes[name] for name in dimensions.split())
-
-
-def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
-    """The fill of each input of a workload, in the signature's order."""
-    names = target.signature.inputs
-    if workload.values == "constant":  # Different constants, so that swapped inputs are noticed.
-        return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
-    scale = 4.0 if workload.values == "wide" else parse_scale(workload.values)
-    if scale is not None:
-        return tuple(Fill(scale=scale) for _ in names)
-    fill_by_input = target.values.get(workload.values, {})
-    return tuple(fill_by_input.get(name, Fill()) for name in names)
-
-
 def parse_scale(values: str) -> float | None:
     """Standard deviation of a kind such as `normal*0.001`; None for other kinds of values."""
     match = SCALED.fullmatch(values)
@@ -244,5 +227,5 @@ def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     for name, dimensions in {**signature.inputs, **signature.outputs}.items():
         if dimensions != ANY:
             item_bytes = ITEM_SIZES[signature.types.get(name, workload.dtype)]
-            bytes_by_tensor[name] = math.prod(tensor_shape(dimensions, workload)) * item_bytes
+            bytes_by_tensor[name] = math.prod(workload.sizes[size] for size in dimensions.split()) * item_bytes
     return bytes_by_tensor

@@ -175,5 +175,6 @@ def ai_use_text(use: AiUse | None) -> str:
     """`$0.12 (estimate), 900 tokens`; an unknown number is never shown as zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
-    usd = f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"
+    accuracy = "partial" if use.unpriced else "exact" if use.source == "stated" else "estimate"
+    usd = f"${use.usd:.2f} ({accuracy})" if use.usd is not None else "dollars unknown"
     return f"{usd}, {f'{use.total_tokens:,} tokens' if use.total_tokens else 'tokens unknown'}"

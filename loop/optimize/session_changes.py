@@ -1,6 +1,6 @@
 """The changes of a session: those judged, the current one, and the builds it has to beat."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,7 +20,6 @@ from loop.model.change import (
     TriedChange,
     as_target_step,
     kept_runs,
-    latest_proposals,
 )
 from loop.model.output import MeasureOutput, Output, outputs_by_run, read_output
 from loop.model.profile import Profile
@@ -225,3 +224,9 @@ def with_tuning_set(target: Target, name: str) -> Target:
     """The target with one more set of workloads: those of its tuning search `name`."""
     sets = {**target.workloads, tuning_set_name(name): target.tuning[name].workloads}
     return target.model_copy(update={"workloads": sets})
+
+
+def latest_proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
+    """All proposals by number. The last state of each counts, because an edit can conflict later."""
+    by_number = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
+    return tuple(by_number[number] for number in sorted(by_number))

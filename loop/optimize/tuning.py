@@ -7,7 +7,7 @@ is an edit of the manifest in the session's worktree; the gate judges it like an
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean
@@ -28,10 +28,10 @@ from loop.library.definitions import read_file
 from loop.library.tuned import write_best
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.change import Brief, BriefOutput, TriedPoint, point, rejected_points
+from loop.model.change import Brief, BriefOutput, PastSearch, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
-from loop.model.target import Target, Tuning, Values, Workload
+from loop.model.target import Target, Tuning, Value, Values, Workload
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import keeping_rule
 from loop.optimize.edits import save_edit
@@ -54,6 +54,12 @@ from loop.workers.bench import Bench, Side
 GROUP_SIZE = 6
 """Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
+
+
+LOSING_MARGIN = 0.01
+"""A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
+Point = tuple[tuple[str, Value], ...]
+"""One choice of tuning values, sorted, as a dictionary key."""
 
 
 class TuneTerms(Model):
@@ -298,3 +304,32 @@ def _propose_best(
     best_text = f"{point_label(best.values)} looks {times(best.ratio, 3)} as fast as now"
     fields["message"] = f"{search.name}: {best_text}; {search.describe_points()}"
     return BriefOutput(**{**dict(edit), **fields})
+
+
+def point(values: Values) -> Point:
+    """Values as a hashable key."""
+    return tuple(sorted(values.items()))
+
+
+def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
+    """Points that lost in the last earlier search of equal `ground` that tried them, with the reason.
+    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances; empty: none."""
+    reason_by_point: dict[Point, str] = {}  # Without a reason the point can still win.
+    for search in searches:
+        if not ground or search.ground != ground:
+            continue
+        # Points that the search itself skipped had lost before.
+        trials = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
+        reverted = [trial for trial in trials if search.taken_back and trial.outcome == "best"]
+        best_ratio = max((trial.ratio or 0.0 for trial in trials if trial not in reverted), default=0.0)
+        for trial in trials:
+            reason = ""
+            if trial.outcome in ("refused", "wrong"):
+                reason = f"{trial.reason or trial.outcome} (session {search.session})"
+            elif trial in reverted:
+                reason = f"taken back in session {search.session}: {search.taken_back}"
+            elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
+                speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
+                reason = f"{speeds} (session {search.session})"
+            reason_by_point[point(trial.values)] = reason
+    return {values: reason for values, reason in reason_by_point.items() if reason}

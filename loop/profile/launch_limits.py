@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from loop.base.expressions import Expression
 from loop.gate.model import DeviceOutput
+from loop.machine.gpu_models import facts_of_present_gpu
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
 from loop.model.dtypes import Device
 from loop.model.plan import Text
-from loop.model.profile import DeviceFacts, Occupancy, facts_of_present_gpu
+from loop.model.profile import DeviceFacts, Occupancy
 from loop.model.resources import KernelLaunch, Placement
 from loop.model.target import Launch, Variant, Workload
 from loop.model.workloads import expand_sets, is_supported

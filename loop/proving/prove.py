@@ -11,9 +11,9 @@ from typing import Any, Literal
 from loop.base.processes import Tick
 from loop.calls.call import Call, attribute_number
 from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker, workload_key
+from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import FLOATS, Dtype, Layout
-from loop.model.measurement import ControlResult
 from loop.model.output import Output
 from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
@@ -35,6 +35,35 @@ LARGE_ENOUGH_OPERATIONS = 4096
 """Operations from which a workload is large enough to show every mistake."""
 WORKLOADS_PER_CONTROL, SEEDS_PER_WORKLOAD = 3, 2
 """Most workloads for a control, and seeds (sets of values) for each."""
+
+
+class ControlResult(Model):
+    """Mutation test of the gate: a variant with an injected bug or cheat, or an honest variant."""
+
+    name: str
+    kind: Literal["value", "cheat", "honest"]
+    """`value`: wrong result; `cheat`: right only when checked; `honest`: must pass."""
+    base: str
+    workload: str
+    stage: Literal["verify", "measure"]
+    killed: bool
+    reason: str
+    cause: Cause = ""
+    expected: str
+    """Expected cause codes of the rejection, separated by `|`; empty for `honest`."""
+    right_reason: bool
+    distinguishable: bool = True
+    """False if its outputs stay within the tolerance on the target's inputs, so no check can reject it."""
+
+    @property
+    def is_survivor(self) -> bool:
+        """Whether the gate accepted an injected mistake that the target's inputs can tell from right."""
+        return self.kind != "honest" and not self.killed and self.distinguishable
+
+    @property
+    def full_name(self) -> str:
+        """Variant and mutation: `cpu: ignores x`."""
+        return f"{self.base}: {self.name}"
 
 
 class GateOutput(Output):

@@ -18,12 +18,13 @@ from loop.base.errors import WorkFailed
 from loop.base.expressions import Expression
 from loop.base.processes import Tick, kill_group
 from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Terms
+from loop.machine.gpu_models import facts_of_present_gpu
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading, InputWeaknesses
-from loop.model.profile import DeviceFacts, facts_of_present_gpu
+from loop.model.profile import DeviceFacts
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import is_supported
 from loop.workers import judge_messages, judge_process, program, workload_call

@@ -29,8 +29,8 @@ from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.signature import Fill
-from loop.model.workloads import input_fills
 from loop.workers.judge_messages import PrepareAnswer, SetTarget
+from loop.workers.workload_call import input_fills
 
 MAX_DRAWN_BYTES = 256 << 20
 """Limit in bytes for all draws of all inputs together. Larger inputs are drawn only once."""

@@ -8,7 +8,7 @@ from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_nu
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Target, Workload
-from loop.model.workloads import input_fills, tensor_shape
+from loop.model.workloads import parse_scale
 from loop.workers.judge_messages import PrepareAnswer
 
 BROADCASTABLE_KINDS = ("normal", "constant")
@@ -155,3 +155,20 @@ def file_stem(workload: Workload) -> str:
 def alphanumeric(name: str) -> str:
     """A name as part of a file's name: other characters become underscores."""
     return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def input_fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
+    """The fill of each input of a workload, in the signature's order."""
+    names = target.signature.inputs
+    if workload.values == "constant":  # Different constants, so that swapped inputs are noticed.
+        return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
+    scale = 4.0 if workload.values == "wide" else parse_scale(workload.values)
+    if scale is not None:
+        return tuple(Fill(scale=scale) for _ in names)
+    fill_by_input = target.values.get(workload.values, {})
+    return tuple(fill_by_input.get(name, Fill()) for name in names)
+
+
+def tensor_shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
+    """Shape of a tensor in a workload. `dimensions`: as in the signature, `B H Sq D`."""
+    return tuple(workload.sizes[name] for name in dimensions.split())

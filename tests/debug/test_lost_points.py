@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from loop.model.change import PastSearch, TriedPoint, rejected_points
+from loop.model.change import PastSearch, TriedPoint
+from loop.optimize.tuning import rejected_points
 
 
 def trial(rows: int, outcome: str = "timed", ratio: float | None = None, **fields: Any) -> TriedPoint:

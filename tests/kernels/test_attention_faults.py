@@ -13,11 +13,11 @@ from torch import Tensor
 from loop.base.places import shipped
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
-from loop.model.workloads import expand_sets, input_fills
+from loop.model.workloads import expand_sets
 from loop.workers.attention import eager
 from loop.workers.suspects import Suspect
 from loop.workers.target_functions import make_tensor
-from loop.workers.workload_call import make_call
+from loop.workers.workload_call import input_fills, make_call
 from tests.workers.test_suspects import SMALL as SMALL_TARGETS
 from tests.workers.test_suspects import Case
 

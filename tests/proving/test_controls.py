@@ -11,12 +11,11 @@ from loop.base.processes import run_to_end
 from loop.gate.kernel import build_selected
 from loop.mistakes.functions import through_function
 from loop.mistakes.table import mistake_of
-from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
 from loop.proving import actions
 from loop.proving import prove as table
 from loop.proving.actions import ProofTerms, prove_gate
-from loop.proving.prove import GateOutput, Proof
+from loop.proving.prove import ControlResult, GateOutput, Proof
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
