@@ -17,6 +17,8 @@ SIGNATURE = re.compile(
     r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
 )
 TEMPLATE_INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
+OUTER_COMMA = re.compile(r",(?![^<(\[]*[>)\]])")
+"""A comma outside brackets: no bracket closes after it before another opens. `<` and `>` count, too."""
 CALL = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?|extern \"C\"")
 IGNORED = re.compile(
@@ -85,15 +87,20 @@ class CFunction:
         return [parameter for parameter in self.parameters if not parameter.pointers and parameter.dtype]
 
 
+def _to_spaces(match: re.Match[str]) -> str:
+    """Spaces in place of the matched text; its line breaks stay, so that line numbers do."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
 def without_comments(text: str) -> str:
     """The source with comments and strings (except "C") replaced by spaces; lines are kept."""
-    return TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else re.sub(r"[^\n]", " ", match[0]), text)
+    return TOKEN.sub(lambda match: match[0] if match[0] == '"C"' else _to_spaces(match), text)
 
 
 def functions(text: str) -> list[CFunction]:
     """Host functions with a body, outside classes, in order; `text`: a source without comments."""
     aliases = {match["name"]: match["type"] for pattern in ALIASES for match in pattern.finditer(text)}
-    code = DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    code = DIRECTIVE.sub(_to_spaces, text)
     instances: dict[str, str] = {}  # Template to its arguments in an explicit instance; float is preferred.
     for match in TEMPLATE_INSTANCE.finditer(code):
         name = match[1].rpartition("::")[2]
@@ -104,14 +111,14 @@ def functions(text: str) -> list[CFunction]:
         signature = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
         if signature is None or re.search("__global__|__device__|operator", head):
             continue
-        name, types, arguments, problem = signature["name"], dict(aliases), "", ""
+        name, types, arguments, problem = signature["name"], aliases, "", ""
         if signature["template"]:
             template_types, problem = _template_types(signature["kinds"], instances.get(name))
-            types |= template_types
+            types = aliases | template_types
             arguments = f"<{instances.get(name) or ', '.join(template_types.values())}>"
-        texts = [part.strip() for part in _split_at_commas(signature["parameters"])]
+        texts = [part.strip() for part in OUTER_COMMA.split(signature["parameters"])]
         parameters = tuple(_parameter(part, types) for part in texts if part and part != "void")
-        returns = _resolve_type((signature["after"] or signature["before"]).replace("const", " ").strip(), types)
+        returns = _resolve_type(signature["after"] or signature["before"], types)
         call_name = f"{namespace}{name}{arguments}"
         definitions.append(CFunction(name, call_name, returns, parameters, line, problem))
     return definitions
@@ -126,40 +133,30 @@ def _template_types(kinds: str, instance: str | None) -> tuple[dict[str, str], s
         return {tokens[-1]: argument.strip() for tokens, argument in pairs}, ""
     types = {tokens[-1]: "float" for tokens in parameters if tokens[0] in ("typename", "class")}
     numbers = [tokens[-1] for tokens in parameters if tokens[-1] not in types]
-    if numbers and "=" not in kinds:
-        hint = "instantiate it, as in `template void f<float, 8>(...);`"
-        return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
-    return types, ""
-
-
-def _split_at_commas(text: str) -> Iterator[str]:
-    """Split at commas outside brackets; `<` and `>` count as brackets, even as operators."""
-    depth, start = 0, 0
-    for position, letter in enumerate(text):
-        depth += (letter in "<([") - (letter in ">)]")
-        if letter == "," and depth == 0:
-            yield text[start:position]
-            start = position + 1
-    yield text[start:]
+    if not numbers or "=" in kinds:
+        return types, ""
+    hint = "instantiate it, as in `template void f<float, 8>(...);`"
+    return types, f"the template parameter `{numbers[0]}` has no value: {hint}"
 
 
 def _parameter(text: str, types: Mapping[str, str]) -> CParameter:
     """Parse a parameter's text; `types`: alias or template parameter to its type."""
     as_pointer = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())  # x[] to *x
-    tokens = re.sub(r"\bconst\b", " ", as_pointer.replace("*", " ")).split()
-    name = tokens[-1] if len(tokens) > 1 else ""
-    type_name = _resolve_type(" ".join(tokens[:-1] if name else tokens), types)
+    tokens = re.sub(r"\bconst\b|\*", " ", as_pointer).split()
+    name = tokens.pop() if len(tokens) > 1 else ""
     # What is passed by value cannot change the caller's data.
     is_const = "*" not in as_pointer or bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", as_pointer))
-    is_const = is_const or any("const" in types[token] for token in tokens if token in types)
+    is_const = is_const or any("const" in types[token] for token in (*tokens, name) if token in types)
+    type_name = _resolve_type(" ".join(tokens), types)
     return CParameter(text, type_name, name, as_pointer.count("*"), is_const)
 
 
 def _resolve_type(type_name: str, types: Mapping[str, str]) -> str:
     """A type with aliases resolved, without `std::` and `const`."""
     for _ in range(4):  # An alias may name an alias.
+        type_name = " ".join(re.sub(r"\bstd::|\bconst\b", "", type_name).split())
         type_name = types.get(type_name, type_name)
-    return " ".join(re.sub(r"\bstd::|\bconst\b", "", type_name).split())
+    return type_name
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, int]]:

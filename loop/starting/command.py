@@ -115,15 +115,16 @@ def init(request: InitRequest) -> MadeTarget:
         attributes=variant.scalars if variant else None,
         module_names=module_names,
     )
-    facts = _try_function(request, terms)
+    facts, notes = _try_function(request, terms), ()
+    texts = {name: read_text(path) for name, path in copied.items()}
+    texts |= {f"{module}.py": text for module, text in facts.files.items()}
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
-    variant_line, entry_files, entry_notes = variant.write_entry(facts)
-    notes = (*facts.notes, *entry_notes)
-    texts = {name: read_text(path) for name, path in copied.items()}
-    texts |= {f"{module}.py": text for module, text in facts.files.items()} | entry_files
-    texts[MANIFEST] = manifest(folder, facts, variant_line, notes, module_names)
+    elif variant.entry_writer:
+        texts[variant.entry_writer.name], notes = variant.entry_writer.write(facts)
+    notes = (*facts.notes, *notes)
+    texts[MANIFEST] = manifest(folder, facts, variant.yaml_line, notes, module_names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / name, text)

@@ -32,13 +32,21 @@ LIMIT_S, MOST_TRIES = 40.0, 600
 def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
     """Find the user's function, and collect the choices of its arguments. Raises IncompleteRequest."""
     name = terms.name
-    module: Any = torch_side.import_module(terms.module)
-    owner = member = module
+    try:
+        owner = member = torch_side.import_module(terms.module)
+    except ModuleNotFoundError as error:
+        if not f"{terms.module}.".startswith(f"{error.name}."):
+            raise  # The user's module itself imports what is missing.
+        hint = f"start the command in the folder of {terms.module.partition('.')[0]}.py, or pip install it"
+        message = f"{terms.module}: no module `{error.name}` here or among the installed packages"
+        raise IncompleteRequest(message, hint) from error
     for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
-            raise IncompleteRequest(f"{terms.module}: no `{word}` there", did_you_mean(word, names) or "")
+            own_names = [name for name in names if getattr(vars(owner)[name], "__module__", "") == terms.module]
+            hint = did_you_mean(word, names) or f"it has {', '.join(own_names[:8]) or 'none'}"
+            raise IncompleteRequest(f"{terms.module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
     class_or_function = owner if is_method else member

@@ -1,19 +1,15 @@
 """`loop init` for a compiled kernel: find its exported entry, or write one for a C function."""
 
-import ast
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.builds.build import find_used_files
-from loop.formats.python_text import read_module, read_text
+from loop.formats.python_text import read_text
 from loop.starting.c_text import CALL, DIRECTIVE, STREAM, CFunction, CParameter, functions, without_comments
 from loop.starting.model import Likes, TargetFacts
 
@@ -74,10 +70,27 @@ FLAGS = (
 
 
 @dataclass(frozen=True)
+class FirstVariant:
+    """The variant of a new target that is a kernel or a program."""
+
+    function: str
+    yaml_line: str
+    """Its line in target.yaml; of a plain C function, that of the entry which `write_entry` makes."""
+    copied_files: Mapping[str, Path] = field(default_factory=dict)
+    """File name in the target to the user's file."""
+    scalars: tuple[str, ...] = ()
+    """Names of its scalar parameters."""
+    entry_writer: "EntryWriter | None" = None
+    """Makes an entry for a plain C function; None where none is needed."""
+
+
+@dataclass(frozen=True)
 class EntryWriter:
     """A plain C function without an exported entry; `write` makes one: C source that calls it."""
 
     path: Path
+    name: str
+    """Name of the file that the entry gets in the target."""
     function: CFunction
     constants: Mapping[str, Any]
     """Parameter to its `--set` value, for parameters that the reference does not take."""
@@ -104,42 +117,47 @@ class EntryWriter:
         outputs = [output for output in facts.outputs if output.name not in facts.updates]  # Others are inputs.
         input_places = {tensor.name: f"&loop_in[{n}]" for n, tensor in enumerate(facts.inputs)}
         output_places = {tensor.name: f"&loop_out[{n}]" for n, tensor in enumerate(outputs)}
-        places = self._places(input_places, output_places)
+        places = self._match_tensors(input_places, output_places)
         sizes: dict[str, str] = {}  # Dimension to a C expression, from the first tensor that has it.
-        for array, tensors in (("loop_in", facts.inputs), ("loop_out", outputs)):
-            for number, tensor in enumerate(tensors):
-                for axis, dim in enumerate(tensor.dims):
-                    sizes.setdefault(dim, f"loop_size(&{array}[{number}], {axis})")
+        place_by_tensor = {**output_places, **input_places}
+        for tensor in (*facts.inputs, *outputs):
+            for axis, dim in enumerate(tensor.dims):
+                sizes.setdefault(dim, f"loop_size({place_by_tensor[tensor.name]}, {axis})")
         arguments = ", ".join(self._argument(parameter, places, sizes, facts) for parameter in parameters)
         call = f"{self.function.call_name}({arguments})"
-        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
-        constants = [_dtype_constant(tensor.dtype) for tensor in facts.inputs]
-        lines = [f"if (loop_elements(&loop_in[{n}], {dtype}) < 0) return 1;" for n, dtype in enumerate(constants)]
+        lines = []
+        for tensor in facts.inputs:
+            dtype = _dtype_constant(tensor.dtype)
+            lines.append(f"if (loop_elements({input_places[tensor.name]}, {dtype}) < 0) return 1;")
         tensors_in_c = [place[1:] for place in (*input_places.values(), *output_places.values())]
         count = " + ".join(f"loop_elements(&{tensor}, {tensor}.dtype)" for tensor in tensors_in_c)
-        scratch = [pointer for pointer in self.function.pointers if places.get(pointer.name) == SCRATCH]
+        scratch = [pointer for pointer in self.function.pointers if places[pointer.name] == SCRATCH]
         lines += [f"void *loop_{pointer.name} = calloc(8 * ({count}) + (1 << 20), 1);" for pointer in scratch]
-        free_lines = [f"free(loop_{pointer.name});" for pointer in scratch]
-        writes_output = bool(facts.updates) or any(place in output_places.values() for place in places.values())
-        if writes_output and returns in ("int", "cudaError_t", "bool"):  # What it returns is a status.
-            status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
-            lines += [status, *free_lines, "if (loop_status) return 2;"]
-        else:
-            is_result = not writes_output and returns in RESULT_TYPES
-            lines += [f"*({returns} *)loop_data(&loop_out[0]) = {call};" if is_result else f"{call};", *free_lines]
-        body = "".join(f"  {line}\n" for line in lines)
+        writes_output = bool(facts.updates) or not {*places.values()}.isdisjoint(output_places.values())
+        is_status = writes_output and returns in ("int", "cudaError_t", "bool")
+        if is_status:
+            call = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call}"
+        elif not writes_output and returns in RESULT_TYPES:
+            call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
+        lines += [f"{call};", *(f"free(loop_{pointer.name});" for pointer in scratch)]
+        lines += ["if (loop_status) return 2;"] if is_status else []
+        dtypes = dict.fromkeys(tensor.dtype or "float32" for tensor in facts.inputs)
+        text = ENTRY_TEXT.format(
+            source=self.path.name,
+            name=name,
+            terms=ENTRY_PARAMETERS,
+            message=f"tensors must be contiguous {', '.join(dtypes)}",
+            body="".join(f"  {line}\n" for line in lines),
+        )
         memory = "scratch memory: zeros, 8 bytes for each element of all tensors, and 1 MiB"
-        message = f"tensors must be contiguous {', '.join(dtypes)}"
-        terms = {"name": name, "terms": ENTRY_PARAMETERS, "message": message, "body": body}
-        text = ENTRY_TEXT.format(source=self.path.name, **terms)
         return text, [f"`{pointer.text}` is {memory}" for pointer in scratch]
 
-    def _places(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
+    def _match_tensors(self, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> dict[str, str]:
         """Pointer parameter to its tensor: `&loop_in[0]`, `&loop_out[0]` or `SCRATCH`. `inputs`, `outputs`: name
         of a tensor to its place. Equal names match first. Other `const` pointers are inputs; surplus ones may
-        be scratch memory."""
-        places: dict[str, str] = {}
+        be scratch memory. Raises UsageError if that leaves a pointer or a tensor."""
         counts = f"there are {len(inputs)} inputs and {len(outputs)} outputs"
+        places: dict[str, str] = {}
         for pointer in self.function.pointers:
             place = _by_name(pointer.name, inputs) or (None if pointer.is_const else outputs.get(pointer.name))
             if place and place not in places.values():
@@ -149,29 +167,28 @@ class EntryWriter:
         free_inputs = [place for place in inputs.values() if place not in places.values()]
         free_outputs = [place for place in outputs.values() if place not in places.values()]
         unnamed = [pointer for pointer in self.function.pointers if pointer.name not in places]
-        readers = [pointer for pointer in unnamed if pointer.is_const]
-        writers = [pointer for pointer in unnamed if not pointer.is_const]
+        scratch_count = max(len(unnamed) - len(free_inputs) - len(free_outputs), 0)
+        scratch = [item for item in unnamed if not item.is_const and SCRATCH_NAME.fullmatch(item.name)]
+        scratch = scratch[:scratch_count]
+        writers = [pointer for pointer in unnamed if not pointer.is_const and pointer not in scratch]
         # With too few `const` pointers, the first of the others are taken for inputs.
-        without_const_count = max(len(free_inputs) - len(readers), 0)
-        scratch_count = max(len(writers) - len(free_outputs) - without_const_count, 0)
-        scratch = [pointer for pointer in writers if SCRATCH_NAME.fullmatch(pointer.name)][:scratch_count]
-        writers = [pointer for pointer in writers if pointer not in scratch]
-        readers, writers = readers + writers[:without_const_count], writers[without_const_count:]
+        const_count = sum(pointer.is_const for pointer in unnamed)
+        writers = writers[max(len(free_inputs) - const_count, 0) :]
+        readers = [pointer for pointer in unnamed if pointer not in (*writers, *scratch)]
         if len(readers) != len(free_inputs) or len(writers) != len(free_outputs):
             unclear = readers[len(free_inputs) :] or writers[len(free_outputs) :]
             reason = f"`{unclear[0].text}` is not clear" if unclear else "it has too few tensors"
             hint = "--like NAME=N,M for each input; mark inputs `const`, and call scratch memory scratch"
             raise self._unclear(f"{self.function.name}: {reason}: {counts}", hint)
-        readers.sort(key=self.function.pointers.index)  # The target's inputs are in the parameters' order.
-        names = [pointer.name for pointer in readers + writers]
-        places |= dict(zip(names, free_inputs + free_outputs, strict=True))
+        matched = zip(readers + writers, free_inputs + free_outputs, strict=True)
+        places |= {pointer.name: place for pointer, place in matched}
         return places | {pointer.name: SCRATCH for pointer in scratch}
 
     def _argument(
         self, parameter: CParameter, places: Mapping[str, str], sizes: Mapping[str, str], facts: TargetFacts
     ) -> str:
         """The C expression for a parameter: stream, pointer, constant, attribute, size or count. `places`: see
-        `_places`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear."""
+        `_match_tensors`; `sizes`: dimension to its C expression. Raises UsageError if it is unclear."""
         name, cast_type = parameter.name, f"{parameter.type} *" if parameter.pointers else parameter.type
         if parameter.type == STREAM or (parameter.type == "void" and "stream" in name.lower()):
             return f"({cast_type})loop_stream"
@@ -181,15 +198,15 @@ class EntryWriter:
         attributes = {name: f"({cast_type})loop_attributes[{n}]" for n, name in enumerate(facts.attributes)}
         is_number, expression = parameter in self.function.numbers, None
         if is_number and name in self.constants and name not in attributes:
-            expression = json.dumps(self.constants[name])
-        elif is_number and (name in attributes or parameter.dtype in NOT_INTEGERS):
+            return json.dumps(self.constants[name])
+        if is_number and (name in attributes or parameter.dtype in NOT_INTEGERS):
             expression = _by_name(name, attributes)
         elif is_number:
+            expression = _by_name(name, sizes) or _by_name(name, attributes)
             integers = [number.name for number in self.function.numbers if number.dtype not in NOT_INTEGERS]
             unset = [integer for integer in integers if not _by_name(integer, attributes)]
-            is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
             unknown = [integer for integer in unset if not _by_name(integer, sizes)]
-            expression = _by_name(name, sizes) or _by_name(name, attributes)
+            is_only_unset = unset == [name] and [dim.lower() for dim in sizes] != [name.lower()]
             # The only integer without a meaning of its own, such as `n`, is the number of all elements.
             if is_only_unset or (unknown == [name] and COUNT_NAME.fullmatch(name)):
                 expression = f"loop_elements(&loop_in[0], {_dtype_constant(facts.inputs[0].dtype)})"
@@ -208,38 +225,13 @@ class EntryWriter:
 
 def _dtype_constant(dtype: str) -> str:
     """The constant of an element type in loop_kernel.h, as LOOP_FLOAT32; empty means float32."""
-    name = {"float8_e4m3fn": "FLOAT8_E4M3"}.get(dtype, (dtype or "float32").upper())
-    return f"LOOP_{name}"
+    return f"LOOP_{(dtype or 'float32').removesuffix('fn').upper()}"
 
 
 def _by_name(name: str, values: Mapping[str, str]) -> str | None:
     """The value of a name, else of the only name that differs in case; None without one."""
     matches = [value for key, value in values.items() if key.lower() == name.lower()]
     return values.get(name) or (matches[0] if len(matches) == 1 else None)
-
-
-@dataclass(frozen=True)
-class FirstVariant:
-    """The variant of a new target that is a kernel or a program, before the reference was tried."""
-
-    function: str
-    yaml_line: str
-    """Its line in target.yaml; empty if an entry is still to be written."""
-    copied_files: Mapping[str, Path] = field(default_factory=dict)
-    """File name in the target to the user's file."""
-    scalars: tuple[str, ...] = ()
-    """Names of its scalar parameters."""
-    entry_writer: EntryWriter | None = None
-
-    def write_entry(self, facts: TargetFacts) -> tuple[str, dict[str, str], list[str]]:
-        """The variant's line in target.yaml, file name to text of a new entry, and notes on guesses.
-        Without an `entry_writer` none is needed. Raises UsageError if a parameter's meaning is unclear."""
-        if self.entry_writer is None:
-            return self.yaml_line, {}, []
-        text, notes = self.entry_writer.write(facts)
-        path = self.entry_writer.path
-        name = f"entry{path.suffix}" if f"mine{path.suffix}" in self.copied_files else f"mine{path.suffix}"
-        return _variant_line(path, name, "loop_entry", self.copied_files), {name: text}, notes
 
 
 def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> FirstVariant:
@@ -252,9 +244,10 @@ def read_kernel(path: Path, function: str, constants: Mapping[str, Any]) -> Firs
     entry = function if function in entries else _only_or_named(entries, path.stem)
     if not entry:
         plain = _plain_function(path, text, function, entries)
-        writer = EntryWriter(path, plain, constants)
-        scalars = tuple(number.name for number in plain.numbers)
-        return FirstVariant(identifier(plain.name), "", files, scalars, writer)
+        name = f"entry{path.suffix}" if f"mine{path.suffix}" in files else f"mine{path.suffix}"
+        line, scalars = _variant_line(path, name, "loop_entry", files), tuple(item.name for item in plain.numbers)
+        writer = EntryWriter(path, name, plain, constants)
+        return FirstVariant(identifier(plain.name), line, files, scalars, writer)
     if not any("loop_error" in read_text(file) for file in files.values()):
         message = f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none"
         raise UsageError(message, hint=HEADER_HINT)
@@ -271,10 +264,9 @@ def _plain_function(path: Path, text: str, name: str, entries: Sequence[str]) ->
     for function in defined:
         if any(parameter.pointers and parameter.dtype for parameter in function.parameters):
             candidates[function.name] = function
-    name = name or _only_or_named(candidates, path.stem) or ""
     calls = CALL.findall(DIRECTIVE.sub("", text))  # They include the definition itself.
     uncalled = [candidate for candidate in candidates if calls.count(candidate) <= 1]
-    name = name or _only_or_named(uncalled, path.stem) or ""
+    name = name or _only_or_named(candidates, path.stem) or _only_or_named(uncalled, path.stem) or ""
     if name in candidates:
         return candidates[name]
     for function in () if candidates else defined:
@@ -315,12 +307,11 @@ def _with_headers(path: Path) -> dict[str, Path]:
     while unread:
         file = unread.pop()
         relative = str(file.relative_to(path.parent))
-        if relative in files:
-            continue
-        files[relative] = file
-        for name in INCLUDE.findall(read_text(file)):
-            headers = [folder / name for folder in (file.parent, path.parent) if ".." not in Path(name).parts]
-            unread += [header for header in headers if header.is_file()][:1]
+        if relative not in files:
+            files[relative] = file
+            for name in INCLUDE.findall(read_text(file)):
+                headers = [folder / name for folder in (file.parent, path.parent) if ".." not in name]
+                unread += [header for header in headers if header.is_file()][:1]
     return files
 
 
@@ -343,39 +334,16 @@ class PythonSource:
 
 
 def find_function(text: str) -> PythonSource:
-    """Find `module:function` as Python would from here; the module may be a file's path. Its files are the user's
-    module and the local modules that it imports. Raises UsageError if there is none."""
+    """Parse `module:function`; the module may be a file's path. Its files are the user's module and the local
+    modules that it imports. Raises UsageError for other text; whether they exist, the trial says."""
     module, _, name = text.partition(":")
     folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
     module = (Path(module).name if "/" in module else module).removesuffix(".py")
     if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
         expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
         raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
-    path = _module_file(module, folder)
-    other_folders = [Path(entry) for entry in sys.path if entry and Path(entry) != folder]
-    if path is None or not path.is_relative_to(folder) or any(map(path.is_relative_to, other_folders)):
-        return PythonSource(module, name, folder, {})  # Installed, or without Python source: nothing to copy.
-    source, first_name = read_module(path), name.partition(".")[0]
-    imports = [node for node in source.tree.body if isinstance(node, ast.ImportFrom)]
-    has_star_import = any(alias.name == "*" for node in imports for alias in node.names)
-    if not source.defines(first_name) and not has_star_import:
-        defined = [node.name for node in source.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        hint = did_you_mean(first_name, defined) or f"it has {', '.join(defined[:8]) or 'none'}"
-        raise UsageError(f"{path}: no function `{first_name}` there", hint=hint)
     files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
+    path = module.replace(".", "/")
+    if files.keys().isdisjoint((f"{path}.py", f"{path}/__init__.py")):
+        files = {}  # Installed, or without Python source: nothing to copy.
     return PythonSource(module, name, folder, files)
-
-
-def _module_file(module: str, folder: Path) -> Path | None:
-    """A module's source file, without importing it; None if it has none. Raises UsageError for no module."""
-    folders: list[str] | None = [str(folder), *sys.path]
-    package, spec = "", None
-    for word in module.split("."):  # From the outermost package to the module.
-        package = f"{package}.{word}".lstrip(".")
-        spec = PathFinder.find_spec(package, folders) if folders is not None else None
-        if spec is None:
-            hint = f"start the command in the folder of {package.partition('.')[0]}.py, or pip install it"
-            raise UsageError(f"{module}: no module `{package}` here or among the installed packages", hint=hint)
-        folders = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
-    path = Path(spec.origin) if spec is not None and spec.origin else None
-    return path if path and path.suffix == ".py" else None

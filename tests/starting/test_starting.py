@@ -148,7 +148,9 @@ def entry(source: str, *likes: str) -> str:
     outputs = [spec for spec in specs if spec.name == "output"]
     outputs = outputs or [TensorSpec(name="output", dims=inputs[0].dims)]
     facts = TargetFacts.model_construct(inputs=inputs, outputs=outputs, updates={}, attributes={})
-    (text,) = read_kernel(Path(source), "", {}).write_entry(facts)[1].values()
+    writer = read_kernel(Path(source), "", {}).entry_writer
+    assert writer is not None
+    text, _ = writer.write(facts)
     return text
 
 
