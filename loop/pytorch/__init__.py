@@ -12,7 +12,6 @@ Python. Where that is not available, `operator` raises Unavailable.
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from loop.calls.library import Compiled
 from loop.library import targets, trust
 from loop.library.definitions import name_hint
 from loop.model.target import CAbiVariant
-from loop.pytorch.c_dispatch import Contract, contract_of, declare, numbers_by_value, open_library, wrong_value
+from loop.pytorch.c_dispatch import Contract, contract_of, declare, number_for, open_library
 
 __all__ = ["Operator", "operator"]
 _lock = threading.Lock()
@@ -44,15 +43,11 @@ class Operator:
         """C++ function below `op`, for fast eager calls. `torch.compile` needs `op` itself."""
         self.architecture = architecture
         """Built for `cpu` or a compute capability such as `sm_89`."""
-        attributes = contract.attributes.items()
-        self._numbers_by_value = {name: numbers_by_value(attribute) for name, attribute in attributes}
-        """For each attribute, a value as a caller writes it to the number that the kernel gets."""
-        self._defaults = {name: meanings[None] for name, meanings in self._numbers_by_value.items()}
-        self._numeric_attributes = [name for name, attribute in attributes if attribute.kind == "number"]
+        self._attributes = dict(contract.signature.attributes)
         self._recent_values = lru_cache(64, typed=True)(self._attribute_values)
         """The numbers of earlier calls, for speed."""
-        types = " or ".join(contract.call_types)
-        self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {types}; forward only."
+        types = " or ".join(contract.variant.dtypes)
+        self.__doc__ = f"{contract.schema}\n\nOn {contract.variant.device}, {types}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
         """Call the kernel on the current stream of the inputs' device. Returns the output in C order.
@@ -62,7 +57,9 @@ class Operator:
         tensors that do not fit, TypeError for arguments that are not tensors, and TypeError or
         ValueError for wrong attributes.
         """
-        if len(tensors) != len(self.contract.inputs) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        if len(tensors) != len(self.contract.signature.inputs) or not all(
+            isinstance(tensor, Tensor) for tensor in tensors
+        ):
             raise self._wrong_arguments(tensors)
         if torch.compiler.is_compiling():  # A compiler needs `op`, and no cache.
             traced: Tensor = self.op(*tensors, *self._attribute_values(**attributes))
@@ -76,23 +73,18 @@ class Operator:
     def _attribute_values(self, /, **attributes: object) -> tuple[Any, ...]:
         """Numbers for all attributes in the signature's order, defaults included. `attributes`: the
         values that the caller wrote, by name. Raises TypeError or ValueError for a wrong one."""
-        values: dict[str, Any] = dict(self._defaults)
-        for name, value in attributes.items():
-            if name not in self._numbers_by_value:
-                names = ", ".join(self._numbers_by_value) or "none"
+        for name in attributes:
+            if name not in self._attributes:
+                names = ", ".join(self._attributes) or "none"
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
-            if name in self._numeric_attributes and isinstance(value, Real) and not isinstance(value, bool):
-                values[name] = float(value)
-                continue
-            try:  # A numpy boolean is found too, because it equals True or False.
-                values[name] = self._numbers_by_value[name][value]
-            except (KeyError, TypeError):
-                raise wrong_value(name, self.contract.attributes[name], value) from None
-        return tuple(values.values())
+        numbers: list[Any] = []
+        for name, attribute in self._attributes.items():
+            numbers.append(number_for(name, attribute, attributes.get(name)))
+        return tuple(numbers)
 
     def _wrong_arguments(self, arguments: Sequence[object]) -> TypeError:
         """The error for a wrong number of tensors, or for an argument that is not a tensor."""
-        names, attributes = list(self.contract.inputs), ", ".join(self.contract.attributes)
+        names, attributes = list(self.contract.signature.inputs), ", ".join(self._attributes)
         if len(arguments) == len(names):
             for name, value in zip(names, arguments, strict=True):
                 if not isinstance(value, Tensor):
@@ -124,8 +116,8 @@ def operator(variant: str, target: str | Path | None = None, device: str | torch
             if key not in _operators:
                 _operators[key] = _make_operator(definitions, variant, device)
             cached_operator = _operators[key]
-            torch_device = torch.device(cached_operator.contract.device if device is None else device)
-            architecture = _architecture(variant, cached_operator.contract.device, torch_device)
+            torch_device = torch.device(cached_operator.contract.variant.device if device is None else device)
+            architecture = _architecture(variant, cached_operator.contract.variant.device, torch_device)
             if device is not None and cached_operator.architecture != architecture:
                 raise UsageError(
                     f"variant {variant} was built for {cached_operator.architecture} in this process, "

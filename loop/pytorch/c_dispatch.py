@@ -7,8 +7,11 @@ Needs a compiler and PyTorch 2.7 or later; raises Unavailable otherwise.
 
 import ctypes
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,9 @@ from loop.base.processes import run_to_end
 from loop.builds.build import BuildFailed, build
 from loop.calls.call import DTYPES, MAX_RANK, LibraryTerms, Refused
 from loop.calls.library import Compiled, check_build_id
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import Dtype
 from loop.model.measurement import Build
-from loop.model.signature import OUTPUT, Attribute
+from loop.model.signature import OUTPUT, Attribute, Signature
 from loop.model.target import BuildRecipe, CAbiVariant, Target
 
 BUILD_LIMIT_S = 1800.0
@@ -82,17 +85,13 @@ BRIDGE = CAbiVariant(
     entry="loop_torch_register",
     build=BuildRecipe(compiler="g++", flags=("-std=c++17", "-O2", "-fvisibility=hidden")),
 )
-KINDS = ("flag", "choice", "number")
-"""Kinds of attributes in the order of LoopTorchKind."""
 NO_SLOT = -1
 _kept_alive: list[object] = []
 """Objects kept alive because the bridge points to them, or because registrations end with them."""
 TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 """Tags of operators: they pass `opcheck`, and compilers have to keep the strides of inputs."""
-
-
 SCHEMA_TYPES = {"flag": "bool", "choice": "int", "number": "float"}
-"""Kind of attribute to its type in the operator's schema."""
+"""Kind of attribute, in the order of LoopTorchKind, to its type in the operator's schema."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +101,9 @@ class Contract:
     namespace: str
     name: str
     """Name in the namespace: the variant's name."""
-    device: Device
-    inputs: dict[str, tuple[str, ...]]
-    """Input tensors: name to dimensions."""
-    output: tuple[str, ...]
-    fixed_types: dict[str, Dtype]
-    """Fixed element types, by input name or `output`. Others have the call's type."""
-    call_types: tuple[Dtype, ...]
-    """Element types that a call may have."""
-    attributes: dict[str, Attribute]
-    """Arguments that are not tensors, in the order of the C interface."""
+    variant: CAbiVariant
+    signature: Signature
+    """Attributes become arguments in its order. Tensors without a type of their own have the call's type."""
 
     @property
     def title(self) -> str:
@@ -121,81 +113,74 @@ class Contract:
     @property
     def schema(self) -> str:
         """PyTorch schema of the raw operator: a choice is an int index, a missing number is NaN."""
-        tensors = [f"Tensor {name}" for name in self.inputs]
-        values = [f"{SCHEMA_TYPES[attribute.kind]} {name}" for name, attribute in self.attributes.items()]
-        return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
+        arguments = [f"Tensor {name}" for name in self.signature.inputs]
+        arguments += [f"{SCHEMA_TYPES[item.kind]} {name}" for name, item in self.signature.attributes.items()]
+        return f"{self.name}({', '.join(arguments)}) -> Tensor"
+
+    @property
+    def output_dims(self) -> list[str]:
+        """Dimensions of the output."""
+        return self.signature.output_dimensions.split()
 
     @property
     def dimension_sources(self) -> dict[str, tuple[str, int]]:
         """Dimension to (input, axis): the first that has it, from which its size is read."""
         sources: dict[str, tuple[str, int]] = {}
-        for name, dimensions in self.inputs.items():
-            for axis, dimension in enumerate(dimensions):
+        for name, dimensions in self.signature.inputs.items():
+            for axis, dimension in enumerate(dimensions.split()):
                 sources.setdefault(dimension, (name, axis))
         return sources
 
     @property
     def type_shown_by_no_input(self) -> Dtype | None:
-        """The first type of `call_types` if all inputs have fixed types, so that none shows it; else None."""
-        return self.call_types[0] if set(self.inputs) <= set(self.fixed_types) else None
+        """The variant's first type if all inputs have fixed types, so that none shows it; else None."""
+        has_only_fixed_types = set(self.signature.inputs) <= set(self.signature.types)
+        return self.variant.dtypes[0] if has_only_fixed_types else None
 
 
 def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
     """Derive a variant's contract. Raises LoopError if an operator cannot have its signature."""
     signature = target.signature
+    contract = Contract(f"loop_{target.name.replace('-', '_')}", name, variant, signature)
     if not target.is_plain:
         raise UsageError(
             f"no operator of {name}: an operator takes tensors one by one and gives one",
             hint="`loop kernels verify` and `measure` call it as it is",
         )
-    contract = Contract(
-        namespace=f"loop_{target.name.replace('-', '_')}",
-        name=name,
-        device=variant.device,
-        inputs={key: tuple(text.split()) for key, text in signature.inputs.items()},
-        output=tuple(signature.output_dimensions.split()),
-        fixed_types=dict(signature.types),
-        call_types=variant.dtypes,
-        attributes=dict(signature.attributes),
-    )
-    unknown = [dimension for dimension in contract.output if dimension not in contract.dimension_sources]
+    unknown = [dimension for dimension in contract.output_dims if dimension not in contract.dimension_sources]
     if unknown:
         raise UsageError(
             f"no operator of {name}: {unknown[0]} is a dimension of the output and of no input",
             hint="an operator makes its output, so that each of its sizes has to be that of an input",
         )
-    if contract.type_shown_by_no_input and OUTPUT not in contract.fixed_types and len(contract.call_types) > 1:
+    if contract.type_shown_by_no_input and OUTPUT not in signature.types and len(variant.dtypes) > 1:
         raise UsageError(
             f"no operator of {name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
         )
-    for tensor, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
-        if len(dimensions) > MAX_RANK:
+    for tensor, dimensions in {**signature.inputs, OUTPUT: signature.output_dimensions}.items():
+        if len(dimensions.split()) > MAX_RANK:
             raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
     return contract
 
 
-def numbers_by_value(attribute: Attribute) -> dict[object, bool | int | float]:
-    """Map an attribute's values, as a caller writes them, to numbers of the raw operator. None maps
-    to the number of the default, or to NaN if a `number` has none. Other numbers are not in the map."""
-    meanings: dict[object, bool | int | float] = {}
-    if attribute.kind == "flag":
-        meanings = {False: False, True: True}
-    meanings |= {word: index for index, word in enumerate(attribute.choices)}
-    default = attribute.default_value
-    if default in meanings:
-        meanings[None] = meanings[default]
-    else:
-        assert not isinstance(default, str)  # The manifest was checked: a default is one of the choices.
-        meanings[None] = math.nan if default is None else float(default)
-    return meanings
-
-
-def wrong_value(name: str, attribute: Attribute, value: object) -> ValueError:
-    """The error for a value that the attribute `name` does not allow."""
+def number_for(name: str, attribute: Attribute, value: object) -> bool | int | float:
+    """The number that the raw operator gets for a value as a caller writes it. None means the default, or NaN
+    for a `number` without one. Raises ValueError for a value that the attribute `name` does not allow."""
+    value = attribute.default_value if value is None else value
+    if attribute.kind == "number":
+        if value is None:
+            return math.nan
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+    elif attribute.kind == "flag":
+        if not isinstance(value, Tensor) and value in (True, False):  # As NumPy's booleans are.
+            return bool(value)
+    elif value in attribute.choices:
+        return attribute.choices.index(str(value))
     expected_by_kind = {"flag": "True or False", "number": "a number or None"}
     expected = expected_by_kind.get(attribute.kind) or "one of " + ", ".join(map(repr, attribute.choices))
-    return ValueError(f"{name}: expected {expected}, got {value!r}")
+    raise ValueError(f"{name}: expected {expected}, got {value!r}")
 
 
 class Unavailable(WorkFailed):
@@ -208,15 +193,21 @@ class Functions(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS, *SHORTCUTS))
 
 
+def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
+    """Fields of a C structure that have one type, in this order."""
+    return tuple((name, kind) for name in names)
+
+
+INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
+
+
 class Numbers(ctypes.Structure):
     """`struct LoopTorchNumbers`."""
 
     _fields_ = (
-        ("dtypes", ctypes.c_char_p * TYPE_TABLE_SIZE),
-        ("loop_dtypes", ctypes.c_int32 * TYPE_TABLE_SIZE),
-        ("cpu", ctypes.c_int32),
-        ("cuda", ctypes.c_int32),
-        ("byte", ctypes.c_int32),
+        ("dtypes", TEXT * TYPE_TABLE_SIZE),
+        ("loop_dtypes", INT * TYPE_TABLE_SIZE),
+        *_fields(INT, "cpu", "cuda", "byte"),
     )
 
 
@@ -224,46 +215,29 @@ class TorchInput(ctypes.Structure):
     """`struct LoopTorchInput`."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("dimensions", ctypes.c_char_p),
-        ("expects", ctypes.c_char_p),
-        ("rank", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("words", ctypes.c_char_p * MAX_RANK),
-        ("twin", ctypes.c_int32 * MAX_RANK),
-        ("twin_axis", ctypes.c_int32 * MAX_RANK),
+        *_fields(TEXT, "name", "dimensions", "expects"),
+        *_fields(INT, "rank", "dtype"),
+        ("words", TEXT * MAX_RANK),
+        *_fields(INT * MAX_RANK, "twin", "twin_axis"),
     )
 
 
 class TorchAttribute(ctypes.Structure):
     """`struct LoopTorchAttribute`."""
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("choices", ctypes.c_char_p),
-        ("kind", ctypes.c_int32),
-        ("count", ctypes.c_int32),
-    )
+    _fields_ = (*_fields(TEXT, "name", "choices"), *_fields(INT, "kind", "count"))
 
 
 class TorchOperator(ctypes.Structure):
     """`struct LoopTorchOperator`."""
 
     _fields_ = (
-        ("space", ctypes.c_char_p),
-        ("name", ctypes.c_char_p),
-        ("title", ctypes.c_char_p),
-        ("entry", ctypes.c_void_p),
-        ("explain", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("inputs", ctypes.c_int32),
-        ("attributes", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("dtype", ctypes.c_int32),
-        ("accepted", ctypes.c_int32 * TYPE_TABLE_SIZE),
-        ("only", ctypes.c_int32),
-        ("from_", ctypes.c_int32 * MAX_RANK),
-        ("from_axis", ctypes.c_int32 * MAX_RANK),
+        *_fields(TEXT, "space", "name", "title"),
+        *_fields(ADDRESS, "entry", "explain"),
+        *_fields(INT, "device_type", "inputs", "attributes", "rank", "dtype"),
+        ("accepted", INT * TYPE_TABLE_SIZE),
+        ("only", INT),
+        *_fields(INT * MAX_RANK, "from_", "from_axis"),
         ("input", TorchInput * MOST_ARGUMENTS),
         ("attribute", TorchAttribute * MOST_ARGUMENTS),
     )
@@ -306,12 +280,10 @@ def type_numbers() -> dict[str, int]:
     """Element type to PyTorch's number of it, for types that it has and the bridge can hold."""
     numbers = {}
     for name in NAMED_TYPES:
-        try:
+        with suppress(Unavailable):
             number = find_symbol(f"aoti_torch_dtype_{name}")()
-        except Unavailable:
-            continue
-        if 0 <= number < TYPE_TABLE_SIZE:
-            numbers[name] = number
+            if 0 <= number < TYPE_TABLE_SIZE:
+                numbers[name] = number
     return numbers
 
 
@@ -338,26 +310,25 @@ def declare(contract: Contract, library: Compiled) -> OpOverload:
     registrations = torch_library(contract.namespace)
     registrations.define(contract.schema, tags=TAGS)
     registrations.impl(contract.name, fallthrough_kernel, "Autograd")  # The C kernel rejects gradients itself.
-    output_sources = [contract.dimension_sources[dimension] for dimension in contract.output]
+    output_sources = [contract.dimension_sources[dimension] for dimension in contract.output_dims]
+    signature = contract.signature
 
     def make_fake_output(*arguments: Tensor) -> Tensor:
         """Make the output without values, for tracing. The kernel reports other errors."""
-        inputs = dict(zip(contract.inputs, arguments, strict=False))
+        inputs = dict(zip(signature.inputs, arguments, strict=False))
         for name, tensor in inputs.items():
             if torch.is_grad_enabled() and tensor.requires_grad:
                 remedy = f"call it under torch.no_grad(), or detach {name}"
                 message = f"{name} requires a gradient, and the operator has none: {remedy}"
                 raise RuntimeError(f"{contract.title}: {message}")
-        fixed_type = contract.fixed_types.get(OUTPUT) or contract.type_shown_by_no_input
-        if fixed_type:
-            dtype = getattr(torch, fixed_type)
-        else:  # That of the call, which the first input without a fixed type has.
-            dtype = next(tensor.dtype for name, tensor in inputs.items() if name not in contract.fixed_types)
+        fixed_type = signature.types.get(OUTPUT) or contract.type_shown_by_no_input
+        call_types = [tensor.dtype for name, tensor in inputs.items() if name not in signature.types]
+        dtype = getattr(torch, fixed_type) if fixed_type else call_types[0]
         shape = [inputs[name].shape[axis] for name, axis in output_sources]
         return torch.empty(shape, dtype=dtype, device=arguments[0].device)
 
     register_fake(contract.title, make_fake_output, lib=registrations)
-    if max(len(contract.inputs), len(contract.attributes)) > MOST_ARGUMENTS:
+    if max(len(signature.inputs), len(signature.attributes)) > MOST_ARGUMENTS:
         raise Unavailable(f"it has more than {MOST_ARGUMENTS} inputs or attributes")
     c_bridge, operator = load_bridge(), describe_operator(contract, library)
     error = c_bridge.loop_torch_register(ctypes.byref(operator))
@@ -418,48 +389,48 @@ def bridge_works() -> bool:
     whether the other arguments are these and `flag` equals it."""
     probe = getattr(torch.ops, TEST_NAMESPACE).probe.default
     with torch.enable_grad():
-        for requires_grad in (True, False):
-            for flag in (True, False):
-                tensor = torch.zeros(1, requires_grad=requires_grad)
-                if probe(tensor, flag, -7, 0.5) != (flag == requires_grad):
-                    return False
+        for requires_grad, flag in product((True, False), repeat=2):
+            tensor = torch.zeros(1, requires_grad=requires_grad)
+            if probe(tensor, flag, -7, 0.5) != (flag == requires_grad):
+                return False
     return True
 
 
 def describe_operator(contract: Contract, library: Compiled) -> TorchOperator:
     """Convert a contract to the C structure that the bridge reads. -1: no fixed element type. `twin`: the
     input, itself or an earlier one, whose size of the same dimension must be equal."""
-    numbers, input_names = type_numbers(), list(contract.inputs)
+    numbers, signature, sources = type_numbers(), contract.signature, contract.dimension_sources
+    input_names, only_type = list(signature.inputs), contract.type_shown_by_no_input
     operator = TorchOperator(
         space=contract.namespace.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
         entry=address_of(library.entry),
         explain=address_of(library.error_message),
-        device_type=find_symbol(f"aoti_torch_device_type_{contract.device}")(),
-        inputs=len(contract.inputs),
-        attributes=len(contract.attributes),
-        rank=len(contract.output),
-        dtype=numbers[contract.fixed_types[OUTPUT]] if OUTPUT in contract.fixed_types else -1,
-        only=numbers[contract.type_shown_by_no_input] if contract.type_shown_by_no_input else -1,
+        device_type=find_symbol(f"aoti_torch_device_type_{contract.variant.device}")(),
+        inputs=len(input_names),
+        attributes=len(signature.attributes),
+        rank=len(contract.output_dims),
+        dtype=numbers[signature.types[OUTPUT]] if OUTPUT in signature.types else -1,
+        only=numbers[only_type] if only_type else -1,
     )
-    for dtype in contract.call_types:
+    for dtype in contract.variant.dtypes:
         operator.accepted[numbers[dtype]] = 1
-    for axis, dimension in enumerate(contract.output):
-        source, source_axis = contract.dimension_sources[dimension]
-        operator.from_[axis], operator.from_axis[axis] = input_names.index(source), source_axis
-    for position, (name, dimensions) in enumerate(contract.inputs.items()):
-        input_struct = operator.input[position]
-        allowed_types = contract.fixed_types.get(name, " or ".join(contract.call_types))
-        input_struct.name, input_struct.dimensions = name.encode(), " ".join(dimensions).encode()
-        input_struct.expects, input_struct.rank = allowed_types.encode(), len(dimensions)
-        input_struct.dtype = numbers[contract.fixed_types[name]] if name in contract.fixed_types else -1
-        for axis, dimension in enumerate(dimensions):
-            source, source_axis = contract.dimension_sources[dimension]
+    for axis, dimension in enumerate(contract.output_dims):
+        source, operator.from_axis[axis] = sources[dimension]
+        operator.from_[axis] = input_names.index(source)
+    for position, (name, dimensions) in enumerate(signature.inputs.items()):
+        input_struct, dims = operator.input[position], dimensions.split()
+        allowed_types = signature.types.get(name, " or ".join(contract.variant.dtypes))
+        input_struct.name, input_struct.dimensions = name.encode(), " ".join(dims).encode()
+        input_struct.expects, input_struct.rank = allowed_types.encode(), len(dims)
+        input_struct.dtype = numbers[signature.types[name]] if name in signature.types else -1
+        for axis, dimension in enumerate(dims):
             input_struct.words[axis] = dimension.encode()
-            input_struct.twin[axis], input_struct.twin_axis[axis] = input_names.index(source), source_axis
-    for position, (name, attribute) in enumerate(contract.attributes.items()):
+            source, input_struct.twin_axis[axis] = sources[dimension]
+            input_struct.twin[axis] = input_names.index(source)
+    for position, (name, attribute) in enumerate(signature.attributes.items()):
         choices = " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))  # `0 (left)`
-        kind, count = KINDS.index(attribute.kind), len(attribute.choices)
+        kind, count = list(SCHEMA_TYPES).index(attribute.kind), len(attribute.choices)
         operator.attribute[position] = TorchAttribute(name.encode(), choices.encode(), kind, count)
     return operator
