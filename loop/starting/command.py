@@ -115,15 +115,16 @@ def init(request: InitRequest) -> MadeTarget:
         attributes=variant.scalars if variant else None,
         module_names=module_names,
     )
-    facts, notes = _try_function(request, terms), ()
+    facts = _try_function(request, terms)
+    notes = [*facts.notes]
     texts = {name: read_text(path) for name, path in copied.items()}
     texts |= {f"{module}.py": text for module, text in facts.files.items()}
     if variant is None:
         options = f"module: {module_names['mine']}, function: {function}"
         variant = FirstVariant(function, f"mine: {{kind: python, device: any, {options}}}")
     elif variant.entry_writer:
-        texts[variant.entry_writer.name], notes = variant.entry_writer.write(facts)
-    notes = (*facts.notes, *notes)
+        texts[variant.entry_writer.name], entry_notes = variant.entry_writer.write(facts)
+        notes += entry_notes
     texts[MANIFEST] = manifest(folder, facts, variant.yaml_line, notes, module_names)
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ def init(request: InitRequest) -> MadeTarget:
     commands = (f"trust {quoted}", f"kernels verify --target {quoted}", f"run session quick --target {quoted}")
     next_commands = tuple(f"loop {line}" for line in commands)
     target = str(folder.absolute())
-    return MadeTarget(target=target, files=tuple(files), notes=notes, next=next_commands)
+    return MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=next_commands)
 
 
 def _read_variant(request: InitRequest) -> FirstVariant | None:

@@ -32,6 +32,7 @@ LIMIT_S, MOST_TRIES = 40.0, 600
 def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
     """Find the user's function, and collect the choices of its arguments. Raises IncompleteRequest."""
     name = terms.name
+    member: Any
     try:
         owner = member = torch_side.import_module(terms.module)
     except ModuleNotFoundError as error:
