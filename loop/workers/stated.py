@@ -171,10 +171,10 @@ def audit_task(task: StatedTask) -> dict[str, Any]:
     for case in task.terms["cases"]:
         inputs = task.draw_case(case["given"], SEED)
         if not input_shapes:
-            output = split_structure(task.call_function(task.instantiate(task.reference), copy_inputs(inputs)))
+            output = task.call_function(task.instantiate(task.reference), copy_inputs(inputs))
             input_shapes = _floating_shapes(inputs)
-            output_shapes = _floating_shapes(output)
-            findings += _find_float64_conflicts(task, inputs)
+            output_shapes = _floating_shapes(split_structure(output))
+            findings += _find_float64_conflicts(task, inputs, outputs_of(output))
         findings += _find_seed_problems(task, case, inputs)
         data = [bytes_of(bits_of(tensor).cpu()) for tensor in inputs.tensors]
         case_digest = hashlib.sha256(b"".join([inputs.skeleton, *data])).hexdigest()
@@ -212,9 +212,11 @@ def _find_seed_problems(
             yield {"kind": "unseeded", "what": f"{name}: its seed alone does not reproduce the inputs"}
 
 
-def _find_float64_conflicts(task: StatedTask, inputs: SplitStructure) -> Iterator[dict[str, str]]:
-    """Findings where the reference violates its own rule when compared with its float64 version."""
-    outputs = outputs_of(task.call_function(task.instantiate(task.reference), copy_inputs(inputs)))
+def _find_float64_conflicts(
+    task: StatedTask, inputs: SplitStructure, outputs: dict[str, Tensor]
+) -> Iterator[dict[str, str]]:
+    """Findings where the reference violates its own rule when compared with its float64 version.
+    `outputs`: what it gives on the inputs, by name."""
     try:
         exact_reference = task.instantiate(task.reference, exact=True)
         exact_outputs = outputs_of(task.call_function(exact_reference, inputs, exact=True))

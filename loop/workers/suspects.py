@@ -156,47 +156,69 @@ def suspects_of_call(
 ) -> Iterator[Suspect]:
     """Yield suspects for a call of this signature: changed attributes and wrongly read inputs.
     `right`: the right output. `has_plain_signature`: the function takes tensors one by one and
-    returns one; then also faults of dimensions and of pairs of inputs."""
-    if has_plain_signature:
-        yield from _suspects_of_dimensions(run_reference, call, inputs, signature, right)
-    for name, attribute in signature.attributes.items():
-        for description, value in alternative_values(call.attributes[name], attribute):
-            changed_call = call.replace(attributes={**call.attributes, name: value})
-            yield f"{name} {description}", partial(run_reference, inputs, changed_call)
+    returns one; then also swapped inputs, partly summed dimensions, and a shifted or transposed
+    output."""
+
+    def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
+        changed = [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
+        return partial(run_reference, changed, call)
+
     names = [file.name for file in call.inputs]
     axes_of_dimension: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
     for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
         dimensions = signature.inputs.get(name, "").split()
-        is_declared = len(dimensions) == tensor.dim()
-        if not is_declared:
+        for axis, dimension in enumerate(dimensions if len(dimensions) == tensor.dim() else ()):
+            axes_of_dimension.setdefault(dimension, []).append((position, axis))
+    output_dimensions = only_output_dimensions(signature).split()
+    if has_unknown_outputs(signature):
+        output_dimensions = [f"axis_{axis}" for axis in range(right.dim())]
+    if has_plain_signature:
+        for i, j in itertools.combinations(range(len(names)), 2):
+            if inputs[i].shape == inputs[j].shape:
+                yield f"{names[i]} and {names[j]} were swapped", answer_to({i: inputs[j], j: inputs[i]})
+                yield f"{names[i]} were read for {names[j]}", answer_to({j: inputs[i]})
+                yield f"{names[j]} were read for {names[i]}", answer_to({i: inputs[j]})
+        for dimension, axes in axes_of_dimension.items():
+            size = inputs[axes[0][0]].shape[axes[0][1]]
+            # What a wrong loop over a summed dimension leaves out, and the indices that it reads.
+            read_ranges = {
+                "the last index": range(size - 1),
+                "the first index": range(1, size),
+                "the second half": range(size // 2),
+            }
+            is_summed = dimension not in output_dimensions and size > 1
+            for omission, indices in read_ranges.items() if is_summed else ():
+                shorter = dict(enumerate(inputs))
+                for position, axis in axes:
+                    part = shorter[position].narrow(axis, indices.start, len(indices))
+                    shorter[position] = part.contiguous()
+                yield f"{omission} of {dimension} were left out", answer_to(shorter)
+        yield from _shifted_outputs(right, output_dimensions)
+    for name, attribute in signature.attributes.items():
+        for description, value in alternative_values(call.attributes[name], attribute):
+            changed_call = call.replace(attributes={**call.attributes, name: value})
+            yield f"{name} {description}", partial(run_reference, inputs, changed_call)
+    for position, (tensor, name) in enumerate(zip(inputs, names, strict=True)):
+        yield f"{name} were zero", answer_to({position: torch.zeros_like(tensor)})
+        yield f"{name} were one", answer_to({position: torch.ones_like(tensor)})
+        yield f"the sign of {name} were lost", answer_to({position: tensor.abs()})
+        dimensions = signature.inputs.get(name, "").split()
+        if len(dimensions) != tensor.dim():
             dimensions = [f"axis {n}" for n in range(tensor.dim())]
-        changed_inputs = {
-            f"{name} were zero": torch.zeros_like(tensor),
-            f"{name} were one": torch.ones_like(tensor),
-            f"the sign of {name} were lost": tensor.abs(),
-        }
         for axis, dimension in enumerate(dimensions):
             if tensor.shape[axis] > 1:
-                first_only = _repeat_first_index(tensor, axis)
-                changed_inputs[f"only the first {dimension} of {name} were read"] = first_only
-                changed_inputs[f"{name} were read one {dimension} too early"] = tensor.roll(1, axis)
-                changed_inputs[f"{name} were read one {dimension} too late"] = tensor.roll(-1, axis)
-                if is_declared:
-                    axes_of_dimension.setdefault(dimension, []).append((position, axis))
-        for description, changed in changed_inputs.items():
-            inputs_with_change = _replace_inputs(inputs, {position: changed})
-            yield description, partial(run_reference, inputs_with_change, call)
+                first_only = answer_to({position: _repeat_first_index(tensor, axis)})
+                yield f"only the first {dimension} of {name} were read", first_only
+                for shift, word in ((1, "early"), (-1, "late")):
+                    shifted = answer_to({position: tensor.roll(shift, axis)})
+                    yield f"{name} were read one {dimension} too {word}", shifted
     # Two inputs that share a dimension both repeat its first index.
     for dimension, axes in axes_of_dimension.items():
-        for pair in itertools.combinations(axes, 2):
+        size = inputs[axes[0][0]].shape[axes[0][1]]
+        for pair in itertools.combinations(axes, 2) if size > 1 else ():
             repeated = {n: _repeat_first_index(inputs[n], axis) for n, axis in pair}
             pair_names = " and ".join(names[position] for position, _ in pair)
-            answer = partial(run_reference, _replace_inputs(inputs, repeated), call)
-            yield f"only the first {dimension} of {pair_names} were read", answer
-
-
-def _replace_inputs(inputs: Sequence[Tensor], replacements: Mapping[int, Tensor]) -> list[Tensor]:
-    return [replacements.get(position, tensor) for position, tensor in enumerate(inputs)]
+            yield f"only the first {dimension} of {pair_names} were read", answer_to(repeated)
 
 
 def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
@@ -204,52 +226,14 @@ def _repeat_first_index(tensor: Tensor, axis: int) -> Tensor:
     return tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
 
 
-def _suspects_of_dimensions(
-    run_reference: RunReference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
-) -> Iterator[Suspect]:
-    """Yield suspects for a function that takes tensors one by one: swapped inputs, partly summed dimensions,
-    shifted or transposed outputs. `right`: the right output."""
-
-    def answer_to(replacements: Mapping[int, Tensor]) -> Callable[[], Tensor]:
-        return partial(run_reference, _replace_inputs(inputs, replacements), call)
-
-    input_names = list(signature.inputs)
-    for i, j in itertools.combinations(range(len(input_names)), 2):
-        name, other_name = input_names[i], input_names[j]
-        tensor, other = inputs[i], inputs[j]
-        if tensor.shape == other.shape:
-            yield f"{name} and {other_name} were swapped", answer_to({i: other, j: tensor})
-            yield f"{name} were read for {other_name}", answer_to({j: tensor})
-            yield f"{other_name} were read for {name}", answer_to({i: other})
-    output_dimensions = only_output_dimensions(signature).split()
-    if has_unknown_outputs(signature):
-        output_dimensions = [f"axis_{axis}" for axis in range(right.dim())]
-    axes_of_summed: dict[str, list[tuple[int, int]]] = {}  # Positions of inputs, and axes.
-    for position, text in enumerate(signature.inputs.values()):
-        for axis, dimension in enumerate(text.split()):
-            if dimension not in output_dimensions:
-                axes_of_summed.setdefault(dimension, []).append((position, axis))
-    for dimension, axes in axes_of_summed.items():
-        first_position, first_axis = axes[0]
-        size = inputs[first_position].shape[first_axis]
-        # What a wrong loop over the dimension leaves out, and the indices that it reads.
-        read_ranges = {
-            "the last index": range(size - 1),
-            "the first index": range(1, size),
-            "the second half": range(size // 2),
-        }
-        for omission, indices in read_ranges.items() if size > 1 else ():
-            shorter = list(inputs)
-            for position, axis in axes:
-                shorter[position] = shorter[position].narrow(axis, indices.start, len(indices)).contiguous()
-            answer = partial(run_reference, shorter, call)
-            yield f"{omission} of {dimension} were left out", answer
-    for axis, dimension in enumerate(output_dimensions):
+def _shifted_outputs(right: Tensor, dimensions: Sequence[str]) -> Iterator[Suspect]:
+    """Yield suspects that move the elements of a right output with these dimensions."""
+    for axis, dimension in enumerate(dimensions):
         if right.shape[axis] > 1:
             for shift, place in ((1, "before"), (-1, "after")):
                 description = f"each place held the one {place} it along {dimension}"
                 yield description, partial(right.roll, shift, axis)
-    if len(output_dimensions) > 1 and min(right.shape[-2:]) > 1:
+    if len(dimensions) > 1 and min(right.shape[-2:]) > 1:
         transposed = right.transpose(-1, -2).reshape(right.shape)
         description = "the last two dimensions of the output were swapped in memory"
         yield description, partial(torch.clone, transposed)
