@@ -187,8 +187,8 @@ class Prepared(ABC):
         self.inputs: list[Memory] = []
         self.outputs: list[Memory] = []
         """Memory of the outputs that are passed to the variant; empty if it allocates them."""
-        self.strides: list[tuple[int, ...]] = []
-        """Strides of each input in elements."""
+        self.layout = "contiguous"
+        """Layout of the inputs, as in `call.strides_of`."""
         self.input_bytes: list[bytes] = []
         """The judge's bytes of each input, C order."""
         self._intact_inputs = set[int]()
@@ -196,8 +196,8 @@ class Prepared(ABC):
 
     def allocate_tensors(self, layout: str, outputs: Sequence[TensorFile]) -> None:
         """Allocate and fill memory for the inputs, and for these outputs: those that are passed."""
+        self.layout = layout
         for tensor in self.call.inputs:
-            self.strides.append(tensor.strides(layout))
             memory = self._allocate_tensor(tensor, layout)
             memory.name = f"its input {tensor.name}"
             self.inputs.append(memory)
@@ -265,7 +265,8 @@ class Prepared(ABC):
     def _write_inputs(self, guards: Sequence[Guard]) -> None:
         """Write the known values into the inputs, and guard bytes between strided elements."""
         for number, (memory, guard) in enumerate(zip(self.inputs, guards, strict=False)):
-            tensor, strides, data = self.call.inputs[number], self.strides[number], self.input_bytes[number]
+            tensor, data = self.call.inputs[number], self.input_bytes[number]
+            strides = tensor.strides(self.layout)
             if strides != tensor.strides("contiguous"):
                 background = memory.guard_contents(guard, memory.nbytes)
                 memory.fill(scatter(data, tensor.shape, strides, tensor.itemsize, background))
@@ -274,8 +275,8 @@ class Prepared(ABC):
 
     def read_input(self, number: int) -> bytes:
         """Current bytes of an input, C order; a call may have changed them."""
-        tensor, strides = self.call.inputs[number], self.strides[number]
-        data = self.inputs[number].read_tensor()
+        tensor, data = self.call.inputs[number], self.inputs[number].read_tensor()
+        strides = tensor.strides(self.layout)
         is_contiguous = strides == tensor.strides("contiguous")
         return data if is_contiguous else gather(data, tensor.shape, strides, tensor.itemsize)
 

@@ -102,7 +102,7 @@ class CompiledCall(Prepared):
     def __init__(self, invoke: Callable[..., None], call: Call, layout: str = "contiguous") -> None:
         super().__init__(call)
         self.allocate_tensors(layout, call.separate_outputs)
-        self.layout, self.invoke = layout, invoke
+        self.invoke = invoke
 
     def allocate(self, nbytes: int, misalignment_bytes: int, dtype: str, zone_bytes: int) -> Memory:
         return Buffer(nbytes, misalignment_bytes, dtype, zone_bytes)

@@ -191,7 +191,8 @@ class TensorCall(Prepared):
         views = [memory.typed_view for memory in self.memories if isinstance(memory, TorchMemory)]
         self.arguments: list[Tensor] = []
         """The input tensors as the function receives them."""
-        for view, tensor, strides in zip(views, call.inputs, self.strides, strict=False):
+        for view, tensor in zip(views, call.inputs, strict=False):
+            strides = tensor.strides(layout)
             self.arguments.append(view.as_strided(tensor.shape, strides, view.storage_offset()))
         output_views = zip(views[len(call.inputs) :], call.separate_outputs, strict=False)
         self.output_buffers = [view.reshape(output.shape) for view, output in output_views]

@@ -320,10 +320,10 @@ class ControlTrial(SideChecker):
         honest_digests: dict[str, tuple[str, ...]],
     ) -> None:
         """`honest_digests`: call key to output digests of the honest variant, which runs first; shared."""
-        side = worker.side
+        side, self.mistake = worker.side, None
         if control.make:  # Otherwise it is the honest variant itself.
-            mistake = control.mistake(worker.bench.target, workloads[0].dtype)
-            side = side.copy_as(f"{side.name} {control.name}", mistake=mistake)
+            self.mistake = control.mistake(worker.bench.target, workloads[0].dtype)
+            side = side.copy_as(f"{side.name} {control.name}")
         super().__init__(Job(side, workloads, layouts=False, fail_fast=True, call_limit_s=CALL_LIMIT_S), worker)
         self.control, self.honest_digests = control, honest_digests
         self.equals_honest = True
@@ -335,7 +335,7 @@ class ControlTrial(SideChecker):
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
         """Make a call with this control's mistake, if any, and compare its output with the honest one."""
-        request = Compute(call, layout, may_run_once=once, mistake=self.side.mistake)
+        request = Compute(call, layout, may_run_once=once, mistake=self.mistake)
         # Only an honest call may be the first of its process, and compile.
         first_limit_s = self.bench.first_call_s if self.control.theme == "honest" else 0.0
         reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=first_limit_s)

@@ -29,7 +29,7 @@ from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Wor
 from loop.model.workloads import is_supported
 from loop.workers import judge_messages, judge_process, program, workload_call
 from loop.workers.judge_process import Answered, Floors, JudgeProcess, Unjudged
-from loop.workers.messages import Load, Mistake, Request
+from loop.workers.messages import Load, Request
 from loop.workers.nursery import EARLY_NURSERY, Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, Worker, WorkerLost
 
@@ -66,8 +66,6 @@ class Side:
     """The manifest's condition on the calls this variant supports; None: all calls."""
     slowdown_share: float = 0.0
     """Slow each call down by this share of its time (positive control); 0.0: not at all."""
-    mistake: Mistake | None = None
-    """A mistake or cheat to inject (negative control); None for an honest side."""
     environment: Mapping[str, str] = field(default_factory=dict)
     emulated: bool = False
     """Whether it runs under the emulator: 100 times slower, on every core, and never timed."""
@@ -280,7 +278,7 @@ class Bench:
         is_forked = self.can_fork_torch and isinstance(side.terms, FunctionTerms) and not tool
         nursery = self.nursery if is_forked else None
         worker = Worker(threads, environment=environment, tool=tool, nursery=nursery)
-        worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slowdown_share, side.mistake))
+        worker.send(Load(side.terms, str(self.folder), threads, self.device, side.slowdown_share))
         return worker
 
     def prepare_answer(

@@ -17,18 +17,11 @@ from loop.calls.arena import CALL_COUNT, DONE_ORDER, LEAVE, ORDER, ORDER_KIND, R
 from loop.calls.call import Call
 from loop.machine.machine import cores, count_memory_kills
 from loop.model.dtypes import Device
+from loop.workers import program
 from loop.workers.judge_messages import CheckEnvironment, PrepareAnswer, SetTarget
 from loop.workers.messages import ObeyOrders, Request
 from loop.workers.nursery import PASSIVE_WAITING, Nursery
-from loop.workers.program import (
-    START_LIMIT_S,
-    Program,
-    Refusal,
-    Worker,
-    WorkerLost,
-    memory_limit,
-    thread_environment,
-)
+from loop.workers.program import START_LIMIT_S, Program, Refusal, Worker, WorkerLost
 
 LIFE_CHECK_S = 20e-3
 """After this wait in seconds, check whether the worker still lives, and let the screen update."""
@@ -204,7 +197,7 @@ def run_untimed(
                     "PYTHONDONTWRITEBYTECODE": "1",
                     "TORCH_COMPILE_DISABLE": "1",
                     **UNTIMED_ENVIRONMENT,
-                    **memory_limit(device),
+                    **program.memory_limit(device),
                 },
             )
         )
@@ -264,7 +257,8 @@ class JudgeProcess:
     def start_program(self) -> Program:
         """The running process; starts one if necessary."""
         if self._program is None:
-            environment = {**thread_environment(cores()), **UNTIMED_ENVIRONMENT, **memory_limit(self.device)}
+            environment = {**program.thread_environment(cores()), **UNTIMED_ENVIRONMENT}
+            environment |= program.memory_limit(self.device)
             self._earlier_kills = count_memory_kills()
             self._program = Program("loop.workers.judge_program", environment=environment, nursery=self.nursery)
         return self._program

@@ -89,7 +89,6 @@ class Load(Request[None]):
     threads: int
     device: Device
     slowdown_share: float = 0.0
-    mistake: Mistake | None = None
 
 
 class CallRange(Plain):

@@ -6,9 +6,9 @@ workers start one by one.
 """
 
 import contextlib
-import ctypes
 import gc
 import json
+import mmap
 import os
 import random
 import socket
@@ -30,7 +30,9 @@ POLL_S = 1e-3
 """Seconds between two looks at a child that should end."""
 MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
 """Limits of one order to fork: its JSON text, and the descriptors that come with it."""
-PAGE_BYTES, MAX_PAGES = 4096, 1 << 16
+MAX_PAGES = 1 << 16
+SHIFTS: list[mmap.mmap] = []
+"""Inaccessible memory before later mappings; at most MAX_PAGES pages."""
 ADOPTION_LIMIT_S = 10.0
 """Seconds until the session must have become the parent of a forked process."""
 
@@ -232,12 +234,8 @@ def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
 
 def _shift_memory() -> None:
     """Shift later mappings by a random number of pages: each worker measures another memory layout."""
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    size = random.SystemRandom().randrange(1, MAX_PAGES) * PAGE_BYTES
-    private_anonymous, inaccessible = 0x22, 0
-    libc.mmap(None, size, inaccessible, private_anonymous, -1, 0)
+    size = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
+    SHIFTS.append(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
 
 
 if __name__ == "__main__":

@@ -14,17 +14,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from loop.calls import torch_side
+from loop.calls import callee, torch_side
 from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
-from loop.calls.callee import (
-    Callee,
-    SplitStructure,
-    outputs_of,
-    read_skeleton,
-    rebuild_structure,
-    split_structure,
-    structure_digest,
-)
+from loop.calls.callee import Callee, SplitStructure, rebuild_structure, split_structure
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.model.causes import Cause
@@ -218,7 +210,7 @@ class TargetFunctions:
             tensors = [draw.tensors[n] for draw in draws]
             files.append(_write_draws(name, f"{request.call.structure}-{n}.bin", tensors, position))
         Path(request.call.structure).write_bytes(known_draw.skeleton)
-        digest = structure_digest(known_draw.skeleton)
+        digest = callee.structure_digest(known_draw.skeleton)
         call = request.call.replace(inputs=tuple(files), input_sets=len(draws), structure_digest=digest)
         self._check_against_signature(call, request)
         return Inputs(call, list(known_draw.tensors), (note,) if note else ())
@@ -321,16 +313,17 @@ class TargetFunctions:
 
         def bind() -> Any:
             terms = FunctionTerms("", is_class=self.are_classes)
-            callee = Callee(function, self.constructor_arguments, terms, call, str(device), watches_state=False)
-            if exact and callee.module is not None:
-                callee.module.double()
-            return callee.bind(tensors)
+            arguments = self.constructor_arguments
+            called = Callee(function, arguments, terms, call, str(device), watches_state=False)
+            if exact and called.module is not None:
+                called.module.double()
+            return called.bind(tensors)
 
         bound_call = self._call_or_refuse(role, bind, call)
         # Making a module seeds these generators. Two runs of a function that draws shall differ.
         random.seed(), numpy.random.seed(), torch.seed()
         result = self._call_or_refuse(role, bound_call, call)
-        outputs = outputs_of(result)
+        outputs = callee.outputs_of(result)
         names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):
             # The function returned only the other outputs: take each updated one from its input.
@@ -360,7 +353,7 @@ class TargetFunctions:
         on_device = [output.to(reference.device) for output, reference in pairs]
         copies: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            copies = rebuild_inputs(read_skeleton(call), copies, self.input_passing)
+            copies = rebuild_inputs(callee.read_skeleton(call), copies, self.input_passing)
         rebuilt = rebuild_structure(split_result.skeleton, on_device)
         arguments = {"inputs": copies, "expected": expected, "outputs": rebuilt}
         check = partial(self.checker, *(arguments[name] for name in self.target.checker.given))

@@ -124,10 +124,6 @@ class WorkerProgram:
 
             loaded = External(terms, request.folder)
         self.slowdown_share = request.slowdown_share
-        if request.mistake:
-            from loop import mistakes
-
-            loaded = mistakes.wrap(loaded, request.mistake)
         self.candidates[""] = LoadedCandidate(loaded)
         if request.device == loaded.device == "cuda":
             from loop.calls.cuda.stage import the_device
