@@ -183,6 +183,8 @@ class TensorFile(Plain):
     """First element of the window whose answer the judge knows."""
     constant_axis: int = -1
     """Axis along which all values are equal, so its stride may be 0; -1: none."""
+    updated_input: int = -1
+    """Of an output: position of the input that it is, changed in place; -1: none."""
 
     def strides(self, layout: str) -> tuple[int, ...]:
         """Strides in elements under a layout."""
@@ -239,8 +241,6 @@ class Call(Plain):
     """Attributes in signature order, for C; None is passed as NaN."""
     several_outputs: tuple[TensorFile, ...] = ()
     """Outputs in the block, `offset` in bytes; empty if `output` is the only output."""
-    updates: tuple[int, ...] = ()
-    """For each part, the position of the input it updates in place, or -1; empty: no updates."""
     structure: str = ""
     """File with the pickled argument structure; empty: tensors are passed one by one."""
     structure_digest: str = ""
@@ -258,13 +258,12 @@ class Call(Plain):
     @property
     def updated_inputs(self) -> frozenset[int]:
         """Positions of the inputs that are changed in place."""
-        return frozenset(self.updates) - {-1}
+        return frozenset(output.updated_input for output in self.outputs) - {-1}
 
     @property
     def separate_outputs(self) -> tuple[TensorFile, ...]:
         """Outputs that are separate tensors, not inputs changed in place."""
-        updates = self.updates or [-1] * len(self.outputs)
-        return tuple(part for part, updated in zip(self.outputs, updates, strict=True) if updated < 0)
+        return tuple(output for output in self.outputs if output.updated_input < 0)
 
     def join_outputs(self, separate: Iterable[bytes], read_input: Callable[[int], bytes]) -> bytes:
         """Join all outputs into one block, as `several_outputs` places them. `separate`: bytes of each of
@@ -273,8 +272,9 @@ class Call(Plain):
         if not self.several_outputs:
             return next(separate_bytes)
         block = bytearray(self.output.nbytes)
-        for part, number in zip(self.outputs, self.updates or [-1] * len(self.outputs), strict=True):
-            data = read_input(number) if number >= 0 else next(separate_bytes)
+        for part in self.outputs:
+            is_separate = part.updated_input < 0
+            data = next(separate_bytes) if is_separate else read_input(part.updated_input)
             block[part.offset : part.offset + part.nbytes] = data
         return bytes(block)
 
@@ -329,9 +329,12 @@ def window_step(dtype: Dtype, device: Device) -> int:
     return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
-def place_in_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Place several outputs in one block of bytes in the file `path`. Returns the block, and the
-    outputs with their offsets in bytes. A gap after each output takes small stray writes."""
+def place_outputs(outputs: Sequence[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
+    """Place several outputs, or one that is an input, in one block of bytes in the file `path`. Returns
+    the block, and the outputs with their offsets in bytes. A gap after each output takes small stray
+    writes. A single output needs no block: then it is returned, and no parts."""
+    if len(outputs) == 1 and outputs[0].updated_input < 0:
+        return outputs[0], ()
     parts, end = [], 0
     for output in outputs:
         begin = (-(-end // BLOCK_ALIGNMENT) + 1) * BLOCK_ALIGNMENT if end else 0

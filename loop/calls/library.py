@@ -134,8 +134,8 @@ class CompiledStage(HostStage):
 
     def copy_results(self) -> None:
         """Copy inputs that calls changed in place to where the judge reads outputs."""
-        updates = [(part, n) for part, n in zip(self.call.outputs, self.call.updates, strict=False) if n >= 0]
+        updates = [part for part in self.call.outputs if part.updated_input >= 0]
         for invocation, offset, _ in zip(self.invocations, self.places.output_offsets, self.windows, strict=False):
-            for part, number in updates:
+            for part in updates:
                 destination = self.places.base_address + offset + part.offset
-                ctypes.memmove(destination, invocation.inputs[number].data, part.nbytes)
+                ctypes.memmove(destination, invocation.inputs[part.updated_input].data, part.nbytes)

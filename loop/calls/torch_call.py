@@ -301,10 +301,10 @@ class FunctionStage(HostStage):
                 outputs = self.buffers_for(call_number) or self.callee.checked_outputs(result)
                 for view, tensor in zip(self.output_views[call_number], outputs, strict=True):
                     view.copy_(tensor)
-                for part, input_number in zip(self.call.several_outputs, self.call.updates, strict=False):
-                    if input_number >= 0:
+                for part in self.call.outputs:
+                    if part.updated_input >= 0:
                         offset = self.places.output_offsets[call_number] + part.offset
-                        updated = self._inputs(call_number)[input_number]
+                        updated = self._inputs(call_number)[part.updated_input]
                         self._view(offset, part.shape, part.dtype).copy_(updated)
 
     def close(self) -> None:

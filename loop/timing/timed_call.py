@@ -198,7 +198,7 @@ class TimedCall:
         self.peak_bytes: int | None = None
         """Peak memory of the first call; None if it is unknown."""
         self.is_program = side.kind == "command"
-        self.copies_results = side.kind == "python" or bool(call.updates)
+        self.copies_results = side.kind == "python" or bool(call.updated_inputs)
         """Whether the worker has to copy results to shared memory; other variants write there."""
         side_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
         self.is_on_gpu = side_device == "cuda" and not self.is_program
@@ -384,7 +384,7 @@ class TimedCall:
         if self._call_s > SLOW_CALL_S:
             return self._call_s
         is_first, self._replays = not self._call_s, 1
-        is_prepared = self.is_on_gpu and not is_first and not self.call.updates and self._prepared_calls > 0
+        is_prepared = self.is_on_gpu and not is_first and not self.call.updated_inputs and self._prepared_calls > 0
         calls, least_undisturbed = 1, WARM_UP_CALLS if is_first else 1
         if is_prepared:
             calls = self._prepared_calls
@@ -419,7 +419,7 @@ class TimedCall:
         """Calls in a sample, if one takes `call_s` seconds: as many as the clock needs. Sets the replays of
         a graph, too. `is_single`: the values allow one call only."""
         most_calls = len(self.arena.output_offsets)
-        if is_single or self.returns_same_buffer or self.call.updates:  # Updated inputs need a rewrite.
+        if is_single or self.returns_same_buffer or self.call.updated_inputs:  # Updated inputs need a rewrite.
             self._replays = 1
             return 1
         if self.is_on_gpu:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, Refused, TensorFile, place_in_block
+from loop.calls.call import Call, Refused, TensorFile, place_outputs
 from loop.calls.callee import check_result, view_output
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
@@ -24,7 +24,7 @@ from loop.workers.messages import Answers, Request
 from loop.workers.relations import PropertyRunner
 from loop.workers.target_functions import Inputs, TargetFunctions, choose_reference_device
 from loop.workers.truth import IMPLAUSIBLE, MAX_SLACK, Truth, would_pass_zeros
-from loop.workers.workload_call import has_unknown_outputs, only_output_dimensions
+from loop.workers.workload_call import find_updated_input, has_unknown_outputs, only_output_dimensions
 
 NOISE_DRAWS, NOISE_STEP, NOISE_SLACK = 8, 2.0**-51, 4.0
 """Number of random changes of inputs, their relative size (two float64 roundings), and how many
@@ -191,19 +191,14 @@ class Judge:
         """Add the outputs that the reference returned to a call whose signature names none."""
         if not outputs:
             raise Refused(f"the reference on {call.key}: it gives no tensor")
-        path, updates = call.output.path, self.signature.updates
-        files = []
+        path, files = call.output.path, []
         for name, tensor in outputs.items():
             if tensor.dtype not in DTYPE_NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
-            files.append(TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype]))
-        block, parts = place_in_block(files, path)
-        if len(parts) == 1 and not updates:
-            return call.replace(output=files[0], several_outputs=())
-        input_names = [tensor.name for tensor in call.inputs]
-        # Position of the input that each output updates; -1 for none.
-        positions = [input_names.index(updates[part.name]) if part.name in updates else -1 for part in parts]
-        return call.replace(output=block, several_outputs=parts, updates=tuple(positions) if updates else ())
+            file = TensorFile(name, path, tuple(tensor.shape), DTYPE_NAMES[tensor.dtype])
+            files.append(file.replace(updated_input=find_updated_input(self.signature, name)))
+        output, parts = place_outputs(files, path)
+        return call.replace(output=output, several_outputs=parts)
 
     def _run_in_float64(
         self, call: Call, tensors: list[Tensor], own_type_outputs: dict[str, Tensor] | None

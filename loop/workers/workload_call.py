@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Mapping
 
-from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, place_in_block, window_step
+from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, place_outputs, window_step
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.signature import ANY, Fill, Signature
 from loop.model.target import Target, Workload
@@ -84,16 +84,9 @@ def make_call(
     output_path, output_files = f"{stem}-{output_owner}-output.bin", []
     if not has_unknown_outputs(signature):
         for name, dimensions in signature.outputs.items():
-            output_files.append(make_file(name, output_path, dimensions))
-    parts: tuple[TensorFile, ...] = ()
-    if len(output_files) == 1 and not signature.updates:
-        output = output_files[0]
-    else:
-        output, parts = place_in_block(output_files, output_path)
-    updates = []  # Position of the input that each output updates; -1 for none.
-    for part in parts if signature.updates else ():
-        source = signature.updates.get(part.name)
-        updates.append(-1 if source is None else list(signature.inputs).index(source))
+            file = make_file(name, output_path, dimensions)
+            output_files.append(file.replace(updated_input=find_updated_input(signature, name)))
+    output, parts = place_outputs(output_files, output_path)
     seed = target.modules.seed if target.modules else 0  # Set before each constructor.
     if seed is None:  # Hashed, so that a module cannot infer the inputs' seed.
         text = f"{workload.name} {workload.base_seed // SEEDS_PER_MODULE}"
@@ -107,10 +100,15 @@ def make_call(
         attributes=attributes,
         numbers=attribute_numbers(signature, attributes),
         several_outputs=parts,
-        updates=tuple(updates),
         structure=f"{stem}-given" if target.generator else "",
         seed=seed,
     )
+
+
+def find_updated_input(signature: Signature, output_name: str) -> int:
+    """Position of the input that an output updates in place; -1: none."""
+    source = signature.updates.get(output_name)
+    return -1 if source is None else list(signature.inputs).index(source)
 
 
 def attribute_numbers(signature: Signature, attributes: Mapping[str, Value]) -> tuple[float | None, ...]:
