@@ -107,14 +107,9 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
 def create_shared_file() -> int:
     """Descriptor of an anonymous file that can grow but not shrink. If a worker could shrink the
     file, the judge would crash (SIGBUS) when it reads past the end."""
-    if hasattr(os, "memfd_create"):
-        file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        fcntl.fcntl(file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-        return file_descriptor
-    import tempfile  # Here: on Linux no worker needs it.
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+    file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    return file_descriptor
 
 
 class Pool:
@@ -159,7 +154,7 @@ class Arena:
 
     def _map(self) -> None:
         self.memory = mmap.mmap(self.file_descriptor, self.size)
-        if self.size > HUGE_PAGES_FROM_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        if self.size > HUGE_PAGES_FROM_BYTES:
             self.memory.madvise(mmap.MADV_HUGEPAGE)
         self.control_words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
@@ -187,7 +182,7 @@ class Arena:
 
     def _resize(self, size: int) -> None:
         """Discard the contents and change the size of the mapping; the file itself only grows."""
-        if hasattr(mmap, "MADV_REMOVE") and self.size > CONTROL_BYTES:
+        if self.size > CONTROL_BYTES:
             self.memory.madvise(mmap.MADV_REMOVE, CONTROL_BYTES, self.size - CONTROL_BYTES)
         self._unmap()
         self.size = -(-max(size, CONTROL_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE

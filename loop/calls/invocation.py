@@ -66,7 +66,7 @@ class FaultWatch:
 
     def __enter__(self) -> "FaultWatch":
         """Handle the signals that nobody else handles."""
-        for number in SIGNALS if sys.platform == "linux" else ():
+        for number in SIGNALS:
             earlier = _Action()
             self._libc.sigaction(number, None, ctypes.byref(earlier))
             if not earlier.handler:

@@ -92,9 +92,8 @@ class Orders:
     @contextmanager
     def keep_off_worker_cores(self) -> Iterator[None]:
         """Context in which this process runs on other cores than the worker, if there are any."""
-        worker_cores = {int(core) for core in self.worker.cores.split(",") if core}
-        all_cores = os.sched_getaffinity(0) if worker_cores else set()
-        other_cores = all_cores - worker_cores
+        all_cores = os.sched_getaffinity(0)
+        other_cores = all_cores - {int(core) for core in self.worker.cores.split(",")}
         if other_cores:
             os.sched_setaffinity(0, other_cores)
         try:

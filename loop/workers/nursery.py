@@ -1,8 +1,7 @@
 """A process that imports torch once and forks the judge and torch workers, which saves seconds for each.
 
 Program: `python -m loop.workers.nursery CONTROL_FD`. It loads no user code. A forked process becomes a child of
-the session with its own session id before it loads anything. Linux only. Elsewhere, or after the nursery dies,
-workers start one by one.
+the session with its own session id before it loads anything. After the nursery dies, workers start one by one.
 """
 
 import contextlib
@@ -83,8 +82,8 @@ class Nursery:
         self.environment = dict(environment)
         self._child: Child | None = None
         self._control: socket.socket | None = None
-        self._is_unusable = sys.platform != "linux"
-        """Whether it cannot fork here, or has died: then children start without it."""
+        self._is_unusable = False
+        """Whether it has died: then children start without it."""
 
     @classmethod
     def start_early(cls) -> "Nursery":

@@ -290,12 +290,9 @@ class Worker(Program):
     ) -> None:
         """`threads`: it gets as many cores. `environment`, `tool`, `nursery`: as in `Program`."""
         self.cores = choose_cores(threads)
-        """Comma-separated numbers of its cores; empty if the system chooses."""
+        """Comma-separated numbers of its cores."""
         self._is_paused = False
-        core_count = os.cpu_count() or 1
-        if hasattr(os, "sched_getaffinity"):
-            core_count = len(os.sched_getaffinity(0))
-        self.bell = None if core_count > threads else Bell()
+        self.bell = None if len(os.sched_getaffinity(0)) > threads else Bell()
         """Sockets to sleep on while the worker runs; None if a core is free to poll from."""
         self.arena = Arena()
         handles = [self.arena.file_descriptor, *([self.bell.worker_end.fileno()] if self.bell else [])]
@@ -365,6 +362,4 @@ class Worker(Program):
 
 def choose_cores(threads: int) -> str:
     """Cores for a worker, such as `2,3`: the last ones, as the first serve most interrupts."""
-    if not hasattr(os, "sched_getaffinity"):
-        return ""
     return ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[-threads:])

@@ -35,8 +35,10 @@ class LoadedCandidate:
         self.generator = random.Random()
         self.was_called = False
         """Whether this process has checked a call before."""
-        self.last_prepared: tuple[object, Prepared] | None = None
-        """Layout, attributes and shapes of the last prepared call, and that call."""
+        self.prepared: Prepared | None = None
+        """The call that was prepared last; None: none yet."""
+        self.prepared_form: object = None
+        """Its layout, attributes and shapes."""
         self.is_slow = False
         """Whether that call was checked and proved slow."""
 
@@ -68,17 +70,13 @@ class LoadedCandidate:
         call = request.call
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (request.layout, call.attributes, call.structure_digest, call.seed, shapes)
-        if self.last_prepared is not None:
-            last_form, prepared = self.last_prepared
-            if last_form == form:
-                prepared.refill(call)
-                return prepared
-            del prepared
-        self.last_prepared = None  # Release the old memory first: both may not fit.
-        self.is_slow = False
-        prepared = self.loaded.prepare(call, request.layout)
-        self.last_prepared = (form, prepared)
-        return prepared
+        if self.prepared is not None and self.prepared_form == form:
+            self.prepared.refill(call)
+        else:
+            self.prepared = None  # Release the old memory first: both may not fit.
+            self.prepared, self.prepared_form = self.loaded.prepare(call, request.layout), form
+            self.is_slow = False
+        return self.prepared
 
 
 class WorkerProgram:
@@ -249,7 +247,7 @@ def main(arguments: Sequence[str]) -> None:
     """Answer requests until standard input ends. `arguments`: descriptor for replies, cores such
     as `2,3`, descriptors of the memory shared with the judge and of a socket (the bell), if any."""
     sys.dont_write_bytecode = True  # Write no .pyc files next to the variant's modules.
-    unbound_cores = {int(core) for core in arguments[1].split(",") if core}
+    unbound_cores = {int(core) for core in arguments[1].split(",")}
     arena, *bell = (int(handle) for handle in arguments[2:])
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
