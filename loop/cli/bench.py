@@ -32,6 +32,7 @@ from loop.session.walk import StepEnded, Walk, WalkEvent
 from loop.steps.context import Context, Task
 from loop.steps.setting import (
     Setting,
+    ask_for_trust,
     choose_device,
     choose_emulated,
     choose_sets,
@@ -39,7 +40,6 @@ from loop.steps.setting import (
     choose_variants,
     open_bench,
     read_setting,
-    trusted_setting,
     with_stated_workloads,
 )
 from loop.steps.spread import write_samples
@@ -125,7 +125,7 @@ class BenchAnswer(Printed):
 
 def doctor(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     """`loop doctor`: run the environment pattern alone. Returns its results and the exit code."""
-    setting = trusted_setting(request.target, screen)
+    setting = read_setting(request.target)
     pattern = setting.patterns["environment-validation"].value
     chosen = choose_device_and_variants(request, setting.target)
     return run_pattern_alone(setting, pattern, chosen, request, screen)
@@ -144,7 +144,7 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     if not isinstance(arguments, dict):
         hint = """--with '{"seeds": 2}'"""
         raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
-    setting = with_stated_workloads(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
+    setting = with_stated_workloads(read_setting(request.target), [*request.workloads, *request.checks])
     limits = {"budget_s": request.budget_s, "limit_s": request.limit_s}
     step = Step(id="step", title=action, action=action, arguments=arguments, **limits)
     pattern_texts = {"title": action, "problem": action, "use_when": (action,)}
@@ -156,7 +156,7 @@ def run_step(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
 
 def run_bench(request: BenchRequest, screen: Screen) -> tuple[BenchAnswer, int]:
     """`loop kernels ...`: run the steps. Returns their results and the exit code."""
-    setting = with_stated_workloads(trusted_setting(request.target, screen), request.workloads)
+    setting = with_stated_workloads(read_setting(request.target), request.workloads)
     chosen = choose_device_and_variants(request, setting.target)
     if request.sanitize and chosen.device == "cpu" and chosen.variants:
         names = ", ".join(chosen.variants)
@@ -220,7 +220,8 @@ def run_pattern_alone(
     checks: tuple[str, ...] = (),
 ) -> tuple[BenchAnswer, int]:
     """Run one pattern without a session. Returns the results of its steps, without those skipped for
-    `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed."""
+    `NOTHING_TO_EXPLAIN`, and the exit code. `checks`: sets verified but not timed. Raises Untrusted."""
+    ask_for_trust(setting.project, screen)  # Here, so that a mistyped name is refused before anybody is asked.
     folder = setting.project.target
     plan = Plan(
         format=1,

@@ -152,7 +152,7 @@ class Command:
                 option.metavar = METAVARS.get(kind)
         if self.words in HELPS:  # A group, too: its word alone runs this command.
             parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
-            group.info.no_args_is_help = False
+            group.info.no_args_is_help, group.info.help = False, call.__doc__
             decorate = group.callback(invoke_without_command=True)
         else:
             settings = HELP | ({"allow_interspersed_args": False} if self.options_first else {})

@@ -603,16 +603,12 @@ def cost_pivot(
 
     An option without a probability or a value has no expected value: what it would need is shown instead.
 
+    \b
     The form of the file:
-
       format: 1
-
       question: what next
-
       options:
-
         - {name: go on, usd: [150, 250], probability: 0.5, value_usd: 600}
-
         - {name: rewrite, usd: [250, 350], value_usd: 600}
     """
 
@@ -649,12 +645,10 @@ def job_run(folder: Annotated[Path, Argument(help="Folder with a job.json.")]) -
 def hosts(target: Target = None) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 
+    \b
     The form of the file:
-
       format: 1
-
       hosts:
-
         l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
     """
 

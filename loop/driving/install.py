@@ -96,8 +96,7 @@ def install(folder: Path | None, screen: Screen, *, yes: bool, as_json: bool) ->
             raise UsageError(f"{here / path}: is no UTF-8 text", hint="save it as UTF-8") from error
         except OSError as error:
             raise file_error(here / path, "read", error) from error
-    for path in SKILL_PATHS:
-        if old_texts[path] and BEGIN not in old_texts[path]:
+        if path in SKILL_PATHS and old_texts[path] and BEGIN not in old_texts[path]:
             raise UsageError(f"{here / path}: it is not loop's, and stays", hint="move it away")
     new_texts = {path: skill_text() for path in SKILL_PATHS}
     page, section = old_texts[AGENTS_PATH], agents_section(SKILL_PATHS[0])

@@ -17,7 +17,7 @@ from loop.base.documents.schemas import Untitled
 from loop.base.errors import LoopError, UsageError
 from loop.cli import call_with_loop_errors
 from loop.driving import tools
-from loop.driving.tools import WAIT_ARGUMENT, Tool, begin_job, find_job, wait_for_job
+from loop.driving.tools import Tool, begin_job, find_job, wait_for_job
 from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
@@ -40,21 +40,13 @@ class ToolCalls:
         """All tools with their schemas and hints (read-only, destructive). None acts beyond this machine."""
         described = []
         for tool in self.tools.values():
-            hints = types.ToolAnnotations(
-                read_only_hint=tool.command.mcp == "reads",
-                destructive_hint=tool.command.mcp == "ends",
-                idempotent_hint=not tool.starts_job,
-                open_world_hint=False,
-            )
-            described.append(
-                types.Tool(
-                    name=tool.name,
-                    title=tool.command.summary.rstrip("."),
-                    description=tool.command.help,
-                    input_schema=tool.arguments.model_json_schema(schema_generator=Untitled),
-                    annotations=hints,
-                )
-            )
+            effect = tool.command.mcp
+            fields = {"title": tool.command.summary.rstrip("."), "description": tool.command.help}
+            schema = tool.arguments.model_json_schema(schema_generator=Untitled)
+            hints = {"read_only_hint": effect == "reads", "destructive_hint": effect == "ends"}
+            hints |= {"idempotent_hint": effect != "starts", "open_world_hint": False}
+            annotations = types.ToolAnnotations(**hints)
+            described.append(types.Tool(name=tool.name, input_schema=schema, annotations=annotations, **fields))
         return types.ListToolsResult(tools=described)
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -78,8 +70,8 @@ class ToolCalls:
 
     async def _run(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
         """What a tool answers: a command's JSON, or the state of a job that it starts or waits for."""
-        if tool.starts_job:
-            wait_s, words = values.pop(WAIT_ARGUMENT), tool.command_line(values)
+        if tool.command.mcp == "starts":
+            wait_s, words = values.pop("wait_s"), tool.command_line(values)
             job = await run_sync(call_with_loop_errors, lambda: begin_job(words, tool.name))
             return await self._wait_for_job(job, wait_s, ctx)
         if tool.name == "job_wait":
@@ -89,11 +81,11 @@ class ToolCalls:
 
     async def _wait_for_job(self, job: JobFolder, limit_s: float, ctx: Any) -> dict[str, Any]:
         """Wait up to `limit_s` for a job, and report progress. Returns its state, with its error if any."""
-        begun = time.monotonic()
-        while job.state in tools.UNENDED_STATES and time.monotonic() - begun < limit_s:
+        end = time.monotonic() + limit_s
+        while job.state in tools.UNENDED_STATES and time.monotonic() < end:
             state = await run_sync(tools.read_state, job)
             await ctx.session.report_progress(state.seconds, None, state.doing or state.state)
-            wait_s = min(PROGRESS_S, limit_s - (time.monotonic() - begun))
+            wait_s = min(PROGRESS_S, end - time.monotonic())
             await run_sync(wait_for_job, job, wait_s, abandon_on_cancel=True)
         answer = (await run_sync(tools.read_state, job)).model_dump(mode="json")
         error = (answer["result"] or {}).get("error")

@@ -269,10 +269,8 @@ HIDDEN = frozenset(
     )
 )
 """Parameters that no tool has: only a person may set them."""
-WAIT_ARGUMENT = "wait_s"
-"""Name of the argument that says how long a call waits for the job that it started."""
 DEFAULT_WAIT_S = 30.0
-"""Its default in seconds."""
+"""Seconds that a call waits for the job that it started, if it does not say `wait_s`."""
 TOOL_COMMANDS = (
     Command("job status", job_status, mcp="reads"),
     Command("job wait", job_wait, mcp="reads"),
@@ -295,11 +293,6 @@ class Tool:
         return self.command.words.replace(" ", "_").replace("-", "_")
 
     @property
-    def starts_job(self) -> bool:
-        """Whether the tool starts a job that may outlast the call."""
-        return self.command.mcp == "starts"
-
-    @property
     def parameters(self) -> dict[str, Parameter]:
         """The command's parameters that an agent may set, by name; those in `HIDDEN` it may not."""
         return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in HIDDEN}
@@ -316,10 +309,9 @@ class Tool:
                 description = "You (`person`: it pauses with a brief), or a search (`tuner`)."
             default = ... if parameter.default is Parameter.empty else parameter.default
             fields[name] = kind, Field(default, description=description, ge=option.min, le=option.max)
-        if self.starts_job:
+        if self.command.mcp == "starts":
             description = "Wait so long for the end; after that `job_wait` goes on waiting."
-            wait_field = Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description)
-            fields[WAIT_ARGUMENT] = float, wait_field
+            fields["wait_s"] = float, Field(DEFAULT_WAIT_S, ge=0, le=LONGEST_WAIT_S, description=description)
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
     def check_arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
