@@ -7,7 +7,6 @@ from loop.gate.kernel import (
     planned_check_sets,
     unplanned_sets,
     workloads,
-    workloads_beyond,
 )
 from loop.gate.verification import describe_untaken_workloads, explain_early_end, verification_output
 from loop.gate.verify import Job, verify
@@ -44,18 +43,17 @@ def emulate(context: Context, arguments: Lasting) -> RunningAction[VerifyOutput]
     control_job = Job(bench.make_side(BASELINE), on_timed, layouts=False)
     *emulated_checks, control = yield from verify(bench, [*jobs, control_job])
     names = [build.variant for build in built]
-    unplanned = workloads_beyond(planned, workloads(context, unplanned_sets(context), device="cuda"))
+    unplanned = distinct_workloads(workloads(context, unplanned_sets(context), device="cuda"), beyond=planned)
     not_exercised = [f"{name} under the emulator: it has no build" for name in selected if name not in names]
     not_exercised += [f"{w.name} under the emulator: too much work for it" for w in planned if w not in checked]
     unverified = describe_unverified_sets(context, names, unplanned, "cuda")
     not_exercised += [f"under the emulator, {text}" for text in unverified]
     not_exercised += [text for checks in emulated_checks for text in explain_early_end(checks)]
     output = verification_output(
+        context,
         [checks.model_copy(update={"emulated": True}) for checks in emulated_checks],
         control,
         selected,
-        seed=context.task.seed,
-        command=context.command,
         failures=failures,
         not_exercised=not_exercised,
         untaken={job.side.name: describe_untaken_workloads(job.side, checked) for job in jobs},

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -181,22 +181,19 @@ def load(context: Context, arguments: NoArguments) -> RunningAction[LoadOutput]:
 
 
 def workloads(
-    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+    context: Context,
+    sets: Iterable[str],
+    seed: int | None = None,
+    device: Device | None = None,
+    *,
+    judged_only: bool = True,
 ) -> tuple[Workload, ...]:
-    """The workloads of these sets, without those that verification could not judge. `seed`, `device`: see
-    `expand_workloads`."""
-    unjudged, in_sets = unjudged_workload_names(context), expand_workloads(context, sets, seed, device)
-    return tuple(workload for workload in in_sets if workload.name not in unjudged)
-
-
-def expand_workloads(
-    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
-) -> tuple[Workload, ...]:
-    """The workloads of these sets, in the element type of `device`; None: of the session's device. `seed`:
-    of the values; None: the session's seed."""
-    target = context.bench.target
+    """The workloads of these sets, with values by `seed` and in the element type of `device`; None: those of
+    the session. `judged_only`: without those that the last verification of this session could not judge."""
+    target, unjudged = context.bench.target, unjudged_workload_names(context) if judged_only else ()
     dtype = target.dtypes[device or context.bench.device]
-    return expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
+    in_sets = expand_sets(target, sets, dtype, context.task.seed if seed is None else seed)
+    return tuple(workload for workload in in_sets if workload.name not in unjudged)
 
 
 def unjudged_workload_names(context: Context) -> set[str]:
@@ -221,16 +218,12 @@ def unplanned_sets(context: Context) -> list[str]:
     return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
 
 
-def distinct_workloads(workloads: Iterable[Workload]) -> tuple[Workload, ...]:
-    """The workloads without duplicates (same name and seed)."""
-    return tuple({workload_key(workload): workload for workload in workloads}.values())
-
-
-def workloads_beyond(known: Sequence[Workload], candidates: Iterable[Workload]) -> tuple[Workload, ...]:
-    """The workloads of `candidates` that `known` does not contain, without duplicates."""
-    known_keys = set(map(workload_key, known))
-    candidates = distinct_workloads(candidates)
-    return tuple(workload for workload in candidates if workload_key(workload) not in known_keys)
+def distinct_workloads(workloads: Iterable[Workload], beyond: Iterable[Workload] = ()) -> tuple[Workload, ...]:
+    """The workloads without duplicates (same name and seed), and without those of `beyond`."""
+    workload_by_key = {workload_key(workload): workload for workload in workloads}
+    for workload in beyond:
+        workload_by_key.pop(workload_key(workload), None)
+    return tuple(workload_by_key.values())
 
 
 def describe_unverified_sets(
@@ -270,34 +263,22 @@ class ShareTerms(VerifyTerms):
     """Whether this job tests what the reference reads, and reports workloads that lack memory."""
 
 
-@dataclass(frozen=True)
-class WorkloadChoice:
-    """The workloads that a step verifies."""
-
-    timed: Sequence[Workload]
-    """The workloads that the plan times, with one seed each."""
-    optional: Sequence[Workload]
-    """Workloads that the plan does not name, verified while time is left."""
-    all_workloads: Sequence[Workload]
-    """All workloads: the timed ones with every seed, checked sets, then `optional`."""
-
-
 def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutput]:
     """Verify the selected variants, and the baseline as a control, on all workloads against float64."""
-    finished, failures = yield from build_selected(context)
+    built, failures = yield from build_selected(context)
     bench, job_runs = context.bench, tuple[JobRun, ...]()
-    sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
+    sides, (required, optional) = usable_sides(context, built), choose_workloads(context, arguments.seeds)
+    all_workloads = (*required, *optional)
     names = [side.name for side in sides]
     if context.task.campaign.executor and names:
-        parts = _split_into_jobs(context, sides, choice.all_workloads, arguments)
+        parts = _split_into_jobs(context, sides, all_workloads, arguments)
         jobs = yield from run_jobs(context, "kernel.verify_share", parts)
         shares, job_runs = [output_of_job(job, ShareOutput) for job in jobs], tuple(job.run_record for job in jobs)
     else:
-        whole = ShareTerms.model_validate(dict(arguments))
-        shares = [(yield from _verify_share(context, sides, choice, whole))]
-    checks, control = merge_shares(shares, choice.all_workloads)
+        shares = [(yield from _verify_share(context, sides, ShareTerms.model_validate(dict(arguments))))]
+    checks, control = merge_shares(shares, all_workloads)
     left_out = tuple(workload for share in shares for workload in share.left_out)
-    tried = workloads_beyond(left_out, choice.all_workloads)
+    tried = distinct_workloads(all_workloads, beyond=left_out)
     not_exercised = [f"{name}: it has no build" for name in context.task.variants if name not in names]
     not_exercised += describe_unverified_sets(context, names, left_out)
     if bench.device == "cpu" and arguments.threads is not None:
@@ -309,11 +290,10 @@ def verify(context: Context, arguments: VerifyTerms) -> RunningAction[VerifyOutp
     blind_spots = functools.reduce(InputWeaknesses.combined_with, (share.looked for share in shares))
     zeros_pass = [name for share in shares for name in share.zeros]
     output = verification_output(
+        context,
         checks,
         control,
         context.task.variants,
-        seed=context.task.seed,
-        command=context.command,
         failures=failures,
         not_exercised=(
             *(*not_exercised, *no_room, *notes),
@@ -337,37 +317,39 @@ def verify_share(context: Context, arguments: ShareTerms) -> RunningAction[Share
     finished, failures = yield from build_selected(context)
     if failures:
         raise WorkFailed(f"no build: {failures[0].message}", hint=failures[0].hint)
-    sides, choice = usable_sides(context, finished), _choose_workloads(context, arguments.seeds)
-    return Result((yield from _verify_share(context, sides, choice, arguments)))
+    return Result((yield from _verify_share(context, usable_sides(context, finished), arguments)))
 
 
-def _choose_workloads(context: Context, seeds: int) -> WorkloadChoice:
-    """The workloads to verify; `seeds`: sets of values for each timed workload. Optional are those of sets
-    that the plan does not name."""
-    planned_sets, required = context.task.plan.workloads, list[Workload]()
-    timed_by_seed = [expand_workloads(context, planned_sets, context.task.seed + n) for n in range(seeds)]
+def choose_workloads(context: Context, seeds: int) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
+    """The workloads to verify: required ones (timed, with `seeds` sets of values each, and checked ones), and
+    optional ones of sets that the plan does not name, small ones first."""
+    timed_sets, required = context.task.plan.workloads, list[Workload]()
+    value_seeds = range(context.task.seed, context.task.seed + seeds)
+    timed_by_seed = [workloads(context, timed_sets, seed, judged_only=False) for seed in value_seeds]
     for seeds_of_workload in zip(*timed_by_seed, strict=True):
         required += seeds_of_workload  # One after the other, because they share buffers.
-    required += expand_workloads(context, planned_check_sets(context))
-    optional = workloads_beyond(required, expand_workloads(context, unplanned_sets(context)))
-    small_first = sorted(optional, key=functools.partial(count_operations, context.bench.target))
-    all_workloads = (*distinct_workloads(required), *small_first)
-    return WorkloadChoice(timed_by_seed[0], optional, all_workloads)
+    required += workloads(context, planned_check_sets(context), judged_only=False)
+    unplanned = workloads(context, unplanned_sets(context), judged_only=False)
+    optional = distinct_workloads(unplanned, beyond=required)
+    operations_of = functools.partial(count_operations, context.bench.target)
+    return distinct_workloads(required), tuple(sorted(optional, key=operations_of))
 
 
 def _verify_share(
-    context: Context, variant_sides: Sequence[Side], choice: WorkloadChoice, arguments: ShareTerms
+    context: Context, variant_sides: Sequence[Side], arguments: ShareTerms
 ) -> Generator[Tick, None, ShareOutput]:
     """Verify these variants, and the baseline as a control, on the share's workloads. On a CPU the timed
     workloads follow with fewer threads, unless their number is given."""
     bench, hashes_before = context.bench, _task_file_hashes(context)
+    required, optional = choose_workloads(context, arguments.seeds)
     sides = [replace(side, threads=arguments.threads) for side in variant_sides]
-    fitting = fit_workloads(bench, choice.all_workloads, [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
-    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name(choice.all_workloads)]
+    fitting = fit_workloads(bench, (*required, *optional), [*sides, bench.make_side(BASELINE)], one_at_a_time=True)
+    names = [seeds_of_workload[0].name for seeds_of_workload in group_by_name((*required, *optional))]
     own_names = frozenset(names[index] for index in arguments.only) if arguments.only else None
-    allowance = TimeAllowance(arguments.others_s, choice.optional)
+    allowance = TimeAllowance(arguments.others_s, optional)
     jobs = [Job(side, fitting.workloads, fail_fast=arguments.enough, own_names=own_names) for side in sides]
-    timed = [workload for workload in choice.timed if workload in fitting.workloads]
+    planned = workloads(context, context.task.plan.workloads, judged_only=False)
+    timed = [workload for workload in planned if workload in fitting.workloads]
     fewer_threads = 3 if cores() > 3 else cores() - 1  # Odd: an odd number divides few sizes.
     if bench.device == "cpu" and fewer_threads and arguments.threads is None:
         rerun_sides = [replace(side, threads=fewer_threads) for side in sides]

@@ -1,6 +1,6 @@
 """Turn the checks of a verification, on the device or emulated, into its step's output."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from loop.base.errors import WorkFailed
 from loop.builds.build import BuildFailed
@@ -11,6 +11,7 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import reason_unsupported
+from loop.steps.context import Context
 from loop.workers.bench import UNJUDGED_HINT, Side
 
 VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
@@ -18,23 +19,20 @@ VERBS = {"refused": "refuses a call", "crashed": "crashes", "hung": "hangs"}
 
 
 def verification_output(
+    context: Context,
     sides: Sequence[VariantChecks],
     control: VariantChecks,
     selected: Sequence[str],
     *,
-    seed: int,
-    command: Callable[..., str],
-    failures: Sequence[BuildFailed] = (),
-    not_exercised: Sequence[str] = (),
-    untaken: Mapping[str, Sequence[str]] | None = None,
+    failures: Sequence[BuildFailed],
+    not_exercised: Sequence[str],
+    untaken: Mapping[str, Sequence[str]],
 ) -> VerifyOutput:
     """The output of a verification, from the checks of all variants and of the control. `selected`: names
     of all selected variants; `failures`: those that do not compile; `not_exercised`: sentences on what was
-    not exercised; `untaken`: variant to sentences on the workloads that it does not take; `command`:
-    formats a `loop` command line for this target."""
+    not exercised; `untaken`: variant to sentences on the workloads that it does not take."""
     is_trusted = bool(control.checks) and not control.first_failure
     right = tuple(checks.variant for checks in sides if checks.is_right and is_trusted)
-    untaken = untaken or {}
     unjudged_by_workload: dict[str, str] = {}
     for checks in (*sides, control):
         for check in checks.checks:
@@ -53,11 +51,11 @@ def verification_output(
         tally = f"right in {len(checks.checks)} checks" if is_all_right else checks.tally
         tallies.append(f"{checks.variant} {tally}")
         unchecked += [] if checks.count("right") else [checks.variant]
-    message, hint = _describe_failure(sides, control, failures, command)
+    message, hint = _describe_failure(context, sides, control, failures)
     if not message and unchecked:
         reasons = [*untaken.get(unchecked[0], ()), *unjudged, *left_out, "there is no workload"]
         message = f"nothing was checked of {unchecked[0]}: {reasons[0]}"
-        types_hint = f"`{command('kernels', 'list')}` shows the types of each"
+        types_hint = f"`{context.command('kernels', 'list')}` shows the types of each"
         hint = f"{types_hint}: say dtype=... in --workloads, or name another set"
     verdicts = [verdict for checks in sides for verdict in _verdicts_on_failures(checks)]
     return VerifyOutput(
@@ -68,17 +66,14 @@ def verification_output(
         not_exercised=(*unjudged, *left_out, *declined),
         variants=tuple(sides),
         control=control,
-        seed=seed,
+        seed=context.task.seed,
         right=right,
         wrong=tuple(checks.variant for checks in sides if checks.first_failure),
     )
 
 
 def _describe_failure(
-    sides: Sequence[VariantChecks],
-    control: VariantChecks,
-    failures: Sequence[BuildFailed],
-    command: Callable[..., str],
+    context: Context, sides: Sequence[VariantChecks], control: VariantChecks, failures: Sequence[BuildFailed]
 ) -> tuple[str, str | None]:
     """A message on what failed (empty without a failure), and a hint on what to do next."""
     failed = [(checks, first) for checks in sides if (first := checks.first_failure)]
@@ -98,7 +93,7 @@ def _describe_failure(
         message += f" ({checks.tally})" if len(checks.checks) > 1 else ""
         if others:
             message += f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
-        return message, f"mend {checks.variant}, then `{command('kernels', 'verify', checks.variant)}`"
+        return message, f"mend {checks.variant}, then `{context.command('kernels', 'verify', checks.variant)}`"
     return (f"no build: {failures[0].message}", failures[0].hint) if failures else ("", None)
 
 

@@ -1,7 +1,7 @@
 """Mutation-test the gate: send each control of a variant through the checks of a real candidate."""
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -328,8 +328,6 @@ class ControlTrial(SideChecker):
         self.control, self.honest_digests = control, honest_digests
         self.equals_honest = True
         """Whether so far every output equals the honest variant's output bit by bit."""
-        self.is_complete = False
-        """Whether all checks of this control were made."""
 
     def make_call(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
@@ -349,16 +347,17 @@ class ControlTrial(SideChecker):
         Always empty for a `value` control, whose wrong values the tolerance has to find."""
         return "" if self.control.theme == "value" else super().find_earlier_call(workload, layout, call, reply)
 
-    def conclude(self, proof: Proof, *, stale_passed: bool) -> None:
+    def conclude(self, proof: Proof, *, stale_passed: bool, is_complete: bool) -> None:
         """Add this control's result to the proof, or why it does not count. `stale_passed`: an output of
-        other values passed as a right one, so all answers are alike. Not `distinguishable`: passed, but
-        its error may be within the tolerance, so it counts neither as killed nor as survivor."""
+        other values passed as a right one, so all answers are alike. `is_complete`: whether time was left
+        for all checks. Not `distinguishable`: passed, but its error may be within the tolerance, so it counts
+        neither as killed nor as survivor."""
         control, failure = self.control, self.checks.first_failure
         is_honest = control.theme == "honest"
         # Its wrong values come from another call.
         is_memory_cheat = control.theme == "cheat" and control.expected == WRONG_CAUSES
         may_make_no_difference = control.theme == "value" or not (is_honest or self.bench.target.is_plain)
-        if failure is None and not self.is_complete:
+        if failure is None and not is_complete:
             proof.untried += [] if is_honest else [control.name]
         elif failure is None and stale_passed and is_memory_cheat:
             proof.inapplicable.append(f"{control.name}: other values have the same answer")
@@ -400,32 +399,23 @@ def prove(
             proof.inapplicable.append(f"{control.name}: no workload on which it could show")
     candidates = [(HONEST, [*tried.values()]), (HONEST_COPY, [*tried.values()]), *controls]
     trials = [ControlTrial(worker, control, shows_on, digests) for control, shows_on in candidates if shows_on]
+    is_complete = True
     try:
-        yield from _check_all(bench, trials, tried.values(), deadline)
-        stale_passed = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
-        for trial in trials:
-            trial.conclude(proof, stale_passed=stale_passed)
+        for workload in tried.values():
+            trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
+            try:
+                if trials_of_workload and is_complete:
+                    yield from bench.prepare_answer(workload)
+            except Unjudged:
+                for trial in trials_of_workload:
+                    trial.workload_keys.discard(workload_key(workload))
+            for trial in trials_of_workload:
+                is_complete = is_complete and monotonic() < deadline
+                if is_complete:
+                    yield from trial.check(workload)
     finally:
         worker.close()
-    return proof
-
-
-def _check_all(
-    bench: Bench, trials: Sequence[ControlTrial], workloads: Iterable[Workload], deadline: float
-) -> Generator[Tick, None, None]:
-    """Check each workload with every trial that needs it, until the `deadline`; trials are complete only if
-    it was not reached. Workloads that cannot be judged are dropped from the trials."""
-    for workload in workloads:
-        trials_of_workload = [trial for trial in trials if trial.has_to_check(workload)]
-        try:
-            if trials_of_workload:
-                yield from bench.prepare_answer(workload)
-        except Unjudged:
-            for trial in trials_of_workload:
-                trial.workload_keys.discard(workload_key(workload))
-        for trial in trials_of_workload:
-            if monotonic() >= deadline:
-                return
-            yield from trial.check(workload)
+    stale_passed = any(trial.control.make == "stale" and not trial.checks.first_failure for trial in trials)
     for trial in trials:
-        trial.is_complete = True
+        trial.conclude(proof, stale_passed=stale_passed, is_complete=is_complete)
+    return proof

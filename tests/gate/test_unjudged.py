@@ -17,7 +17,7 @@ from loop.model.workloads import expand_sets
 from loop.workers.bench import Bench
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
-from tests.targets import make_sides, open_bench, write_target
+from tests.targets import make_context, make_sides, open_bench, write_target
 
 WHY = "the right answer reaches 1e+40, float32 ends at 3.4e+38"
 
@@ -41,7 +41,9 @@ def verified(bench: Bench, *names: str) -> VerifyOutput:
     chosen = expand_sets(bench.target, ["some"], "float32", 0)
     jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
     *found, control = run_to_end(verify(bench, jobs))
-    return verification.verification_output(found, control, names, seed=0, command=lambda *words: " ".join(words))
+    return verification.verification_output(
+        make_context(bench, *names), found, control, names, failures=(), not_exercised=(), untaken={}
+    )
 
 
 def counts(checks: VariantChecks) -> dict[str, int]:
