@@ -26,7 +26,7 @@ NO_THREAD_TEXT, NO_TEMPORARY_TEXT = "can't start new thread", "No usable tempora
 LIBRARY_REFUSED_TEXT, PROGRAM_REFUSED_TEXT = "failed to map segment", "permission denied"
 """Messages (lower case) for a library and a program on a file system mounted `noexec`."""
 MIN_INTERVAL_S = 0.02
-"""Minimum seconds between two measurements by `FolderWatch.measure_if_due`."""
+"""Minimum seconds between two measurements by `FolderWatch`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Folders:
         errors: dict[Path, int] = {}
         for folder in (*self.loop_folders, *self.child_folders):
             number = write_error_of(folder)
-            if number and (folder in self.loop_folders or number not in PERMISSION_ERRORS):
+            if number in FOLDER_ERRORS and (folder in self.loop_folders or number not in PERMISSION_ERRORS):
                 errors[folder] = number
         return errors
 
@@ -91,7 +91,7 @@ def write_error_of(folder: Path) -> int:
 def is_noexec(folder: Path) -> bool:
     """Whether the folder's file system is mounted `noexec`: programs and libraries do not run there."""
     with contextlib.suppress(OSError):
-        return bool(_file_system_of(folder)[1].f_flag & getattr(os, "ST_NOEXEC", 0))
+        return bool(_file_system_of(folder)[1].f_flag & os.ST_NOEXEC)
     return False
 
 
@@ -107,8 +107,7 @@ def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailu
         return machine_failure(errno.EAGAIN)  # From a fork: locks and pipes catch their own EAGAIN.
     cause: BaseException | None = error
     while cause is not None:
-        failure = cause if isinstance(cause, MachineFailure) else _failure_shown_by(cause, folders)
-        if failure is not None:
+        if failure := _failure_shown_by(cause, folders):
             return failure
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
@@ -116,6 +115,8 @@ def find_machine_failure(error: BaseException, folders: Folders) -> MachineFailu
 
 def _failure_shown_by(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The machine failure that one error shows, without its causes; None if it shows none."""
+    if isinstance(error, MachineFailure):
+        return error
     if isinstance(error, MemoryError):
         return machine_failure(errno.ENOMEM)
     start_error = error.__cause__ if isinstance(error, CannotStart) else None
@@ -150,13 +151,10 @@ class FolderWatch:
         self._new_errors: dict[Path, int] = {}
         self._measured_at = 0.0
 
-    def measure_if_due(self) -> None:
-        """Measure, unless the last measurement is less than `MIN_INTERVAL_S` ago."""
-        if time.monotonic() - self._measured_at > MIN_INTERVAL_S:
-            self.measure()
-
     def measure(self) -> None:
-        """Measure now: note folders that have become full or unwritable since the step began."""
+        """Note folders that have become full or unwritable since the step began. Call it at every tick."""
+        if time.monotonic() - self._measured_at < MIN_INTERVAL_S:
+            return
         self._measured_at = time.monotonic()
         for folder, number in self.folders.write_errors().items():
             if folder not in self._errors_at_start:
@@ -179,10 +177,7 @@ class FolderWatch:
             for folder in named_first:
                 if errors_now[folder] not in PERMISSION_ERRORS or str(folder) in messages:
                     errors[folder] = errors_now[folder]
-        for folder, number in errors.items():
-            if number in FOLDER_ERRORS:
-                return machine_failure(number, folder)
-        return None
+        return next((machine_failure(number, folder) for folder, number in errors.items()), None)
 
     def _find_noexec_failure(self, messages: str) -> MachineFailure | None:
         """The failure that a folder is mounted `noexec`, if `messages` (in any case) show it; else None."""

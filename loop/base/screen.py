@@ -58,8 +58,6 @@ MESSAGES_VARIABLE = "LOOP_TALK"
 """Environment variable: a parent `loop` stores this command's messages, so print them with `--json` too."""
 NO_READER_ERRORS = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """Errors of a write without a reader: the pipe's reader has ended or the terminal is closed."""
-STREAMS = ("stdin", "stdout", "stderr")
-"""Standard streams, in order of their file descriptors."""
 
 
 def write_and_flush(stream: IO[str], text: str) -> None:
@@ -83,14 +81,11 @@ def open_streams() -> None:
 
     Raises UsageError for a closed stdout, because results could not be written.
     """
-    closed_names = [name for name in STREAMS if getattr(sys, name) is None]
-    for name in closed_names:
-        descriptor, standard = os.open(os.devnull, os.O_RDWR), STREAMS.index(name)
-        if descriptor != standard:
-            os.dup2(descriptor, standard)
-            os.close(descriptor)
-        setattr(sys, name, os.fdopen(standard, "r" if name == "stdin" else "w"))
-    if "stdout" in closed_names:
+    is_stdout_closed = sys.stdout is None
+    for name in ("stdin", "stdout", "stderr"):  # In this order, each open returns the lowest free descriptor.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+    if is_stdout_closed:
         raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
 
 
@@ -149,7 +144,8 @@ class Screen:
     def status(self, text: str) -> None:
         """Replace the progress line on a terminal; do nothing elsewhere."""
         if self.may_animate:
-            write_and_flush(self.err, CLEAR_LINE + shorten(remove_escapes(text), terminal_columns(self.err) - 1))
+            line, columns = " ".join(remove_escapes(text).split()), terminal_columns(self.err) - 1
+            write_and_flush(self.err, CLEAR_LINE + (line if len(line) <= columns else f"{line[: columns - 3]}..."))
 
     def fail(self, error: LoopError) -> None:
         """Print an error and its hint to stderr."""
@@ -183,12 +179,6 @@ def fold(text: str, columns: int) -> str:
             unbreakable, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
         ) or [""]
     return "\n".join(folded).replace(_NO_BREAK, " ")
-
-
-def shorten(text: str, columns: int) -> str:
-    """`text` on one line of at most `columns` characters, cut with `...`."""
-    line = " ".join(text.split())
-    return line if len(line) <= columns else line[: max(columns - 3, 0)] + "..."
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:

@@ -109,7 +109,7 @@ class Bisection:
         watch, started = FolderWatch(Folders.of()), time.monotonic()
 
         def watch_folders(tick: Tick) -> Tick:
-            watch.measure_if_due()
+            watch.measure()
             return Tick(f"{progress}; {tick.note}")
 
         values, reason = tuple[float, ...](), ""

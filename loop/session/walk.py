@@ -321,7 +321,7 @@ class Walk:
         try:
             while True:
                 tick = next(ticks)
-                folder_watch.measure_if_due()
+                folder_watch.measure()
                 is_heartbeat = timer.tick() or tick.is_urgent
                 yield Ticked(started, timer.seconds, tick.note, is_heartbeat)
                 if timer.seconds > limit_s():

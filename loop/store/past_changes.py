@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, remark_once
 from loop.model.change import BriefOutput, DecisionOutput, PastSearch, TriedChange
 from loop.model.debugging import DebugOutput, EarlierTry
 from loop.model.output import VerifyOutput, outputs_by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
 from loop.store.judgements import sessions_with_failures, wrong_builds
-from loop.store.sessions import SessionFolder, list_sessions, remark_left_out
+from loop.store.sessions import SessionFolder, list_sessions
 
 MAX_EARLIER = 50
 """Most earlier sessions that are looked at."""
@@ -29,7 +29,7 @@ def _earlier_sessions(
             if key_of(earlier_head) == key:
                 yield folder, earlier_head, folder.finished()
         except LoopError as error:
-            remark_left_out(error)
+            remark_once(f"left out: {error.message}")
 
 
 def verified_builds(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
@@ -70,7 +70,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         try:
             record = folder.record()
         except LoopError as error:
-            remark_left_out(error)
+            remark_once(f"left out: {error.message}")
             continue
         if record is None or record.status != "passed":
             continue
@@ -104,7 +104,7 @@ def sessions_needed(root: Path) -> set[str]:
             head = folder.head()
             last_head_by_key[repr(_hardware_key(head))] = head
         except LoopError as error:
-            remark_left_out(error)
+            remark_once(f"left out: {error.message}")
     session_ids = {head.id for head in last_head_by_key.values()}
     for head in last_head_by_key.values():
         session_ids |= {good.session for good in known_good(root, head).values()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import sums, write_atomic
-from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
+from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.model.history import RecordedSession
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
@@ -121,14 +121,10 @@ def describe_lost_lines(folder: Path, record: SessionRecord | None, lines: Seque
     return f"{path}:{first_missing}: damaged: cut off, lines {first_missing} to {record.lines} are missing"
 
 
-def remark_left_out(error: LoopError) -> None:
-    """Print once that a summary of several sessions skips damaged data, with the reason in `error`."""
-    remark_once(f"left out: {error.message}")
-
-
 def write_figures(folder: Path, figures: Mapping[str, str]) -> None:
     """Write figures (relative path to text) in folder `folder`. Raises LoopError when a write fails."""
-    for path, text in ((folder / name, text) for name, text in figures.items()):
+    for name, text in figures.items():
+        path = folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
