@@ -82,7 +82,7 @@ class Expression:
         names, pending_nodes = set[str](), list[ast.AST]([self.tree])
         while pending_nodes:
             node = pending_nodes.pop()
-            dotted_name = _dotted_name(node) if isinstance(node, ast.expr) else None
+            dotted_name = _dotted_name(node)
             if dotted_name is None:
                 pending_nodes += ast.iter_child_nodes(node)
             elif dotted_name not in CONSTANTS:
@@ -164,7 +164,7 @@ def _explain_refusal(node: ast.AST) -> tuple[str, str] | None:
     return None
 
 
-def _dotted_name(node: ast.expr) -> str | None:
+def _dotted_name(node: ast.AST) -> str | None:
     """`a.b.c` for a name or dotted access; None for any other node."""
     reversed_names: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -208,7 +208,8 @@ def _evaluate_node(node: ast.expr, values: Values) -> Any:
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return [_evaluate_node(item, values) for item in items]
         case ast.Compare():
-            return _evaluate_comparison(node, values)
+            sides = [_evaluate_node(side, values) for side in (node.left, *node.comparators)]
+            return all(map(_compare_pair, node.ops, sides, sides[1:]))
         case ast.BoolOp(op=ast.And(), values=parts):
             return all(_require_bool(_evaluate_node(part, values)) for part in parts)
         case ast.BoolOp(values=parts):
@@ -218,8 +219,8 @@ def _evaluate_node(node: ast.expr, values: Values) -> Any:
         case ast.UnaryOp(operand=operand):
             return -_require_number(_evaluate_node(operand, values))
         case ast.BinOp(left=left, op=sign, right=right):
-            sides = _require_number(_evaluate_node(left, values)), _require_number(_evaluate_node(right, values))
-            return ARITHMETIC_OPERATORS[type(sign)](*sides)
+            numbers = [_require_number(_evaluate_node(side, values)) for side in (left, right)]
+            return ARITHMETIC_OPERATORS[type(sign)](*numbers)
         case ast.IfExp(test=test, body=chosen, orelse=other):
             return _evaluate_node(chosen if _require_bool(_evaluate_node(test, values)) else other, values)
     raise AssertionError(f"{type(node).__name__} passed the check")
@@ -239,17 +240,6 @@ def _read_field(name: str, node: ast.expr, owner: object) -> Any:
         return list(fields[name]) if isinstance(fields[name], tuple) else fields[name]
     hint = did_you_mean(name, [str(candidate) for candidate in fields])
     raise ExpressionError("a known name", f"{_dotted_name(node)!r}{f' ({hint})' if hint else ''}")
-
-
-def _evaluate_comparison(node: ast.Compare, values: Values) -> bool:
-    """Whether all comparisons of a chain such as `a < b <= c` are true."""
-    left = _evaluate_node(node.left, values)
-    for comparison, operand in zip(node.ops, node.comparators, strict=True):
-        right = _evaluate_node(operand, values)
-        if not _compare_pair(comparison, left, right):
-            return False
-        left = right
-    return True
 
 
 def _compare_pair(comparison: ast.cmpop, left: Any, right: Any) -> bool:

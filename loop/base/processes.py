@@ -6,7 +6,6 @@ PR_SET_CHILD_SUBREAPER), so that daemons stay its children and end with it.
 
 import atexit
 import contextlib
-import ctypes
 import itertools
 import os
 import selectors
@@ -376,26 +375,7 @@ def process_name(pid: int) -> str:
     return f"{pid}-{stat_fields[19]}" if stat_fields and stat_fields[0] not in ("Z", "X") else ""
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a signal (SIGSTOP) has stopped the process."""
-    with contextlib.suppress(psutil.Error):
-        return str(psutil.Process(pid).status()) == psutil.STATUS_STOPPED
-    return False
-
-
 def python_path() -> str:
     """PYTHONPATH for a child, so that it imports this copy of `loop`, installed or not."""
     root = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
-"""mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. They reduce page faults when
-judging 64 million elements from 1.1 million to 8,400."""
-
-
-def keep_freed_memory() -> None:
-    """Let malloc keep freed memory for reuse (glibc): new pages from the system cost page faults."""
-    with contextlib.suppress(OSError, AttributeError):
-        for option, value in MALLOC_OPTIONS.items():
-            ctypes.CDLL(None).mallopt(option, value)

@@ -116,7 +116,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
-        from loop.base.machine_failures import Folders, find_machine_failure
+        from loop.machine.failures import Folders, find_machine_failure
 
         failure = find_machine_failure(error, Folders.of())
         if failure is not None:

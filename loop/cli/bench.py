@@ -13,11 +13,11 @@ from loop.actions import ACTIONS
 from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, UsageError, remark_once
 from loop.base.expressions import Expression
-from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
 from loop.base.screen import Screen
 from loop.cli.requests import make_campaign
 from loop.library.definitions import read_file
+from loop.machine.failures import Folders
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.debugging import DebugOutput, Explanation

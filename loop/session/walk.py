@@ -15,9 +15,9 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
-from loop.base.machine_failures import Folders, FolderWatch, find_machine_failure
 from loop.base.processes import HEARTBEAT_S, Tick
 from loop.gate.verify import FIRST_CALLS
+from loop.machine.failures import Folders, FolderWatch, find_machine_failure
 from loop.model.measurement import Segment
 from loop.model.output import Output, read_output
 from loop.model.plan import Pattern, ResolvedPlan, Step

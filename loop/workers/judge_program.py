@@ -1,12 +1,12 @@
 """The judge's program: `python -m loop.workers.judge_program REPLY_FD`. No request makes it load a
 candidate. The first one imports torch, so a broken torch is reported as a finding."""
 
+import ctypes
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loop.base.processes import keep_freed_memory
 from loop.calls.own_modules import search_folder
 from loop.workers.judge_messages import CheckEnvironment, SetTarget
 from loop.workers.messages import Request, answer_request, serve
@@ -14,10 +14,15 @@ from loop.workers.messages import Request, answer_request, serve
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
 
+MALLOC_OPTIONS = {-1: 1 << 28, -2: 1 << 26, -3: 1 << 25}
+"""mallopt(3) thresholds: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD. malloc then keeps freed memory, which
+reduces page faults when judging 64 million elements from 1.1 million to 8,400."""
+
 
 def main(arguments: Sequence[str]) -> None:
     """Answer requests until standard input ends. `arguments`: the descriptor for replies."""
-    keep_freed_memory()
+    for option, value in MALLOC_OPTIONS.items():
+        ctypes.CDLL(None).mallopt(option, value)
     sys.dont_write_bytecode = True  # Write no .pyc files next to the target's own modules.
     judge: Judge
 

@@ -14,11 +14,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, Union
 
+import psutil
 from pydantic import TypeAdapter
 
 from loop.base.errors import WorkFailed
 from loop.base.own_process import MEMORY_VARIABLE
-from loop.base.processes import Child, Tick, describe_exit, is_stopped, python_path, run, run_to_end
+from loop.base.processes import Child, Tick, describe_exit, python_path, run, run_to_end
 from loop.calls.arena import Arena, Bell
 from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory
@@ -323,8 +324,10 @@ class Worker(Program):
         self._signal_group(signal.SIGSTOP)
         # On a busy machine the child stops only when it is scheduled.
         end_s = time.monotonic() + STOP_LIMIT_S
-        while not is_stopped(self.child.process.pid) and time.monotonic() < end_s:
-            time.sleep(1e-5)
+        with contextlib.suppress(psutil.Error):  # It has ended.
+            process = psutil.Process(self.child.process.pid)
+            while process.status() != psutil.STATUS_STOPPED and time.monotonic() < end_s:
+                time.sleep(1e-5)
 
     def resume(self) -> None:
         """Continue a stopped child."""

@@ -116,7 +116,7 @@ def test_a_disk_that_fills_says_nothing_of_a_commit(
             full[tmp_path] = errno.ENOSPC
         return (yield from Simulated.observe(tried, candidate, count, against))
 
-    monkeypatch.setattr("loop.base.machine_failures.Folders.write_errors", lambda self: dict(full))
+    monkeypatch.setattr("loop.machine.failures.Folders.write_errors", lambda self: dict(full))
     monkeypatch.setattr(tried, "observe", fill)
     with pytest.raises(MachineFailure, match="No space left on device"):
         hunted(line, tried, tmp_path / "m")

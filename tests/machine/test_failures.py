@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import CannotStart, UsageError
 from loop.base.locks import LockHeld
-from loop.base.machine_failures import MIN_FREE_BYTES, Folders, FolderWatch, find_machine_failure, write_error_of
+from loop.machine.failures import MIN_FREE_BYTES, Folders, FolderWatch, find_machine_failure, write_error_of
 
 ROOM = SimpleNamespace(f_blocks=1 << 20, f_bfree=1 << 19, f_bavail=1 << 19, f_frsize=4096, f_flag=0)
 
@@ -34,7 +34,7 @@ def test_little_room_is_a_full_disk(
 def test_only_our_own_folders_have_to_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout may be read-only; it may not be full."""
     found = {tmp_path / "own": errno.EROFS, tmp_path / "checkout": errno.EROFS}
-    monkeypatch.setattr("loop.base.machine_failures.write_error_of", found.get)
+    monkeypatch.setattr("loop.machine.failures.write_error_of", found.get)
     folders = Folders((tmp_path / "own",), (tmp_path / "checkout",))
     assert {tmp_path / "own": errno.EROFS} == folders.write_errors()
     found[tmp_path / "checkout"] = errno.ENOSPC
@@ -61,7 +61,7 @@ class Disks:
 def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
     """Two folders with room."""
     disks = Disks()
-    monkeypatch.setattr("loop.base.machine_failures.write_error_of", disks.glance)
+    monkeypatch.setattr("loop.machine.failures.write_error_of", disks.glance)
     return disks
 
 
@@ -111,7 +111,7 @@ def test_a_folder_that_is_mounted_noexec_is_named(gauge: FolderWatch, monkeypatc
     """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
     mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
     assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
-    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
+    monkeypatch.setattr("loop.machine.failures.is_noexec", lambda folder: folder == CACHE)
     assert "/cache is mounted noexec" in failure(gauge, mapped)
     assert "/cache is mounted noexec" in failure(gauge, run)
     assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, has_failed=False)]
