@@ -24,8 +24,6 @@ from loop.model.target import Scalar, Target
 from loop.model.workloads import count_operations, is_supported, parse_scale
 from loop.steps.context import Context, NoArguments, Result, RunningAction
 
-PROBES = 150
-"""Most workloads that are tried in search of a rule."""
 REPEATS = 4
 """Fresh processes that repeat the calls on all threads, to show a data race."""
 LARGEST = 1 << 20
@@ -73,7 +71,7 @@ def explain(context: Context, arguments: NoArguments) -> RunningAction[DebugOutp
     failures = yield from find_failures(context)
     for failing, side in failures:
         limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, limit_s)) as prober:
             explanations.append((yield from _explain_failure(prober)))
     unknown = "it gives no output, and no rule foresaw where"
     texts = [f"{explanation.variant}: {explanation.text or unknown}" for explanation in explanations]
@@ -261,18 +259,19 @@ def describe_location(check: Check, signature: Signature) -> str:
     partial, whole, growing = list[str](), list[str](), list[str]()
     for name, span in check.spans.items():
         label = signature.words.get(name)  # The axis in words, as in `query rows`.
+        indices = label or f"of {name}"
         if span.size <= 1:
             continue
         if span.count == span.size:
-            whole.append(f"all {label}" if label else f"all of {name}")
+            whole.append(f"all {indices}")
+        elif span.count == 1 and label:
+            partial.append(f"{label} {span.first} alone, of {span.size}")
         elif span.count == 1:
-            single = f"{label} {span.first} alone, of {span.size}"
-            partial.append(single if label else f"only at {name} = {span.first} of {span.size}")
+            partial.append(f"only at {name} = {span.first} of {span.size}")
         elif span.count == span.last - span.first + 1:
             partial.append(f"{label or name} {span.first} to {span.last} of {span.size}")
         else:
-            axis = f"{span.size} {label}" if label else f"{span.size} of {name}"
-            partial.append(f"{span.count} of {axis} between {span.first} and {span.last}")
+            partial.append(f"{span.count} of {span.size} {indices} between {span.first} and {span.last}")
     for name, parts in check.map.items():
         largest = [part.largest for part in parts if part.count]
         errors = [error for error in largest if error is not None and error < INFINITE]

@@ -26,8 +26,8 @@ from loop.workers.program import Refusal, WorkerLost
 
 HANG_S = 5.0
 """Seconds after which a probe counts as hung; small workloads take milliseconds."""
-PROBES = 200
-"""Most workloads that are tried to find a variant's smallest failing one."""
+MOST_PROBES = 200
+"""Most workloads that one search tries."""
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 Entry = Mapping[str, Scalar]
 Search = Generator[Entry, bool, None]
@@ -143,19 +143,19 @@ class BudgetSpent(Exception):
 class FailureProber:
     """Asks the gate whether one variant fails on given workloads, and caches every answer."""
 
-    def __init__(self, context: Context, failing: Failing, side: Side, most_probes: int, limit_s: float) -> None:
+    def __init__(self, context: Context, failing: Failing, side: Side, limit_s: float) -> None:
         self.context, self.bench, self.failing, self.side = context, context.bench, failing, side
-        self.most_probes, self.deadline = most_probes, time.monotonic() + limit_s
+        self.deadline = time.monotonic() + limit_s
         self.start, self.signature = failing.start, context.bench.target.signature
         self.entry, self.seed = entry_of(self.signature, self.start.workload), self.start.workload.base_seed
         """Base seed of all probes; `entry` is the workload where a search begins."""
-        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {}
+        start_key = (*workload_key(self.start.workload), self.start.inputs)
+        self.outcomes: dict[tuple[str, int, Layout], Outcome] = {start_key: "fails"}
         """Workload name, seed and layout to the gate's answer."""
         self.probe_count = 0
         checks = list_checks(context, failing.variant)
         self.failures = [check for check in checks if failure_kind(check) == failing.kind]
         """Checks that show this kind of failure, in the order in which they were made."""
-        self._note(self.start)
         self._checker = self._new_checker(None)
 
     def _new_checker(self, threads: int | None) -> SideChecker:
@@ -200,20 +200,15 @@ class FailureProber:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})
             yield from self.bench.discard_answer(workload)
-        self._note(check)
+        outcome = self.failing.outcome(check)
+        self.failures += [check] if outcome == "fails" else []
+        self.outcomes[(*workload_key(workload), inputs)] = outcome
         return check
 
     def _check_budget(self) -> None:
         """Raise BudgetSpent if no further probe may be made."""
-        if self.probe_count >= self.most_probes or time.monotonic() > self.deadline:
+        if self.probe_count >= MOST_PROBES or time.monotonic() > self.deadline:
             raise BudgetSpent
-
-    def _note(self, check: Check) -> None:
-        """Cache the outcome of a check, and collect the check if it shows the failure."""
-        outcome = self.failing.outcome(check)
-        if outcome == "fails" and check not in self.failures:
-            self.failures.append(check)
-        self.outcomes[(*workload_key(check.workload), check.inputs)] = outcome
 
     def compare_calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call is right, and whether all later calls are; neither if they give no output. Raises
@@ -247,9 +242,8 @@ class FailureProber:
         others = {workload_key(check.workload): check.workload for check in checks}
         others.pop(workload_key(start.workload), None)
         other_values = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        same_name = [workload for workload in others.values() if workload.name == start.workload.name]
-        other_names = [workload for workload in others.values() if workload.name != start.workload.name]
-        for workload in [*same_name, other_values, *other_names, start.workload]:
+        by_name = sorted((*others.values(), other_values), key=lambda other: other.name != start.workload.name)
+        for workload in (*by_name, start.workload):
             if not all((yield from self.compare_calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.compare_calls(workload, start.inputs))):
@@ -264,7 +258,7 @@ def smallest(context: Context, arguments: NoArguments) -> RunningAction[DebugOut
     failures = yield from find_failures(context)
     for failing, side in failures:
         limit_s = context.budget_s / len(failures)
-        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, limit_s)) as prober:
             result = yield from _find_smallest(prober)
         results.append(result)
         ending = "nothing smaller among them does" if result.minimal else "the budget ended the search"

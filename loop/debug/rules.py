@@ -4,13 +4,13 @@ The caller runs the cases. `RuleSearch` keeps every rule that explains all cases
 case on which the likely rules differ most. So it bisects a threshold, or tells "no multiple of 8" from "odd".
 """
 
-import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
+from typing import Literal
 
 from loop.model.target import Scalar
 
@@ -74,7 +74,7 @@ class RuleSearch:
     ) -> None:
         """`tried`: cases, and whether each fails; `sizes`: dimension to its largest size; `choices`: other
         feature to its values; `may_try`: whether a case may be tried."""
-        self.sizes, self.may_try, self.random = sizes, may_try, random_source
+        self.sizes, self.choices, self.may_try, self.random = sizes, choices, may_try, random_source
         self.failing: list[Case] = []
         self.passing: list[Case] = []
         """Cases that passed; `failing` above has those that failed."""
@@ -88,13 +88,12 @@ class RuleSearch:
         cases = [(self._with_products(case), fails) for case, fails in cases]
         for case, fails in cases:
             (self.failing if fails else self.passing).append(case)
-        rules = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
-        self._hold_in_failing = [rule for rule in rules if all(rule.holds(case) for case in self.failing)]
-        self._fail_in_passing = [rule for rule in rules if not any(rule.holds(case) for case in self.passing)]
+        self.conditions = [*self._size_rules(), *self._choice_rules([case for case, _ in cases])]
+        """Rules of one condition without a threshold that may still be the rule or a part of it."""
         self.seen = {tuple(sorted(case.items())) for case, _ in cases}
         self.fresh: list[Case] = []
         """Cases that wait to be tried."""
-        self._queue_cases(propose_cases([*self.failing[:3], *self.passing[-2:]], sizes, choices, random_source))
+        self._queue_cases(self._propose_cases([*self.failing[:3], *self.passing[-2:]]))
         self.rules = self._find_rules()
         """Rules that explain every case, the simplest first."""
         self.predicted = 0
@@ -118,12 +117,7 @@ class RuleSearch:
     def learn(self, case: Case, fails: bool) -> None:
         """Drop the rules that a result contradicts; count results that the leading rule predicted."""
         leading = self.rules[0]
-        if fails:
-            self.failing.append(case)
-            self._hold_in_failing = [rule for rule in self._hold_in_failing if rule.holds(case)]
-        else:
-            self.passing.append(case)
-            self._fail_in_passing = [rule for rule in self._fail_in_passing if not rule.holds(case)]
+        (self.failing if fails else self.passing).append(case)
         self.rules = self._find_rules()
         still_leads = bool(self.rules) and self.rules[0].text == leading.text
         self.predicted = self.predicted + 1 if still_leads else 0
@@ -148,6 +142,22 @@ class RuleSearch:
                 self.seen.add(key)
                 self.fresh.append(case)
         self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
+
+    def _propose_cases(self, around: Sequence[Case]) -> Iterator[Case]:
+        """Cases near these: one feature changed, two sizes made equal, or several sizes drawn."""
+        for case in around:
+            for name, most in self.sizes.items():
+                size = int(case[name])
+                near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
+                for bit in range(2, 8):
+                    near |= {size - (1 << bit), size + (1 << bit)}
+                near |= {int(case[other]) for other in self.sizes}
+                yield from ({**case, name: near_size} for near_size in near if 0 < near_size <= most)
+            for name, values in self.choices.items():
+                yield from ({**case, name: value} for value in values)
+            for _ in range(DRAWN_CASES if self.sizes else 0):
+                names = self.random.sample(list(self.sizes), self.random.randint(1, len(self.sizes)))
+                yield {**case, **{name: _draw_size(self.sizes[name], self.random) for name in names}}
 
     def _most_decisive(self) -> Case | None:
         """The fresh case on which likely rules differ most; None where they agree on all."""
@@ -182,42 +192,36 @@ class RuleSearch:
     def _find_rules(self) -> list[Rule]:
         """Rules that explain every case, simplest first, with pairs joined by `and` or `or`. Masks have a bit per
         case: a rule explains all if it holds in all failing and in no passing case."""
-        limits = list(self._threshold_rules())
+        candidates = [*self.conditions, *self._threshold_rules()]
         # Broad rules hold in every failing case, and perhaps in passing ones; strict ones in no passing case.
-        broad = [*self._hold_in_failing, *(rule for rule, holds_in_failing in limits if holds_in_failing)]
-        strict = [*self._fail_in_passing, *(rule for rule, holds_in_failing in limits if not holds_in_failing)]
+        broad = [rule for rule in candidates if all(map(rule.holds, self.failing))]
+        strict = [rule for rule in candidates if not any(map(rule.holds, self.passing))]
+        possible = {*broad, *strict}
+        self.conditions = [rule for rule in self.conditions if rule in possible]
         broad_masks, strict_masks = _with_masks(broad, self.passing), _with_masks(strict, self.failing)
         all_failing = (1 << len(self.failing)) - 1
         rules = [rule for rule, passing in broad_masks if not passing]
         if not self.passing:
             rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
         else:
-            rules += [_join_and(a, b) for (a, mask_a), (b, mask_b) in _pair_up(broad_masks) if not mask_a & mask_b]
-            pairs = _pair_up(strict_masks)
-            rules += [_join_or(a, b) for (a, mask_a), (b, mask_b) in pairs if mask_a | mask_b == all_failing]
+            for (a, mask_a), (b, mask_b) in _pair_up(broad_masks):
+                rules += [] if mask_a & mask_b else [_join("and", a, b)]
+            for (a, mask_a), (b, mask_b) in _pair_up(strict_masks):
+                rules += [_join("or", a, b)] if mask_a | mask_b == all_failing else []
         if not rules:  # No single rule or pair fits: try three conditions joined by `and`.
             for (a, mask_a), (b, mask_b), (c, mask_c) in combinations(broad_masks[:MOST_RULES], 3):
                 if not mask_a & mask_b & mask_c:
-                    rules.append(_join_and(_join_and(a, b), c))
+                    rules.append(_join("and", _join("and", a, b), c))
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:MOST_RULES]
 
-    def _threshold_rules(self) -> Iterator[tuple[Rule, bool]]:
-        """Threshold rules, each with True: holds in all failing cases; False: in no passing case."""
+    def _threshold_rules(self) -> Iterator[Rule]:
+        """Rules with a threshold between tried sizes, products or scales, and their opposites."""
         for name in (*self.quantities, "scale"):
-            fails = [float(case[name]) for case in self.failing]
-            passes = [float(case[name]) for case in self.passing]
-            least_pass, most_pass = min(passes, default=math.inf), max(passes, default=-math.inf)
-            for limit in SCALES if name == "scale" else _limits_between({*fails, *passes}):
-                above = _threshold(name, limit)
-                below = _opposite(above, above.cost)
-                if least_pass < limit <= min(fails):
-                    yield above, True
-                if max(fails) < limit <= most_pass:
-                    yield below, True
-                if most_pass < limit <= max(fails):
-                    yield above, False
-                if min(fails) < limit <= least_pass:
-                    yield below, False
+            tried = {float(case[name]) for case in (*self.failing, *self.passing)}
+            for limit in SCALES if name == "scale" else _limits_between(tried):
+                if min(tried) < limit <= max(tried):
+                    above = _threshold(name, limit)
+                    yield from (above, _opposite(above, above.cost))
 
     def _size_rules(self) -> Iterator[Rule]:
         """Rules on sizes and products: multiples, remainders, powers of two, equality and order. Simple rules cost
@@ -286,18 +290,12 @@ def _threshold(name: str, limit: float) -> Rule:
     return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, ((names, limit),) if names else ())
 
 
-def _join_and(a: Rule, b: Rule) -> Rule:
-    """The rule that holds where both hold."""
-    text, opposite = f"{a.text} and {b.text}", f"{a.opposite} or {b.opposite}"
-    cost, limits = a.cost + b.cost + 2, (*a.limits, *b.limits)
-    return Rule(text, opposite, cost, lambda case: a.holds(case) and b.holds(case), limits)
-
-
-def _join_or(a: Rule, b: Rule) -> Rule:
-    """The rule that holds where one of two holds."""
-    text, opposite = f"{a.text} or {b.text}", f"{a.opposite} and {b.opposite}"
-    cost, limits = a.cost + b.cost + 3, (*a.limits, *b.limits)
-    return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
+def _join(word: Literal["and", "or"], a: Rule, b: Rule) -> Rule:
+    """The rule that holds where both hold (`and`), or where one of the two holds (`or`)."""
+    other_word, extra_cost, combine = ("or", 2, all) if word == "and" else ("and", 3, any)
+    text, opposite = f"{a.text} {word} {b.text}", f"{a.opposite} {other_word} {b.opposite}"
+    cost, limits = a.cost + b.cost + extra_cost, (*a.limits, *b.limits)
+    return Rule(text, opposite, cost, lambda case: combine((a.holds(case), b.holds(case))), limits)
 
 
 def _with_masks(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
@@ -325,31 +323,6 @@ def _limits_between(sizes: set[float]) -> set[float]:
 def _is_round(size: float) -> bool:
     """Whether a size is a power of two above 1 or a multiple of 64."""
     return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
-
-
-def propose_cases(
-    around: Sequence[Case],
-    sizes: Mapping[str, int],
-    choices: Mapping[str, Sequence[Scalar]],
-    source: random.Random,
-) -> list[Case]:
-    """Cases near tried ones: one feature changed, two sizes made equal, or several sizes drawn. `sizes`: dimension
-    to its largest size; `choices`: other feature to its values."""
-    cases: list[Case] = []
-    for case in around:
-        for name, most in sizes.items():
-            size = int(case[name])
-            near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, 3 * size, 5 * size}
-            for bit in range(2, 8):
-                near |= {size - (1 << bit), size + (1 << bit)}
-            cases += [{**case, name: near_size} for near_size in near if 0 < near_size <= most]
-            cases += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
-        for name, values in choices.items():
-            cases += [{**case, name: value} for value in values]
-        for _ in range(DRAWN_CASES):
-            names = source.sample(list(sizes), source.randint(1, len(sizes))) if sizes else []
-            cases.append({**case, **{name: _draw_size(sizes[name], source) for name in names}})
-    return list({tuple(case.items()): case for case in cases}.values())
 
 
 def _draw_size(most: int, source: random.Random) -> int:
