@@ -1,28 +1,30 @@
 """The commits between a good and a bad end, and which of them build the same program.
 
-Two commits are the same program if the manifest and all files that builds have read are equal in
-both. For a commit not yet built, these are the files that other builds read; its own build may add
-more.
+Two commits are the same program if all files that builds have read are equal in both, and all that
+the manifest says of the build. For a commit not yet built, these are the files that other builds
+read; its own build may add more.
 """
 
+import contextlib
 import functools
+import json
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, load_yaml, parse
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.build import Buildable, BuildFailed
-from loop.library.definitions import read_file
+from loop.library.definitions import read_file, upgrade
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository import reading
-from loop.repository.git import git
+from loop.repository.git import git, read_bytes
 from loop.repository.reading import changed_lines
 from loop.repository.worktree import MissingSubmodule, Worktree, repository_of
 from loop.workers.bench import Bench
@@ -148,6 +150,8 @@ class Builder:
     """Tree hash of a candidate to its build, or to the reason for its failure."""
     files_read: set[str] = field(default_factory=set)
     """Files that any build looked for, relative to the target's folder."""
+    recipe_by_manifest: dict[str, str] = field(default_factory=dict)
+    """Git object of a manifest to the part of it that affects the build."""
 
     def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
         """The build of a candidate; each tree is tried once. Raises Untestable if it does not build."""
@@ -210,14 +214,32 @@ class Builder:
         purpose = "the emulator" if self.emulated else device
         raise Untestable(f"it has no variant {self.variant} that is built for {purpose}")
 
+    def read_recipe(self, line: CommitLine, manifest: str) -> str:
+        """What a manifest says of the variant's build, as JSON; an unreadable one counts whole. `manifest`: its
+        git object, empty if the commit has none."""
+        if manifest and manifest not in self.recipe_by_manifest:
+            recipe = manifest
+            with contextlib.suppress(LoopError, KeyError):
+                if manifest in dict(line.uncommitted_files).values():  # Then git lacks the object.
+                    content = (line.folder / MANIFEST).read_bytes()
+                else:
+                    content = read_bytes(line.top, "cat-file", "blob", manifest)
+                document = load_yaml(content.decode(errors="replace"))
+                target = parse(Target, replace(document, data=upgrade(Target, document.data)))
+                shared = target.model_dump(mode="json", include={"tuning", "devices"})
+                variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
+                recipe = json.dumps([shared, variant], sort_keys=True)
+            self.recipe_by_manifest[manifest] = recipe
+        return self.recipe_by_manifest.get(manifest, "")
+
 
 def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
     """A name for the program of the good end and of each candidate; equal names, equal programs. A hash of the
-    manifest and of the files that builds read. The repository's tree hash if there is no builder or no build
-    yet, or if the build fails."""
+    recipe and of the files that builds read. The repository's tree hash if there is no builder or no build yet,
+    or if the build fails."""
     if builder is None or not builder.files_read:
         return tuple(candidate.tree for candidate in line.commits)
-    relevant_paths = set[str]()
+    manifest, relevant_paths = line.path_from_top(MANIFEST), set[str]()
     for name in (MANIFEST, *builder.files_read):
         path = line.path_from_top(name)
         while path not in relevant_paths and path not in ("", "/"):
@@ -226,9 +248,9 @@ def name_programs(line: CommitLine, builder: Builder | None) -> tuple[str, ...]:
     object_by_path, names = dict[str, str](), list[str]()
     for candidate, changed in zip(line.commits, line.file_changes, strict=True):
         object_by_path |= {path: changed[path] for path in changed.keys() & relevant_paths}
-        parts = list[str]()
+        parts = [builder.read_recipe(line, object_by_path.get(manifest, ""))]
         for path, git_object in sorted(object_by_path.items()):
-            if git_object:  # Empty: the file was removed.
+            if git_object and path != manifest:  # Empty: the file was removed.
                 parts += [path, git_object]
         has_failed = isinstance(builder.build_by_tree.get(candidate.tree), str)
         names.append(candidate.tree if has_failed else content_hash(parts))

@@ -199,7 +199,7 @@ def _open_command_bisection(request: BisectRequest, stack: ExitStack) -> Bisecti
 
 def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Run the search to its end, with progress. Raises Stopped if interrupted or out of time."""
-    started, printed = time.monotonic(), 0
+    started, printed, builder = time.monotonic(), 0, bisection.prober.builder
     with contextlib.closing(bisection.run()) as ticks, signals_as_flags():
         while True:
             raise_if_signalled()
@@ -211,6 +211,9 @@ def run_with_progress(bisection: Bisection, budget_minutes: float | None, screen
                 raise failure.with_instruction("run the same command again: it goes on") from failure
             passed_s = time.monotonic() - started
             screen.status(f"  {tick.note} ({seconds_text(passed_s)})")
+            if builder and bisection.probes and not printed:
+                differing = f"{bisection.problem.last_position} of the commits change"
+                screen.say(f"  {differing} what {builder.variant} is built from")
             for number, probe in enumerate(bisection.probes[printed:], printed + 1):
                 result = probe.reason
                 if probe.status == "measured":

@@ -62,7 +62,7 @@ class SearchProblem:
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """A request: build this commit if needed, and observe it `batch` times."""
+    """A request: build this commit if needed, and observe it `count` times."""
 
     commit: int
     """Index into the commits of the problem."""

@@ -33,6 +33,28 @@ CONFIRMING, REJECTING = 100.0, 20.0
 ConfirmationState = Literal["confirmed", "failed", "open"]
 
 
+@dataclass(frozen=True)
+class LevelsFit:
+    """Two levels, good and bad, fitted to the observations of a range: log ratios to the good end, or failure
+    rates."""
+
+    positions: Sequence[int]
+    """The observed positions, in order."""
+    scores: Sequence[float]
+    """Score of each gap between two neighbouring positions."""
+    good_level: float
+    bad_level: float
+    noise: float = 0.0
+    """Noise between builds: standard deviation of builds on one level."""
+    midpoint_variance: float = 0.0
+    """Variance of the midpoint between the levels."""
+
+    @property
+    def step(self) -> float:
+        """Bad level less good level, and above 0."""
+        return max(self.bad_level - self.good_level, 1e-9)
+
+
 class Observations:
     """The probes so far, by position; `Pairs` and `Runs` draw conclusions from them. Methods name a range of
     positions by its ends, `low` and `high`, which differ."""
@@ -40,6 +62,7 @@ class Observations:
     def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
         """Ignores ratios to a commit other than the good end: they belong to other searches."""
         self.problem = problem
+        self.fit = functools.cache(self._fit)
         self.values_at: dict[int, list[float]] = {}
         """Position to log(time of the commit / time of the good end); for correctness to 1 for right, 0 for wrong.
         Without confirmations."""
@@ -81,6 +104,11 @@ class Observations:
     def count_at(self, position: int) -> int:
         """Number of the search's observations at a position, without confirmations."""
         return len(self.values_at.get(position, ()))
+
+    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
+        """Fit a good and a bad level to the observations of a range, and score the gaps between them. `strict`:
+        assume as much noise between builds as they do not rule out; without effect in `Runs`."""
+        raise NotImplementedError
 
 
 TYPICAL_NOISE, MOST_NOISE = 0.005, 0.02
@@ -131,20 +159,6 @@ class TimedBuild:
     variance: float
 
 
-@dataclass(frozen=True)
-class LevelsFit:
-    """Two levels of log time, good and bad, fitted to the builds of a range."""
-
-    scores: Sequence[float]
-    """Score of each gap between two neighbouring builds."""
-    step: float
-    """Bad level less good level."""
-    noise: float
-    """Noise between builds: standard deviation of builds on one level."""
-    midpoint_variance: float
-    """Variance of the midpoint between the levels."""
-
-
 def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) -> float:
     """The noise between builds, from (squared residual, variance of the mean) of each build.
 
@@ -173,11 +187,6 @@ def estimate_noise(residuals: Sequence[tuple[float, float]], quantile: float) ->
 class Pairs(Observations):
     """Log ratios of pairs at each commit: above 0 the commit is slower than the good end."""
 
-    def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        super().__init__(problem, probes)
-        self.fit_levels = functools.cache(self._fit_levels)
-        self.timed_builds = functools.cache(self._timed_builds)
-
     @functools.cached_property
     def clipped(self) -> dict[int, list[float]]:
         """Position to its log ratios, with outliers clipped to just beyond both levels."""
@@ -204,7 +213,7 @@ class Pairs(Observations):
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
         return max(squares / freedom * (1 + 6 / freedom) if freedom else 0.0, 1e-12)
 
-    def _timed_builds(self, low: int, high: int) -> list[TimedBuild]:
+    def timed_builds(self, low: int, high: int) -> list[TimedBuild]:
         """The observed builds of a range, in order. The good end is the reference of all pairs: its mean is 0,
         without variance."""
         builds = [TimedBuild(0, 0.0, 0.0)] if low == 0 else []
@@ -214,9 +223,7 @@ class Pairs(Observations):
                 builds.append(TimedBuild(position, fmean(values), variance))
         return builds
 
-    def _fit_levels(self, low: int, high: int, *, strict: bool) -> LevelsFit:
-        """Fit a good and a bad level to the builds of a range, and score the gaps between them. `strict`: assume
-        as much noise between builds as they do not rule out."""
+    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
         builds = self.timed_builds(low, high)
         pair_noise, most_noise = 4 * math.sqrt(self.pair_variance), MOST_NOISE if strict else TYPICAL_NOISE
         good_level, bad_level = builds[0].mean, builds[-1].mean
@@ -246,12 +253,8 @@ class Pairs(Observations):
             if strict:
                 assumed = min(assumed, max(estimate_noise(residuals, RULED_OUT_Z), TYPICAL_NOISE))
             noise = max(likely, assumed, 1e-6)
-        return LevelsFit(scores, max(bad_level - good_level, 1e-9), noise, midpoint_variance)
-
-    def score_gaps(self, low: int, high: int, *, strict: bool) -> tuple[list[int], Sequence[float]]:
-        """Positions of the builds, and the score of each gap between them; see `_fit_levels`."""
-        positions = [build.position for build in self.timed_builds(low, high)]
-        return positions, self.fit_levels(low, high, strict=strict).scores
+        positions = [build.position for build in builds]
+        return LevelsFit(positions, scores, good_level, bad_level, noise, midpoint_variance)
 
     def exceeds_noise(self, low: int, high: int, parent: int, suspect: int) -> bool:
         """Whether the step between two positions clearly exceeds the noise between builds. A single build on one
@@ -260,14 +263,14 @@ class Pairs(Observations):
         good_count = sum(build.position <= parent for build in builds)
         bad_count = sum(build.position >= suspect for build in builds)
         least = LEAST_STEP_SINGLE if min(good_count, bad_count) < 2 else LEAST_STEP
-        fit = self.fit_levels(low, high, strict=True)
+        fit = self.fit(low, high, strict=True)
         return fit.step >= least * fit.noise
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Pairs to add to a build whose side is not decided; 0 if more would not decide it. Its vote decides once
         the variances of noise, midpoint and pairs add up to less than step^2 / (2 log odds). What noise and
         midpoint leave of this is for the pairs."""
-        count, fit = self.count_at(position), self.fit_levels(low, high, strict=strict)
+        count, fit = self.count_at(position), self.fit(low, high, strict=strict)
         allowed = fit.step**2 / 2 / DECISIVE_LOG_ODDS - fit.noise**2 - fit.midpoint_variance
         needed = self.pair_variance / max(allowed, fit.noise**2 / 2, 1e-12)
         is_noisy = allowed <= fit.noise**2 / 2
@@ -278,8 +281,8 @@ class Pairs(Observations):
     def plan_neighbours(self, low: int, high: int) -> tuple[int, int]:
         """Pairs of a build beside the step: at a time, and at most. A dozen such builds rule out noise that would
         hide the step."""
-        step = self.fit_levels(low, high, strict=True).step
-        noise = self.fit_levels(low, high, strict=False).noise
+        step = self.fit(low, high, strict=True).step
+        noise = self.fit(low, high, strict=False).noise
         count = math.ceil(NEIGHBOUR * self.pair_variance * 2 * DECISIVE_LOG_ODDS / step**2)
         return min(max(1, count), BATCH_MOST), math.ceil(NEIGHBOUR_MOST * self.pair_variance / noise**2)
 
@@ -333,7 +336,7 @@ class Pairs(Observations):
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit is slower than its parent by a share (`CONFIRM_ABOVE`) of the whole step."""
-        step = self.fit_levels(low, high, strict=True).step
+        step = self.fit(low, high, strict=True).step
         return Claim(number=number, step=step, sd=math.sqrt(self.pair_variance))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
@@ -367,7 +370,7 @@ class Pairs(Observations):
         step, error = fmean(pairs), stdev(pairs) / math.sqrt(len(pairs))
         whole, whole_error = self.measure_step(low, high)
         noises = [
-            self.fit_levels(*side, strict=False).noise
+            self.fit(*side, strict=False).noise
             for side in ((low, confirmation.parent), (confirmation.suspect, high))
             if len(self.timed_builds(*side)) > 1
         ]
@@ -398,10 +401,6 @@ DRIFTED = "so it is good today: what failed before may have come from the machin
 
 class Runs(Observations):
     """Runs at each commit; 1 is passed. Fits two rates only, those of the ends."""
-
-    def __init__(self, problem: SearchProblem, probes: Sequence[Probe]) -> None:
-        super().__init__(problem, probes)
-        self.fit_rates = functools.cache(self._fit_rates)
 
     def is_consistent(self, low: int, high: int) -> bool:
         """Whether no commit of a range has both failed and passed so far."""
@@ -435,8 +434,7 @@ class Runs(Observations):
             why = "end: it does not always fail, how often does it?"
         return self.request(end, FIRST_RUNS + self.count_at(end) // 8, why)
 
-    def _fit_rates(self, low: int, high: int) -> tuple[list[int], list[float], tuple[float, float]]:
-        """Positions with runs, each gap's score, failure rates before and after the best gap."""
+    def _fit(self, low: int, high: int, *, strict: bool) -> LevelsFit:
         positions = [position for position in sorted(self.values_at) if low <= position <= high]
         positions = [position for position in positions if self.values_at[position]]
         failed = [self.values_at[position].count(0.0) for position in positions]
@@ -456,12 +454,7 @@ class Runs(Observations):
             """Log odds of each commit that it is bad."""
             scores = list(accumulate(-vote for vote in votes))[:-1]  # All before a gap are good.
             best_gap = max(range(len(scores)), key=scores.__getitem__)
-        return positions, scores, (good_rate, bad_rate)
-
-    def score_gaps(self, low: int, high: int, *, strict: bool) -> tuple[list[int], Sequence[float]]:
-        """Positions with runs, and the score of each gap between them; `strict` has no effect."""
-        positions, scores, _ = self.fit_rates(low, high)
-        return positions, scores
+        return LevelsFit(positions, scores, good_rate, bad_rate)
 
     def next_count(self, low: int, high: int, position: int, *, strict: bool) -> int:
         """Two runs at first; for intermittent failures, as many as probably show one. 0 if more would not decide;
@@ -469,14 +462,13 @@ class Runs(Observations):
         count = self.count_at(position)
         if self.is_consistent(low, high):
             return FIRST_RUNS if count == 0 else 1
-        _, _, (_, bad_rate) = self.fit_rates(low, high)
-        to_fail_once = math.ceil(1 / max(bad_rate, LEAST_RATE))
+        to_fail_once = math.ceil(1 / max(self.fit(low, high, strict=strict).bad_level, LEAST_RATE))
         return 0 if count >= RUNS_MOST else min(max(FIRST_RUNS, to_fail_once, count // 4), 16)
 
     def make_claim(self, low: int, high: int, number: int) -> Claim:
         """The claim that the culprit fails more often than its parent, at the observed rates."""
-        _, _, (good_rate, bad_rate) = self.fit_rates(low, high)
-        return Claim(number=number, rates=(bad_rate, good_rate))
+        fit = self.fit(low, high, strict=True)
+        return Claim(number=number, rates=(fit.bad_level, fit.good_level))
 
     def judge_confirmation(self, confirmation: Confirmation) -> tuple[ConfirmationState, float]:
         """State of a confirmation so far, and its e-value; it fails if refuted, or after too many runs."""
@@ -724,10 +716,10 @@ def _step_probabilities(
 ) -> list[float]:
     """Probability of each position of the history that the step is there; 0 outside the range. Failed
     confirmations (`rejected`) reduce it."""
-    positions, scores = evidence.score_gaps(low, high, strict=strict)
-    best = max(scores)
+    fit = evidence.fit(low, high, strict=strict)
+    best = max(fit.scores)
     weights = [0.0] * (evidence.problem.last_position + 1)
-    for (start, end), score in zip(pairwise(positions), scores, strict=True):
+    for (start, end), score in zip(pairwise(fit.positions), fit.scores, strict=True):
         weight = math.exp(max(score - best, -700.0))  # Below -700, exp underflows.
         weights[start + 1 : end + 1] = [weight] * (end - start)
     for confirmation in rejected:

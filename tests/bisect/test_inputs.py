@@ -53,18 +53,19 @@ def built(folder: Path, cache: Path, line: CommitLine, *numbers: int) -> Iterato
 
 
 def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path) -> None:
-    """Notes and another source do not; the manifest, the header beside the folder and the source do."""
+    """Notes, another source and a tolerance do not; a flag, the header beside the folder and the source do."""
     manifest = (folder / "target.yaml").read_text()
     commit(folder, "notes", "x", "README.md")
     commit(folder, "another source", "int unused;", "other.c")
     commit(folder, "a flag", manifest.replace("flags: [", "flags: [-DMORE, "), "target.yaml")
     commit(folder, "flag gone", manifest, "target.yaml")
+    commit(folder, "a tolerance", manifest.replace("atol: 1.0e-6", "atol: 1.0e-5"), "target.yaml")
     commit(folder.parent, "the header", "#define FACTOR 3\n", "common/factor.h")
     (folder / "notes.md").write_text("not committed")
-    line = read_line(folder, "HEAD~5", None)
+    line = read_line(folder, "HEAD~6", None)
     assert "uncommitted" == line.commits[-1].commit
     (names,) = built(folder, tmp_path / "cache", line, 0)
-    assert [0, 0, 0, 3, 0, 5, 5] == groups(names)
+    assert [0, 0, 0, 3, 0, 0, 6, 6] == groups(names)
 
 
 def test_what_a_commit_in_between_reads_counts_once_it_is_built(folder: Path, tmp_path: Path) -> None:
