@@ -20,30 +20,16 @@ from pathlib import Path
 from loop.base.documents import content_hash, hash_files
 from loop.base.processes import Completed, Tick, child_environment, run
 from loop.builds import known_builds
-from loop.builds.known_builds import (
-    COMPILER_VARIABLES,
-    ENGLISH_MESSAGES,
-    LIBRARY,
-    LOG,
-    MISSING,
-    NOT_A_FILE,
-    BuildRecord,
-    FileStates,
-    file_states,
-)
+from loop.builds.known_builds import ENGLISH_MESSAGES, LIBRARY, BuildRecord, FileStates, file_states
 from loop.library.trust import read_option_files
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
 from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
 from loop.workers.bench import Bench
 
-PACKAGE_BY_COMPILER = {
-    "nvcc": "nvidia-cuda-toolkit",
-    "g++": "g++",
-    "gcc": "gcc",
-    "clang": "clang",
-    "clang++": "clang",
-}
+PACKAGE_BY_COMPILER = {"nvcc": "nvidia-cuda-toolkit", "clang++": "clang"}
+"""Debian package of a compiler, where its name is another."""
+KNOWN_COMPILERS = ("nvcc", "g++", "gcc", "clang", "clang++")
 GCC_ERROR = re.compile(
     r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s*(?:fatal )?error:?\s*(?P<text>.*)"
 )
@@ -80,8 +66,9 @@ class BuildFailed(Exception):
 
 def how_to_install(compiler: str) -> str:
     """Advice for a compiler that is not installed."""
-    package = PACKAGE_BY_COMPILER.get(Path(compiler).name)
-    install = f"install it (Debian and Ubuntu: `apt-get install {package}`)" if package else "install it"
+    name, install = Path(compiler).name, "install it"
+    if name in KNOWN_COMPILERS:
+        install += f" (Debian and Ubuntu: `apt-get install {PACKAGE_BY_COMPILER.get(name, name)}`)"
     return f"{install}, or name another compiler in target.yaml"
 
 
@@ -380,7 +367,7 @@ def _recipe_words(variant: CAbiVariant, folder: Path) -> list[str]:
 def compiler_environment() -> dict[str, str]:
     """Variables of `loop`'s environment that can change a compiler's output."""
     variables = {**child_environment(), **ENGLISH_MESSAGES}
-    return {name: value for name, value in variables.items() if name in COMPILER_VARIABLES}
+    return {name: value for name, value in variables.items() if name in known_builds.COMPILER_VARIABLES}
 
 
 def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
@@ -390,6 +377,7 @@ def recipe_key(variant: CAbiVariant, folder: Path, include: Path) -> str:
 
 
 def _find_record(variant: CAbiVariant, folder: Path, cache: Path, include: Path) -> BuildRecord | None:
+    """The record of the intact build of the current files; None without one."""
     return known_builds.find_record(recipe_key(variant, folder, include), folder, cache)
 
 
@@ -467,7 +455,7 @@ def _build_id(
         is_header = known_builds.is_below(name, str(include))
         contents.append((name.replace(str(include), "loop", 1) if is_header else name, content))
     for name, content in sorted(contents):
-        parts += [name, content] if content not in (MISSING, NOT_A_FILE) else []
+        parts += [name, content] if content not in (known_builds.MISSING, known_builds.NOT_A_FILE) else []
     variables = sorted(compiler_environment().items())
     parts += [f"{name}={value}" for name, value in variables if name not in LOCATING_VARIABLES]
     return content_hash(parts)[:32]
@@ -491,10 +479,9 @@ def build(
         try:
             with known_builds.new_folder(cache) as output:
                 record = yield from _compile_into(output, variant, folder, sources, include, limit_s)
-                destination = record.folder(cache)
-                is_repaired = known_builds.move_folder(
-                    output, destination, cache, functools.partial(known_builds.read_record, destination)
-                )
+                place = record.folder(cache)
+                is_stored = functools.partial(known_builds.read_record, place)
+                is_repaired = known_builds.move_folder(output, place, cache, is_stored)
         except FileChanged as changed:
             changed_file = str(changed)
             continue
@@ -545,7 +532,7 @@ def _compile_into(
     for name, (content, _) in states_before.items():
         if files_read[name][0] != content:
             raise FileChanged(name)
-    (output / LOG).write_text(completed.errors)
+    (output / known_builds.LOG).write_text(completed.errors)
     shutil.rmtree(scratch)
     record = BuildRecord(
         recipe=recipe_key(variant, folder, include),

@@ -84,6 +84,8 @@ class Placement(Model):
     variant: str
     kernel: str
     symbol: str
+    blocks: int = Field(default=0, exclude=True)
+    """Blocks of the launch, in its whole grid."""
     threads: int
     shared_bytes: int
     registers: int | None

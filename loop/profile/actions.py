@@ -15,12 +15,10 @@ from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Fact, Occupancy, Profile, SeverityRule, TreeRule
 from loop.model.workloads import evaluate_work, tensor_bytes
 from loop.profile import bottleneck
-from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes
 from loop.profile.launch_limits import find_occupancy, gpu_at_hand
 from loop.profile.model import ProfileOutput
-from loop.profile.profile import SHARES, facts, profile_call
-from loop.profile.profile import source as source_of
+from loop.profile.profile import REPORT_LIMIT_S, SHARES, compiler_report, facts, profile_call, source
 from loop.profile.roof import PeakRates, measure_roof
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
@@ -204,15 +202,15 @@ def _collect_facts(
     if variant is None or build is None:
         notes.explain_unknown("nothing of it is compiled by loop", "vectorised", "vector_share")
     else:
-        limit_s = min(outside.REPORT_LIMIT_S, context.kill_after_s / 2)
-        report, why = yield from outside.compiler_report(bench, variant, limit_s)
+        limit_s = min(REPORT_LIMIT_S, context.kill_after_s / 2)
+        report, why = yield from compiler_report(bench, variant, limit_s)
         notes.add(report, "the compiler's report")
         notes.explain_unknown(why or "no x86 listing", "vectorised", "vector_share")
     if bench.device == "cuda":
         side = bench.make_side(measured.variant, build)
         notes.watched, why = yield from profile_call(context, side, measured.workload, variants)
         if notes.watched is not None:
-            notes.add(facts(notes.watched), source_of(notes.watched))
+            notes.add(facts(notes.watched), source(notes.watched))
         notes.explain_unknown(why or "ncu gave no such counter", *ON_GPU)
     else:
         notes.explain_unknown("there is no GPU", *ON_GPU)

@@ -24,7 +24,7 @@ from loop.model.resources import (
 )
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand_sets, is_supported
-from loop.profile.launch_limits import PlacedLaunch, launch_residency
+from loop.profile.launch_limits import launch_residency
 from loop.steps.context import Context
 from loop.workers.bench import Bench
 from loop.workers.messages import ListLaunches
@@ -63,7 +63,7 @@ class KernelFindings:
                     return kernel
         return None
 
-    def placed(self, device: DeviceFacts) -> Iterator[PlacedLaunch]:
+    def placed(self, device: DeviceFacts) -> Iterator[Placement]:
         """Each launch with its occupancy on a GPU."""
         for variant, calls in self.launches.items():
             for call in calls:
@@ -73,10 +73,11 @@ class KernelFindings:
                     registers = kernel.registers if kernel else None
                     blocks, limited_by = launch_residency(launch, registers, shared, device)
                     name = kernel.name if kernel else self.names.get(launch.kernel, launch.kernel)
-                    placement = Placement(
+                    yield Placement(
                         variant=variant,
                         kernel=short_name(name),
                         symbol=kernel.symbol if kernel else launch.kernel,
+                        blocks=launch.blocks,
                         threads=launch.threads,
                         shared_bytes=shared,
                         registers=registers,
@@ -85,7 +86,14 @@ class KernelFindings:
                         workload=call.workload.name,
                         workloads=1,
                     )
-                    yield launch, placement
+
+    def note_unreported(self, placements: Sequence[Placement]) -> None:
+        """Note in `missing` which launched kernels the compiler's report on their variant lacks."""
+        compiled = {variant for library in self.libraries for variant in library.variants}
+        unknown = [launch for launch in placements if launch.variant in compiled and launch.registers is None]
+        if unknown:
+            names = ", ".join(dict.fromkeys(launch.kernel for launch in unknown))
+            self.missing.append(f"registers of {names}: launched, and not in the compiler's report")
 
 
 def runs_on(code: str, device: str) -> bool:

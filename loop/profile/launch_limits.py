@@ -37,8 +37,6 @@ BLOCK_LIMITS = (1024, 1024, 64)
 
 Residency = tuple[int, str]
 """Resident blocks per multiprocessor, and the resource that limits them."""
-PlacedLaunch = tuple[KernelLaunch, Placement]
-"""One launch of a call, and its occupancy on the GPU."""
 
 
 def count_resident_blocks(
@@ -118,22 +116,23 @@ def rounded_up(formula: int | str, values: Mapping[str, object]) -> int:
     return math.ceil(Expression.parse(formula).evaluate_number(values))
 
 
-def largest_occupancies(placed: Sequence[PlacedLaunch], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
+def largest_occupancies(placed: Sequence[Placement], device: DeviceFacts, *, at_hand: bool) -> list[Occupancy]:
     """For each variant and workload: how its largest launch (by threads) fills the GPU."""
-    launches_by_call: dict[tuple[str, str], list[PlacedLaunch]] = {}
-    for launch, placement in placed:
+    largest: dict[tuple[str, str], Placement] = {}
+    """Variant and workload to the placement of the largest launch."""
+    for placement in placed:
         call = placement.variant, placement.workload
-        launches_by_call.setdefault(call, []).append((launch, placement))
+        other = largest.setdefault(call, placement)
+        if placement.blocks * placement.threads > other.blocks * other.threads:
+            largest[call] = placement
     occupancies: list[Occupancy] = []
-    for (variant, workload), launches in launches_by_call.items():
-        launch, largest = max(launches, key=lambda pair: pair[0].blocks * pair[0].threads)
-        residency = largest.resident, largest.limited_by
-        fields = {"kernel": largest.kernel, "unknown": ("registers",) if largest.registers is None else ()}
+    for (variant, workload), launch in largest.items():
+        residency = launch.resident, launch.limited_by
+        fields = {"kernel": launch.kernel, "unknown": ("registers",) if launch.registers is None else ()}
         occupancy = make_occupancy(
             variant, workload, device.name, launch.blocks, device.sms, residency, at_hand=at_hand, **fields
         )
-        if occupancy:
-            occupancies.append(occupancy)
+        occupancies += [occupancy] if occupancy else []
     return occupancies
 
 

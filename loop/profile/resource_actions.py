@@ -17,13 +17,7 @@ from loop.profile.inspection import (
     read_compilers,
     timed_workloads,
 )
-from loop.profile.launch_limits import (
-    PlacedLaunch,
-    cannot_launch,
-    declared_occupancy,
-    gpu_at_hand,
-    largest_occupancies,
-)
+from loop.profile.launch_limits import cannot_launch, declared_occupancy, gpu_at_hand, largest_occupancies
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
 from loop.report.markdown import Table
@@ -90,6 +84,7 @@ def _judge(
         more = f" and {len(unchecked) - 1} more" if len(unchecked) > 1 else ""
         unknown = "no workload launches it, so its blocks are not known"
         findings.missing.append(f"budget of {unchecked[0]}{more}: {unknown}")
+    findings.note_unreported(shapes)
     on = device.name if device else architecture
     refused = [_refusal_text(shape, on) for shape in shapes if shape.resident == 0]
     # Fillings with a kernel come from reported launches, which `shapes` has; the others from the manifest.
@@ -123,10 +118,10 @@ def _judge(
     )
 
 
-def merge_launches(placed: Sequence[PlacedLaunch], timed: set[str]) -> tuple[Placement, ...]:
+def merge_launches(placed: Sequence[Placement], timed: set[str]) -> tuple[Placement, ...]:
     """Distinct launches, each once. `timed`: names of the workloads that are timed."""
     shapes: dict[str, list[Placement]] = {}
-    for _, placement in placed:
+    for placement in placed:
         shapes.setdefault(placement.model_dump_json(exclude={"workload"}), []).append(placement)
     merged = []
     for same in shapes.values():
@@ -183,7 +178,7 @@ def _refusal_text(shape: Placement, on: str) -> str:
 
 
 def _fillings(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[PlacedLaunch]
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[Placement]
 ) -> Iterator[Occupancy]:
     """How timed calls fill the GPU, by reported launches, else by the manifest's."""
     device = findings.device
@@ -194,7 +189,7 @@ def _fillings(
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
         if name in findings.launches:
-            own = [pair for pair in placed if pair[1].variant == name and pair[1].workload in names]
+            own = [launch for launch in placed if launch.variant == name and launch.workload in names]
             yield from largest_occupancies(own, device, at_hand=at_hand)
         elif variant.launch is not None:
             only = "static arithmetic only, on the launch that the manifest declares"
