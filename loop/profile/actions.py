@@ -196,8 +196,8 @@ def _collect_facts(
         notes.explain_unknown("the manifest declares no launch", "work_items", "slots", "units")
     else:
         places = {"units": filling.units, "slots": filling.units * filling.resident}
-        source = "told by the host code" if filling.kernel else "declared in the manifest"
-        notes.add({"work_items": filling.items, **places}, f"the launch {source}, on {filling.on}")
+        origin = "told by the host code" if filling.kernel else "declared in the manifest"
+        notes.add({"work_items": filling.items, **places}, f"the launch {origin}, on {filling.on}")
     variant = bench.compiled_variants([measured.variant]).get(measured.variant)
     if variant is None or build is None:
         notes.explain_unknown("nothing of it is compiled by loop", "vectorised", "vector_share")
