@@ -153,6 +153,10 @@ def proposer_path() -> list[str]:
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
+ANSWER = "loop-answer.json"
+"""A file that a proposer may write at the top of its worktree: `{"idea": "...", "done": true}`."""
+CACHE = ".git/loop-cache"
+"""Build cache of a candidate's checks, in its worktree; the gate never uses it."""
 LAST_CHARACTERS = 4000
 """Characters at the end of a failed program's output in which a refusal is looked for."""
 GRACE_S = 3.0
@@ -163,7 +167,7 @@ BACK_OFF_S = (5.0, 15.0, 45.0, 120.0, 300.0)
 """Waits between attempts after a provider's rate limit."""
 SEARCHED_BYTES = 1 << 16
 """Bytes at the end of the output that are searched for the end of the turn."""
-PASSED_VARIABLES = ("LOOP_STATE", "LOOP_CACHE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
+PASSED_VARIABLES = ("LOOP_STATE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
 """Environment variables for `loop kernels check`, to find this session's folders."""
 
 
@@ -177,18 +181,16 @@ class ProposerTask:
     """Names the proposer, its longest silence and more environment variables to pass on."""
     brief_page: Path
     """The brief in Markdown; the same as JSON next to it."""
+    root: Path
+    """The candidate's worktree."""
     folder: Path
-    """A copy of the target's folder, for its edits."""
-    answer: Path
-    """A file that the proposer may write: `{"idea": "...", "done": true}`."""
+    """The target's folder in it, for the proposer's edits."""
+    locks: Path
+    """Folder of the device's locks, which all candidates share."""
     output: Path
     """The file for all that it prints."""
     limit_s: float
     usd: float | None = None
-    isolation: Sequence[str] = ()
-    """Command line that isolates the proposer."""
-    cache: Path | None = None
-    """Build cache of its `loop kernels check`, never judged. None: the session's cache."""
 
     @property
     def preset(self) -> Preset:
@@ -202,17 +204,17 @@ class ProposerTask:
             "brief": str(self.brief_page),
             "json": str(self.brief_page.with_suffix(".json")),
             "workdir": str(self.folder),
-            "answer": str(self.answer),
+            "answer": str(self.root / ANSWER),
             "usd": f"{self.usd:.2f}" if self.usd is not None else "",
         }
         template = self.preset.command + (self.preset.budget_arguments if self.usd is not None else "")
         shell = f"{{ {fill_placeholders(template, value_by_name)}\n}} < {shlex.quote(str(self.brief_page))}"
-        return [*self.isolation, "sh", "-c", shell]
+        return ["sh", "-c", shell]
 
     def read_answer(self) -> dict[str, Any]:
         """The answer file as a dictionary, its values unchecked; empty if unreadable."""
         try:
-            answer = json.loads(self.answer.read_text(errors="replace")[:SEARCHED_BYTES])
+            answer = json.loads((self.root / ANSWER).read_text(errors="replace")[:SEARCHED_BYTES])
         except (OSError, ValueError, RecursionError):
             return {}
         return answer if isinstance(answer, dict) else {}
@@ -243,10 +245,10 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
     """Run the proposer's program once, and end its process group. Limits count from monotonic `started_s`."""
     names = (*PASSED_VARIABLES, *task.preset.variables, *task.campaign.env)
     environment = {name: os.environ[name] for name in names if name in os.environ}
-    if task.cache:
-        environment["LOOP_CACHE"] = str(task.cache)
+    environment["LOOP_CACHE"] = str(task.root / CACHE)
     environment["PATH"] = os.pathsep.join(proposer_path())  # The brief uses `loop` commands.
-    with Child(task.command, cwd=task.folder, env=environment) as child:
+    isolation = isolation_command(task.root, task.locks, task.brief_page.parent, task.preset)
+    with Child([*isolation, *task.command], cwd=task.folder, env=environment) as child:
         stop_reason = yield from _wait_for_proposer(child, task, started_s)
         if child.code is None:  # Ask the process group to end, then kill it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -277,7 +279,7 @@ def _run_once(task: ProposerTask, started_s: float) -> Generator[Tick, None, Pro
         seconds=completed.seconds,
         use=read_ai_use(completed.output) or unknown_use,
         idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
-        isolated=bool(task.isolation),
+        isolated=bool(isolation),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from loop.agents import proposing
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import shipped
@@ -20,7 +21,7 @@ from loop.model.profile import FACTS
 from loop.model.target import PythonVariant
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign
-from loop.optimize.campaign import ANSWER, compiler_errors
+from loop.optimize.campaign import compiler_errors
 from loop.optimize.edits import brief_path, find_readers, may_change, may_edit_variant, save_edit
 from loop.optimize.session_changes import SessionChanges, session_worktree, workshop_of
 from loop.profile import bottleneck
@@ -187,7 +188,7 @@ def _write_brief(
         ratios=standings,
         contract=contract(context, variant),
         check=f"loop kernels check {name} --json",
-        answer=str(tree.root / ANSWER) if context.task.campaign.is_unattended else "",
+        answer=str(tree.root / proposing.ANSWER) if context.task.campaign.is_unattended else "",
         rule=keeping_rule(arguments.gain),
         timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(planned_check_sets(context)),

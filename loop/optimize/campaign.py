@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.agents import proposing
-from loop.agents.proposing import ProposerTask, child_processes, kill_orphans, read_proposals, run_proposer
+from loop.agents.proposing import CACHE, ProposerTask, child_processes, kill_orphans, read_proposals, run_proposer
 from loop.base.documents import sums, write_atomic
 from loop.base.processes import Tick, run_side_by_side
 from loop.builds import build
@@ -22,10 +22,6 @@ from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, RunningAction
 
-ANSWER = "loop-answer.json"
-"""A file that a proposer may write at the top of its worktree."""
-CACHE = "loop-cache"
-"""Build cache of a candidate's checks, in `.git` of its worktree, and deleted with it."""
 MOST_CHARACTERS = 4000
 """Most characters of a compiler's errors that a proposer gets."""
 REPAIRS = 2
@@ -56,11 +52,6 @@ class ProposalRound:
             yield from run_side_by_side(runs, len(numbers))
         finally:
             kill_orphans(earlier_children)
-            self._restore_incumbent(head)
-
-    def _restore_incumbent(self, head: str) -> None:
-        """Undo what a proposer wrote to the session's worktree, which has the incumbent's commit `head`."""
-        if self.tree.head != head or self.tree.changed_lines():
             self.tree.revert(head)
 
     def _run_candidate(self, number: int, head: str) -> Generator[Tick, None, None]:
@@ -74,7 +65,7 @@ class ProposalRound:
             copy = worktree.copy_worktree(self.tree, place)
             copy.note_owner(workshop.notes.parent)
             # Own cache, shared locks: a proposer cannot edit the builds that the gate judges.
-            locks, builds = context.bench.cache / "locks", copy.root / ".git" / CACHE / "builds"
+            locks, builds = context.bench.cache / "locks", copy.root / CACHE / "builds"
             locks.mkdir(parents=True, exist_ok=True)
             builds.mkdir(parents=True, exist_ok=True)
             (builds / "locks").symlink_to(locks)
@@ -101,24 +92,21 @@ class ProposalRound:
         for suffix in (".md", ".json"):  # The brief, with this candidate's folder.
             text = brief_path(notes, self.brief).with_suffix(suffix).read_text()
             write_atomic(page.with_suffix(suffix), text.replace(str(self.tree.root), str(copy.root)))
-        preset = proposing.find_preset(context.task.campaign.proposer)
-        isolation = proposing.isolation_command(copy.root, context.bench.cache / "locks", page.parent, preset)
         runs: list[Proposal] = []
         while True:
             task = ProposerTask(
                 number=number,
                 campaign=context.task.campaign,
                 brief_page=page,
+                root=copy.root,
                 folder=copy.target,
-                answer=copy.root / ANSWER,
+                locks=context.bench.cache / "locks",
                 output=page.with_name(f"{number:04}-{len(runs) + 1}.txt"),
                 limit_s=self.limit_s - sum(run.seconds for run in runs),
                 usd=self.usd,
-                isolation=isolation,
-                cache=copy.root / ".git" / CACHE,
             )
             runs.append((yield from run_proposer(task)))
-            self._restore_incumbent(head)
+            self.tree.revert(head)  # A proposer may have written to it.
             edit = AcceptedEdit.of(self.brief, self.tree, copy)
             refusal = (yield from compiler_errors(context, self.brief.variant, copy)) if edit.files else ""
             if not refusal or len(runs) > REPAIRS or runs[-1].ended != "edited":

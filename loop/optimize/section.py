@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Literal
 
 from loop.agents.proposing import sum_ai_use
 from loop.model.base import Model
@@ -83,18 +84,11 @@ def sections(finished: Sequence[Finished]) -> Iterator[Section]:
     yield Section(lines=tuple(lines))
 
 
-def has_verified_change(finished: Sequence[Finished]) -> bool:
-    """Whether a change, or a point of a tuning search, was verified."""
-    return _has_result(finished, {"change.verify"}, {"wrong", "timed", "best"})
-
-
-def has_timed_change(finished: Sequence[Finished]) -> bool:
-    """Whether a change, or a point of a tuning search, was timed."""
-    return _has_result(finished, {"change.measure", "change.compare"}, {"timed", "best"})
-
-
-def _has_result(finished: Sequence[Finished], actions: set[str], outcomes: set[str]) -> bool:
-    """Whether one of the actions has a result, or a search point one of the outcomes."""
+def has_change(finished: Sequence[Finished], progress: Literal["verified", "timed"]) -> bool:
+    """Whether a change, or a point of a tuning search, was verified or timed."""
+    actions, outcomes = {"change.measure", "change.compare"}, {"timed", "best"}
+    if progress == "verified":
+        actions, outcomes = {"change.verify"}, {"wrong", "timed", "best"}
     judgements = outputs_of([record for record in finished if record.action in actions], JudgedOutput)
     trials = [trial for output in outputs_of(finished, BriefOutput) for trial in output.trials]
     return any(output.found for output in judgements) or any(trial.outcome in outcomes for trial in trials)

@@ -27,13 +27,12 @@ from loop.gate.verify import verify as verify_sides
 from loop.library.definitions import read_file
 from loop.library.tuned import write_best
 from loop.machine.machine import cores
-from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, PastSearch, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
 from loop.model.target import Target, Tuning, Value, Values, Workload
 from loop.model.workloads import expand_sets
-from loop.optimize.briefing import keeping_rule
+from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
 from loop.optimize.session_changes import (
     SessionChanges,
@@ -62,15 +61,13 @@ Point = tuple[tuple[str, Value], ...]
 """One choice of tuning values, sorted, as a dictionary key."""
 
 
-class TuneTerms(Model):
-    """Limits of the search."""
+class TuneTerms(GainTerms):
+    """Limits of the search, and when to keep its best point."""
 
     finalists: Annotated[int, Field(ge=1, le=20)] = 3
     """Points that are timed again, longer."""
     rounds: Annotated[int, Field(ge=2, le=50)] = 3
     """Rounds of each point in the first pass; finalists get three times as many."""
-    gain: Annotated[float, Field(ge=0, le=10)] = 0.01
-    """Share by which the best point has to be faster than the incumbent: 0.01 is 1 %."""
     most: Annotated[int, Field(ge=2)] = 200
     """Most points of an entry; `loop` refuses a larger one before compiling."""
 
@@ -129,19 +126,22 @@ class PointSearch:
         """Compile the incumbent, and every point that has not lost before; one compiler a core."""
         bench, tuning, context = self.bench, self.tuning, self.context
         places: dict[str, Any] = {"cache": bench.cache, "include": bench.include, "limit_s": context.kill_after_s}
+        recipes: dict[str, Any] = {}  # By label.
+        for label, values in self.points.items():
+            chosen = tuning.model_copy(update={"best": {self.device: values}})
+            target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, self.name: chosen}})
+            recipes[label] = target.compiled_variant(tuning.variant, bench.architecture)
         with contextlib.suppress(BuildFailed):  # A hash of all but the values.
-            recipe, defines = self._build_recipe(self.incumbent), tuning.macro_flags(self.incumbent)
+            recipe, defines = recipes[INCUMBENT], tuning.macro_flags(self.incumbent)
             digest = yield from build.hash_without_flags(tuning.variant, recipe, bench.folder, defines, **places)
             names = [workload.name for workload in self.workloads]
             self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
         searches = [] if context.task.again else context.past.searches  # `--again` tries lost points, too.
         reason_by_point = rejected_points(searches, self.name, self.sources_hash)
-        recipes = {}  # By label.
         for label, values in self.points.items():
             if label != INCUMBENT and point(values) in reason_by_point:
                 self.drop_point(label, "lost", reason_by_point[point(values)])
-            else:
-                recipes[label] = self._build_recipe(values)
+                del recipes[label]
 
         def attempt(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
             try:
@@ -155,11 +155,6 @@ class PointSearch:
                 self.drop_point(label, "refused", result.message)
             else:
                 self.sides[label] = bench.make_side(tuning.variant, result).copy_as(label)
-
-    def _build_recipe(self, values: Values) -> Any:
-        target, tuning = self.bench.target, self.tuning.model_copy(update={"best": {self.device: values}})
-        target = target.model_copy(update={"tuning": {**target.tuning, self.name: tuning}})
-        return target.compiled_variant(self.tuning.variant, self.bench.architecture)
 
     def verify(self) -> Generator[Tick, None, None]:
         """Remove points that are wrong, hang or crash."""

@@ -133,7 +133,7 @@ def deciding_text(record: SessionRecord, finished: Sequence[Finished]) -> str:
         parts = [reason, *wrong_sentences, kept_text, speed_text]
     elif speed_text:
         parts = [kept_text, speed_text]
-    elif changes.has_timed_change(finished):
+    elif changes.has_change(finished, "timed"):
         parts = [reason, kept_text, "only changes were timed: see Changes"]
     else:
         is_judged = is_anything_judged(finished)

@@ -61,7 +61,7 @@ def sections_by_fold(view: View) -> Iterator[tuple[str, Section]]:
 
 def correctness(view: View) -> Iterator[Section]:
     """The checks of each variant against the float64 reference."""
-    has_verified_change = changing.has_verified_change(view.finished)
+    has_verified_change = changing.has_change(view.finished, "verified")
     note_if_empty = "Only changes were verified." if has_verified_change else "Nothing was verified."
     return findings.correctness_sections(view.finished, note_if_empty)
 
@@ -84,7 +84,7 @@ def speed(view: View) -> Iterator[Section]:
 def _why_not_timed(finished: Sequence[Finished]) -> str:
     """A sentence on why no variant was timed against the baseline."""
     timing_steps = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
-    if changing.has_timed_change(finished) and not timing_steps:
+    if changing.has_change(finished, "timed") and not timing_steps:
         return "Only changes were timed."
     verified_variants = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     unfinished = [record for record in timing_steps if record.status != "passed"]

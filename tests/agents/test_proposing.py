@@ -31,7 +31,7 @@ def errand(folder: Path, command: str, *, limit_s: float = 20.0, **fields: objec
     page, printed = folder / "0001-brief.md", folder / "0001-1.txt"
     page.write_text("make ours faster\n")
     campaign = Campaign.model_validate({"proposer": command, **fields})
-    sent = ProposerTask(1, campaign, page, folder, folder / "answer.json", printed, limit_s)
+    sent = ProposerTask(1, campaign, page, folder, folder, folder / "locks", printed, limit_s)
     return run_to_end(run_proposer(sent)), printed.read_text()
 
 
@@ -75,7 +75,8 @@ def test_one_that_said_it_had_ended_is_ended(
     monkeypatch.setattr(proposing, "LINGER_LIMIT_S", 0.2)
     monkeypatch.setattr(proposing, "GRACE_S", 0.1)
     (tmp_path / "line").write_text(line + "\n")
-    monkeypatch.setitem(PRESETS, name, replace(PRESETS[name], command="cat line; sleep 300"))
+    preset = replace(PRESETS[name], command="cat line; sleep 300", config_files=())  # Not isolated.
+    monkeypatch.setitem(PRESETS, name, preset)
     begun = time.monotonic()
     found, _ = errand(tmp_path, name)
     assert time.monotonic() - begun < 10

@@ -175,7 +175,7 @@ def nasty(key: str) -> dict[str, Any]:
         page.write_text("brief\n")
         begun = time.monotonic()
         campaign, printed = Campaign(proposer=NASTY[name], quiet_minutes=1), Path(folder) / "printed"
-        task = ProposerTask(1, campaign, page, work, work / "answer", printed, limit_s)
+        task = ProposerTask(1, campaign, page, work, work, work / "locks", printed, limit_s)
         found = run_to_end(run_proposer(task))
         kill_orphans(own)
         late = time.monotonic() - begun - limit_s
