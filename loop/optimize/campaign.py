@@ -117,7 +117,7 @@ class ProposalRound:
         if refusal:
             fields |= {"ended": "uncompiled", "said": refusal.splitlines()[0]}
         elif edit.files:
-            self._restore_incumbent(head)
+            self.tree.revert(head)
             patch = edit.as_patch(self.tree, page.with_name(f"{number:04}.patch"))
             fields |= {"ended": "edited", "files": tuple(edit.files), "patch": str(patch)}
         elif runs[-1].ended == "edited":
