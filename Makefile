@@ -52,8 +52,8 @@ test-rest: $(VENV)/.tools  ## all tests that take longer, before a release: sess
 
 test-all: test test-rest  ## all tests
 
-house: $(VENV)/.tools  ## measure the source tree: rooms, circles, sentences, start-up times
-	$(BIN)/python -m tests.house --times
+house: $(VENV)/.tools  ## measure the source tree: rooms, circles, sentences
+	$(BIN)/python -m tests.house
 
 lint: $(VENV)/.tools  ## format and style
 	$(BIN)/ruff format --check loop tests

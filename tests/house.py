@@ -1,15 +1,13 @@
 """`make house`: measures of the source tree beside tests/budget.json.
 
-`--times` adds start-up times; `--write` lowers the budget to what is there.
+`--write` lowers the budget to what is there.
 """
 
 import ast
 import json
 import re
 import statistics
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,14 +32,9 @@ PARTS = (
     "replace",
 )
 SEARCHES = ("search", "match", "fullmatch", "findall", "finditer")
-STARTS = {
-    "loop --help": [sys.executable, "-c", "from loop.cli import main; main()", "--help"],
-    "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
-}
 VAGUE = ("one", "found", "made", "told", "said", "given", "taken", "seen", "theirs", "ours")
 BUDGET = json.loads((ROOT / "tests" / "budget.json").read_text())
 """What rooms and sizes may be today, and what they aim at. A limit only falls, or its commit says why."""
-FLOOR = [sys.executable, "-c", "import typer, rich, pydantic"]
 
 
 def branches_on_text(path: Path) -> Iterator[str]:
@@ -103,16 +96,6 @@ def words() -> tuple[float, float]:
     """Words of a sentence, the median and the 90th percentile."""
     counts = [len(one.split()) for page in PAGES for one in sentences(page.read_text())]
     return statistics.median(counts), statistics.quantiles(counts, n=10)[-1]
-
-
-def seconds(command: list[str], times: int = 7) -> float:
-    """Seconds that a command takes, the median."""
-    taken = []
-    for _ in range(times):
-        begin = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
 
 
 @dataclass
@@ -228,7 +211,3 @@ if __name__ == "__main__":
         print(f"{name:58}{value:>16}   {must}")
     for place in sentence_branches():
         print(f"  {place}")
-    if "--times" in sys.argv:
-        floor = seconds(FLOOR)
-        for name, command in STARTS.items():
-            print(f"{name:58}{seconds(command) / floor:>16.2f}   x `import typer, rich, pydantic`")

@@ -4,9 +4,7 @@ Each is one edit of a kernel. `loop run pattern defensive-debugging` looks at it
 what the edit does. A cause that fits none of the known faults has to be called so.
 """
 
-import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +12,9 @@ from pathlib import Path
 from loop.model.debugging import DebugOutput
 from loop.model.output import outputs_of
 from loop.store.sessions import list_sessions
+from tests.bench.rig import Rig
 from tests.conftest import ROOT
 from tests.faults.results import machine
-from tests.projects import LOOP
 
 PAGE = Path(__file__).with_name("CAUSES.md")
 NONE = ""
@@ -104,11 +102,9 @@ def tried(edit: Edit) -> tuple[str, ...]:
         text = path.read_text()
         assert edit.old in text, edit
         path.write_text(text.replace(edit.old, edit.new))
-        env = {**os.environ, "LOOP_SESSIONS": f"{name}/sessions", "LOOP_STATE": f"{name}/state"}
-        words = ("run", "pattern", "defensive-debugging", "--variant", edit.variant)
-        for command in (("trust",), words):
-            where = (str(target),) if command == ("trust",) else ("--target", str(target))
-            subprocess.run([*LOOP, *command, *where], env=env, capture_output=True, check=False)
+        rig = Rig(Path(name), "sessions")
+        rig.run("trust", str(target))
+        rig.run("run", "pattern", "defensive-debugging", "--variant", edit.variant, "--target", str(target))
         finished = [record for folder in list_sessions(Path(name) / "sessions") for record in folder.finished()]
         found = [one for output in outputs_of(finished, DebugOutput) for one in output.explanations]
     return found[0].as_if if found else ()

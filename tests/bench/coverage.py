@@ -498,7 +498,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="loop-coverage-"))
-    rig = Rig(folder)
+    rig = Rig(folder, "cache")
     wrong, right, more = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
     for name in options.only if "kernels" in options.parts else ():
         wrong.append(printed(judge_wrong(rig, folder / "wrong", name, options.doors)))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -203,15 +204,23 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
     rows, every = [], []
     for number, one in enumerate(results, 1):
         every += one["outcome"]
-        won = [each["kind"] for each in one["outcome"] if each["outcome"] == "kept"]
-        false = sum(kind != "faster" for kind in won)
+        kinds = [each["kind"] for each in one["outcome"] if each["outcome"] == "kept"]
+        false = len(kinds) - kinds.count("faster")
         figure = "; ".join("{:.3f}x [{:.3f}, {:.3f}]".format(*found) for found in one["confirmed"]) or "-"
         rows.append(
-            f"| {number} | {one['kernel']} | {len(one['outcome'])} | {len(won)} | {false} | {figure} "
+            f"| {number} | {one['kernel']} | {len(one['outcome'])} | {len(kinds)} | {false} | {figure} "
             f"| {one['seconds'] / 60:.1f} min | {one['own_s']:.1f} s | {one['load']} |"
         )
-    kinds = dict.fromkeys(one["kind"] for one in every)
-    kept = [f"{kind} {_kept(every, kind)} of {_proposed(every, kind)}" for kind in kinds]
+    proposed = Counter(one["kind"] for one in every)
+    won = Counter(one["kind"] for one in every if one["outcome"] == "kept")
+    kept = [f"{kind} {won[kind]} of {count}" for kind, count in proposed.items()]
+    surprises = []
+    for one in every:
+        if (one["kind"] == "faster") != (one["outcome"] == "kept"):
+            meant = "Meant to be faster, and not kept"
+            if one["outcome"] == "kept":
+                meant = "Not meant to be faster, and kept"
+            surprises.append(f"- {meant}: {one['idea']}: {one['reason']}.")
     own, seconds, edges = (sum(one[name] for one in results) for name in ("own_s", "seconds", "edges_s"))
     where = dict.fromkeys(f"{one['on']}, cores for a campaign: {one['cores']}" for one in results)
     hour = (own - edges) / (seconds - edges) + edges / len(results) / 3600
@@ -228,25 +237,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         *rows,
         "",
         f"- Kept by kind, as the patches are meant: {', '.join(kept)}.",
-        *(f"- Not meant to be faster, and kept: {one['idea']}: {one['reason']}." for one in _false(every)),
-        *(f"- Meant to be faster, and not kept: {one['idea']}: {one['reason']}." for one in _missed(every)),
+        *surprises,
         f"- Processes of proposers left: {sum(one['left'] for one in results)}.",
         f"- Of {seconds / 60:.0f} minutes `loop` itself took {own / seconds:.1%}; proposers took next to nothing.",
         f"  Of an hour it is {hour:.1%}: beginning and end take {edges / len(results):.1f} s, and come once.",
     ]
-
-
-def _false(every: Lines) -> list[Mapping[str, Any]]:
-    return [one for one in every if one["kind"] != "faster" and one["outcome"] == "kept"]
-
-
-def _missed(every: Lines) -> list[Mapping[str, Any]]:
-    return [one for one in every if one["kind"] == "faster" and one["outcome"] != "kept"]
-
-
-def _kept(every: Sequence[Mapping[str, Any]], kind: str) -> int:
-    return sum(one["kind"] == kind and one["outcome"] == "kept" for one in every)
-
-
-def _proposed(every: Sequence[Mapping[str, Any]], kind: str) -> int:
-    return sum(one["kind"] == kind for one in every)

@@ -7,18 +7,16 @@ core busy; they end after it. `--sessions 12` is a short run. The figures go to 
 import argparse
 import os
 import random
-import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from loop.model.index import SessionRow
 from loop.store import index
-from tests.bench.rig import busy_programs
+from tests.bench.rig import Rig, busy_programs
 from tests.faults.results import machine
-from tests.projects import LOOP, loop, make_project
+from tests.projects import make_project
 
 PAGE = Path(__file__).with_name("PREDICTION.md")
 SESSIONS, MOST_BUSY, SEED = 44, 5, 7
@@ -37,30 +35,23 @@ def bench(count: int) -> list[str]:
     """The sessions, one after the other; the page."""
     chance = random.Random(SEED)
     with tempfile.TemporaryDirectory() as name:
-        top = Path(name)
-        os.environ |= {
-            "LOOP_SESSIONS": f"{name}/sessions",
-            "LOOP_STATE": f"{name}/state",
-            "LOOP_CACHE": f"{name}/c",
-        }
+        top, rig = Path(name), Rig(Path(name), "cache", "sessions")
+        os.environ |= {"LOOP_CACHE": f"{name}/cache"}  # For the index that is read here.
         folder = make_project(top / "project")
-        assert 0 == loop("trust", str(folder)).returncode
+        assert 0 == rig.run("trust", str(folder)).code
         busy = [chance.randint(0, MOST_BUSY) for _ in range(count)]
         for number in busy:
             with busy_programs(number):
                 time.sleep(SETTLE_S)
-                subprocess.run(
-                    [*LOOP, "run", "session", "quick", "--target", str(folder)], capture_output=True, check=False
-                )
+                rig.run("run", "session", "quick", "--target", str(folder))
             print(line(number, index.rows(top / "sessions")[-1]), flush=True)
         rows = index.rows(top / "sessions")
-    share = counted(
-        [
-            row.predicted.low_s <= row.seconds <= row.predicted.high_s
-            for row in rows
-            if row.predicted and row.complete
-        ]
-    )
+    inside = [
+        row.predicted.low_s <= row.seconds <= row.predicted.high_s
+        for row in rows
+        if row.predicted and row.complete
+    ]
+    share = f"{sum(inside)} of {len(inside)}, {100 * fmean(inside):.0f} %" if inside else "no outcome yet"
     print(f"inside the 80 % interval: {share}")
     heads = ("| Busy programs | Predicted | Interval | Actual | Held |", "|--:|--:|--:|--:|---|")
     return [
@@ -74,11 +65,6 @@ def bench(count: int) -> list[str]:
         *(line(number, row) for number, row in zip(busy, rows, strict=False)),
         "",
     ]
-
-
-def counted(inside: Sequence[bool]) -> str:
-    """`5 of 6, 83 %`: how many held."""
-    return f"{sum(inside)} of {len(inside)}, {100 * fmean(inside):.0f} %" if inside else "no outcome yet"
 
 
 def line(busy: int, row: SessionRow) -> str:

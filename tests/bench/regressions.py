@@ -6,11 +6,8 @@ Each case begins with a good session. Five commits follow, and the third has the
 
 import argparse
 import datetime
-import os
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +15,10 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.model.bisect import BisectOutput
 from loop.model.output import outputs_of
-from loop.store.sessions import SessionFolder, list_sessions
+from loop.store.sessions import list_sessions
+from tests.bench.rig import Rig
 from tests.conftest import ROOT
 from tests.faults.results import machine
-from tests.projects import LOOP
 from tests.repository.test_reading import commit, git, put_under_git
 
 PAGE = Path(__file__).with_name("REGRESSIONS.md")
@@ -120,10 +117,9 @@ def tried(case: Case, folder: Path) -> Found:
     shutil.copytree(ROOT / "kernels" / "attention", target)
     put_under_git(target, "as it was")
     words = (*case.words, "--target", str(target))
-    env = {**os.environ, "LOOP_SESSIONS": str(folder / "sessions"), "LOOP_STATE": str(folder / "state")}
-    _loop(env, "trust", str(target))
-    _loop(env, *words)
-    if (good := _last(folder)) is None or (record := good.record()) is None or record.status != "passed":
+    rig = Rig(folder, "sessions")
+    rig.run("trust", str(target))
+    if rig.run(*words).code:
         return Found(right=False, seconds=0.0, said="the session before it did not pass")
     harmless = (added("\nMore is to come.\n", "README.md"), added("\n// Harmless.\n", case.source))
     commits = []
@@ -131,25 +127,13 @@ def tried(case: Case, folder: Path) -> Found:
         edit(target)
         commits.append(commit(target, case.title if edit is case.edit else "harmless"))
     culprit = commits[len(harmless)]
-    begun = time.monotonic()
-    _loop(env, "trust", str(target))
-    _loop(env, *words)
-    seconds = time.monotonic() - begun
-    last = _last(folder)
-    finished = last.finished() if last else []
-    outputs = outputs_of(finished, BisectOutput)
+    seconds = rig.run("trust", str(target)).seconds + rig.run(*words).seconds
+    last = list_sessions(folder / "sessions")[-1]
+    outputs = outputs_of(last.finished(), BisectOutput)
     named = [one.commit for output in outputs if output.answer for one in output.answer.culprits]
-    reported = last is not None and last.report.is_file() and culprit[:12] in last.report.read_text()
+    reported = last.report.is_file() and culprit[:12] in last.report.read_text()
     said = outputs[-1].message if outputs else "no search"
     return Found(right=named == [culprit] and reported, seconds=seconds, said=said)
-
-
-def _loop(env: dict[str, str], *words: str) -> None:
-    subprocess.run([*LOOP, *words], env=env, capture_output=True, check=False)
-
-
-def _last(folder: Path) -> SessionFolder | None:
-    return next(iter(reversed(list_sessions(folder / "sessions"))), None)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -24,15 +24,14 @@ class Ran:
 
 
 class Rig:
-    """Commands of `loop` with a cache and a state in a folder."""
+    """Commands of `loop` whose state, and what else is named of cache and sessions, are in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *places: str) -> None:
         self.folder = folder
-        places = {"LOOP_CACHE": folder / "cache", "LOOP_STATE": folder / "state"}
-        for place in places.values():
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        own = {name: str(place) for name, place in places.items()}
-        self.environment = {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "200"}
+        self.environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+        for name in ("state", *places):
+            (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.environment[f"LOOP_{name.upper()}"] = str(folder / name)
 
     def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900, **environment: str) -> Ran:
         """Run a command with more variables; TOO_LONG where it takes longer than its limit."""

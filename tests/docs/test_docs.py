@@ -33,16 +33,17 @@ ALL = {words: command for words, command in EVERY.items() if not hasattr(command
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    """What a command does, and a line to try."""
-    text = ALL[words].help or ""
+def test_a_command_explains_itself_and_its_options(words: tuple[str, ...]) -> None:
+    """A sentence that fits a terminal, a line to try, a sentence for each option, a row on the page of commands."""
+    text = (ALL[words].help or "").strip()
+    summary, _, rest = text.partition("\n")
+    assert summary.endswith(".")
+    assert not rest.partition("\n")[0].strip()
+    assert 110 >= len(summary)
     assert f"loop {' '.join(words)}" in text
     assert "Example" in text
-
-
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_the_page_of_commands_names_every_command(words: tuple[str, ...]) -> None:
-    """By what it is for; the generated reference has its options."""
+    options = [one for one in ALL[words].params if one.param_type_name == "option" and one.name != "help"]
+    assert [] == [option.name for option in options if not option.help]
     rows = [line for line in COMMANDS.read_text().splitlines() if f"loop {words[0]}" in line]
     assert [] != [row for row in rows if re.search(rf"\b{words[-1]}\b", row)]
 
@@ -57,15 +58,6 @@ def test_the_readme_begins_with_two_commands_and_is_short() -> None:
     assert ". .venv/bin/activate" == activation[0].strip()
     assert text.index("`make test`") < text.index("docs/pictures/")
     assert 120 > len(text.splitlines())
-
-
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_help_says_in_one_line_what_a_command_does(words: tuple[str, ...]) -> None:
-    """The first paragraph of it is a sentence that fits a terminal."""
-    summary, _, rest = (ALL[words].help or "").strip().partition("\n")
-    assert summary.endswith(".")
-    assert not rest.partition("\n")[0].strip()
-    assert 110 >= len(summary)
 
 
 def test_help_of_all_fits_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,13 +85,6 @@ def test_help_fits_the_terminal_and_has_no_escapes(monkeypatch: pytest.MonkeyPat
         assert 0 == done.exit_code, words
         assert [] == re.findall(r"\x1b|<\w.*|.*\bstr\b.*|.*list\[.*|.*None.*", done.output), words
         assert [] == [line for line in done.output.splitlines() if len(line) > 80], words
-
-
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_every_option_is_explained(words: tuple[str, ...]) -> None:
-    """No option without a sentence."""
-    options = [one for one in ALL[words].params if one.param_type_name == "option" and one.name != "help"]
-    assert [] == [option.name for option in options if not option.help]
 
 
 DEFINITIONS = {
