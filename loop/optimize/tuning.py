@@ -30,7 +30,7 @@ from loop.machine.machine import cores
 from loop.model.change import Brief, BriefOutput, PastSearch, TriedPoint
 from loop.model.measurement import Build
 from loop.model.output import outputs_of
-from loop.model.target import Target, Tuning, Value, Values, Workload
+from loop.model.target import Target, Tuning, Values, Workload
 from loop.model.workloads import expand_sets
 from loop.optimize.briefing import GainTerms, keeping_rule
 from loop.optimize.edits import save_edit
@@ -53,12 +53,8 @@ from loop.workers.bench import Bench, Side
 GROUP_SIZE = 6
 """Points that are timed next to the incumbent at the same time: each side has a process."""
 INCUMBENT = "incumbent"
-
-
 LOSING_MARGIN = 0.01
 """A tuning point lost if it is more than this share (1 %) slower than the best point of its search."""
-Point = tuple[tuple[str, Value], ...]
-"""One choice of tuning values, sorted, as a dictionary key."""
 
 
 class TuneTerms(GainTerms):
@@ -137,10 +133,10 @@ class PointSearch:
             names = [workload.name for workload in self.workloads]
             self.sources_hash = content_hash("\0".join([digest, *names]))[:32]
         searches = [] if context.task.again else context.past.searches  # `--again` tries lost points, too.
-        reason_by_point = rejected_points(searches, self.name, self.sources_hash)
         for label, values in self.points.items():
-            if label != INCUMBENT and point(values) in reason_by_point:
-                self.drop_point(label, "lost", reason_by_point[point(values)])
+            reason = explain_loss(values, searches, self.name, self.sources_hash)
+            if reason and label != INCUMBENT:
+                self.drop_point(label, "lost", reason)
                 del recipes[label]
 
         def attempt(recipe: Any) -> Generator[Tick, None, Build | BuildFailed]:
@@ -301,15 +297,13 @@ def _propose_best(
     return BriefOutput(**{**dict(edit), **fields})
 
 
-def point(values: Values) -> Point:
-    """Values as a hashable key."""
-    return tuple(sorted(values.items()))
+def explain_loss(values: Values, searches: Iterable[PastSearch], tuning: str, ground: str) -> str:
+    """Why a point lost in the last earlier search that tried it; empty if it can still win.
 
-
-def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that lost in the last earlier search of equal `ground` that tried them, with the reason.
-    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances; empty: none."""
-    reason_by_point: dict[Point, str] = {}  # Without a reason the point can still win.
+    `tuning`: name of the tuning. `ground`: hash of sources, workloads and tolerances, which has to be
+    that of the search; empty: unknown, so no search counts.
+    """
+    reason = ""
     for search in searches:
         if not ground or search.ground != ground:
             continue
@@ -318,6 +312,8 @@ def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) ->
         reverted = [trial for trial in trials if search.taken_back and trial.outcome == "best"]
         best_ratio = max((trial.ratio or 0.0 for trial in trials if trial not in reverted), default=0.0)
         for trial in trials:
+            if trial.values != values:
+                continue
             reason = ""
             if trial.outcome in ("refused", "wrong"):
                 reason = f"{trial.reason or trial.outcome} (session {search.session})"
@@ -326,5 +322,4 @@ def rejected_points(searches: Iterable[PastSearch], tuning: str, ground: str) ->
             elif trial.ratio is not None and trial.ratio * (1 + LOSING_MARGIN) < best_ratio:
                 speeds = f"{times(trial.ratio, 3)} where the best had {times(best_ratio, 3)}"
                 reason = f"{speeds} (session {search.session})"
-            reason_by_point[point(trial.values)] = reason
-    return {values: reason for values, reason in reason_by_point.items() if reason}
+    return reason

@@ -34,7 +34,7 @@ ALL = {words: command for words, command in EVERY.items() if not hasattr(command
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_a_command_explains_itself_and_its_options(words: tuple[str, ...]) -> None:
-    """A sentence that fits a terminal, a line to try, a sentence for each option, a row on the page of commands."""
+    """A sentence that fits a terminal, a line to try, a sentence for each option, a row on the page."""
     text = (ALL[words].help or "").strip()
     summary, _, rest = text.partition("\n")
     assert summary.endswith(".")

@@ -10,7 +10,7 @@ import yaml
 from loop.base.errors import DefinitionError
 from loop.base.places import find_project
 from loop.library import targets
-from loop.model.change import TriedPoint
+from loop.model.change import PastSearch, TriedPoint
 from loop.model.target import Tuning
 from loop.optimize import tuning
 from loop.optimize.tuning import PointSearch
@@ -166,6 +166,15 @@ def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
         "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 was timed"
         in output.message
     )
+
+
+def test_points_behind_the_best_and_those_that_failed_have_lost() -> None:
+    """The best may be proposed again; one that is as fast within noise, or was never soundly timed, is not out."""
+    tried = [point(0, "wrong"), point(1, "best", ratio=1.5), point(2, "timed", ratio=1.495), point(6, "timed")]
+    tried += [point(7, "refused"), point(9, "timed", ratio=1.2), point(40, "incumbent", ratio=1.0)]
+    past = PastSearch(session="s", ground="g", trials=tuple(tried))
+    lost = [one.values["again"] for one in tried if tuning.explain_loss(one.values, [past], "work", "g")]
+    assert [0, 7, 9, 40] == lost
 
 
 @pytest.mark.parametrize(
