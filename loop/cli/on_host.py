@@ -330,8 +330,7 @@ def _send_job(
     needed_kb = sending.kilobytes + SPARE_KB
     if free_kb < needed_kb:
         message = f"{there.name} has {free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        ssh = shlex.join(there.ssh_arguments)
-        raise UsageError(message, f"free some there: ssh {ssh} 'du -sh {HOME}/*'")
+        raise UsageError(message, f"free some there: {there.ssh_command} 'du -sh {HOME}/*'")
     project, past, root = sending.project, sending.past_sessions, sending.root or PACKAGE
     git_config = git_config_to_send(sending.root) if sending.root else ""
     paths = (path for name in past for path in (project.sessions / name).rglob("*"))

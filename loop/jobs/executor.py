@@ -18,7 +18,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from loop.base.documents import did_you_mean, write_atomic
+from loop.base.documents import did_you_mean
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
@@ -63,41 +63,43 @@ def run_job(folder: JobFolder, env: Mapping[str, str] | None = None, device: Whe
     machine cannot run the job, such as for a full disk; `stderr` says why. Raises Held if another
     process runs the job, UsageError without a job.
     """
-    task = folder.task
     with locked(folder.path / job_files.LOCK):
         if (earlier_code := folder.exit_code) is not None:
             return earlier_code
         folder.write_runner(os.getpid())
         tries = folder.tries + 1
-        write_atomic(folder.path / job_files.TRIES, str(tries))
-        where = device or detect_devices(gpu=task.needs_gpu)[0]
-        started, times = time.monotonic(), {"began": time.time()}
-        obstacle, code = _find_obstacle(folder), int(ExitCode.PAUSED)
+        folder.write_tries(tries)
+        where = device or detect_devices(gpu=folder.task.needs_gpu)[0]
+        where = where.model_copy(update={"began": time.time()})
+        obstacle, code = _find_obstacle(folder), ExitCode.PAUSED
         if tries > MOST_TRIES:
             obstacle = f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
             code = ExitCode.CANNOT_TELL
-        elif not obstacle:
-            code = _run_command(folder, env or {})
-            times |= {"seconds": time.monotonic() - started, "timed": task.times}
-        write_sealed(folder.path / job_files.WHERE, where.model_copy(update=times))
-        return folder.refuse(obstacle, code) if obstacle else folder.write_end(code)
+        if obstacle:
+            write_sealed(folder.path / job_files.WHERE, where)
+            return folder.refuse(obstacle, code)
+        started = time.monotonic()
+        exit_code = _run_command(folder, env or {})
+        ran = {"seconds": time.monotonic() - started, "timed": folder.task.times}
+        write_sealed(folder.path / job_files.WHERE, where.model_copy(update=ran))
+        return folder.write_end(exit_code)
 
 
 def _find_obstacle(folder: JobFolder) -> str:
     """The reason why this machine cannot begin a job, in words; empty if it can. A damaged input file, a missing
     program, or a full disk."""
-    task, host, source = folder.task, platform.node(), folder.path / job_files.SRC
+    source = folder.path / job_files.SRC
     digests = content_hashes(source)
-    damaged = sorted(name for name, digest in task.files.items() if digests.get(name) != digest)
-    if damaged:
-        cause = "a copy was torn, or the folder is not shared"
-        return f"{source / damaged[0]} is not what was submitted: {cause}"
-    missing = [program for program in task.programs if shutil.which(program) is None]
-    if missing:
-        return f"no {missing[0]} on {host}"
+    for name, digest in sorted(folder.task.files.items()):
+        if digests.get(name) != digest:
+            cause = "a copy was torn, or the folder is not shared"
+            return f"{source / name} is not what was submitted: {cause}"
+    for program in folder.task.programs:
+        if shutil.which(program) is None:
+            return f"no {program} on {platform.node()}"
     free_bytes = shutil.disk_usage(folder.path).free
     if free_bytes < LEAST_BYTES:
-        return f"{folder.path}: {free_bytes >> 20} MiB left on {host}"
+        return f"{folder.path}: {free_bytes >> 20} MiB left on {platform.node()}"
     return ""
 
 
@@ -275,6 +277,8 @@ class Executor:
             slot.run_in_slot(job)
             if job.state not in ENDED:
                 raise WorkFailed("the process that ran it died")
+            if job.exit_code is not None:
+                job.verify_results()  # They may have come from another machine.
             if (job.exit_code or 0) < 0:  # A signal: perhaps the machine's fault.
                 slot.lost_in_a_row += 1
             elif slot.lost_in_a_row < MOST_LOST:
@@ -284,7 +288,7 @@ class Executor:
             try:
                 job.reset()
                 # A failed start counts as a try, also if it did not reach the machine.
-                write_atomic(job.path / job_files.TRIES, str(max(job.tries, tries + 1)))
+                job.write_tries(max(job.tries, tries + 1))
                 job.refuse(str(error))
             except JOB_ERRORS as why:
                 remark_once(f"job {job.id} failed, and that cannot be noted: {why}")
@@ -295,19 +299,17 @@ class Executor:
         `alone` set waits until its host is idle, and no other job starts beside it."""
         with self._changed:
             while not self._closed.is_set():
-                others = [other for other in self.slots if other.uuid != slot.uuid]
-                has_substitute = any(other.gpu == slot.gpu for other in others)
+                has_substitute = any(other.uuid != slot.uuid and other.gpu == slot.gpu for other in self.slots)
                 if has_substitute and slot.uuid and slot.lost_in_a_row >= MOST_LOST:
                     remark_once(f"device {slot.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
                 on_host = [job for job, other in self._running.values() if other.host == slot.host]
-                for job in self._queue:
-                    gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
-                    may_start = not any(running.task.alone for running in on_host)
-                    if job.task.alone and on_host:
-                        may_start = False
-                    if slot.gpu in (None, gpu) and may_start:  # None: a slot for both kinds of jobs.
+                is_host_taken = any(job.task.alone for job in on_host)
+                for job in () if is_host_taken else self._queue:
+                    needs_gpu = job.task.needs_gpu and any(other.gpu for other in self.slots)
+                    # `gpu` is None for a slot that takes both kinds of jobs.
+                    if slot.gpu in (None, needs_gpu) and not (job.task.alone and on_host):
                         self._queue.remove(job)
                         self._running[job.id] = job, slot
                         return job
@@ -317,28 +319,25 @@ class Executor:
         return None
 
 
-def check(name: str) -> None:
-    """Raise UsageError if no executor has this name, or if it cannot work here."""
-    _module(name).check()
+def check(name: str) -> Any:
+    """The module of the executor of this name. Raises UsageError if there is none, or if it cannot work here."""
+    if name not in NAMES:
+        hint = did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}"
+        raise UsageError(f"no executor {name!r}", hint=hint)
+    module = importlib.import_module(f"loop.jobs.{name}")
+    module.check()
+    return module
 
 
 def open_executor(name: str, width: int) -> Executor:
     """Open the executor of this name for `width` jobs at a time. Raises UsageError as `check`."""
-    check(name)
-    return Executor(_module(name).slots(width))
-
-
-def _module(name: str) -> Any:
-    """The module of the executor with this name. Raises UsageError if there is none."""
-    if name not in NAMES:
-        hint = did_you_mean(name, NAMES) or f"there are {', '.join(NAMES)}"
-        raise UsageError(f"no executor {name!r}", hint=hint)
-    return importlib.import_module(f"loop.jobs.{name}")
+    return Executor(check(name).slots(width))
 
 
 def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """Run all jobs that are not done yet, and wait until each has ended. Closing cancels the rest. A job still
-    running under a dead parent is awaited. A failed job's state says why."""
+    running under a dead parent is awaited. A failed job's state says why. A job runs again if its machine or a
+    hang made it fail, and it has tries left."""
     pending = {job.id: job for job in jobs if job.state != "done"}
     submitted: set[str] = set()
     try:
@@ -348,17 +347,19 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
                 state = executor.state(job) if is_ours else job.state
                 if state == "running":
                     continue
-                if state == "done" or (is_ours and not may_run_again(job, state)):
+                code = job.exit_code
+                has_machine_failed = state == "failed" and code is not None and (code in REPEATED or code < 0)
+                if state == "done" or (is_ours and not (has_machine_failed and job.tries < MOST_TRIES)):
                     del pending[job.id]
                     continue
                 if is_ours:
-                    why = f"it ended with {job.exit_code}"
+                    why = f"it ended with {code}"
                     if job.is_refused:
                         why = last_line(job.path / job_files.STDERR)
                         executor.stop_using(job.device)
                     remark_once(f"job {job.id} is begun again: {why}")
                 elif job.is_refused:  # A person may have fixed the machine since.
-                    (job.path / job_files.TRIES).unlink(missing_ok=True)
+                    job.write_tries(0)
                 job.reset()
                 executor.submit(job)
                 submitted.add(job.id)
@@ -367,14 +368,6 @@ def run_all(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, No
     finally:
         for job in pending.values():
             executor.cancel(job)
-
-
-def may_run_again(job: JobFolder, state: State) -> bool:
-    """True if a job failed because of its machine or a hang, and has tries left."""
-    code = job.exit_code
-    if state != "failed" or code is None or job.tries >= MOST_TRIES:
-        return False
-    return code in REPEATED or code < 0
 
 
 def run_all_comparable(
@@ -397,10 +390,11 @@ def run_all_comparable(
 
 def find_other_devices(jobs: Sequence[JobFolder], group: str = "") -> list[tuple[JobFolder, str]]:
     """Timing jobs outside `group` (default: the group of most jobs), each with the reason."""
-    timed = [(job, job.device) for job in jobs if job.task.times]
-    known = [(job, device) for job, device in timed if device is not None]
-    devices = group_devices(device for _, device in known)
+    device_by_job = {job: job.device for job in jobs if job.task.times}
+    devices = group_devices(device for device in device_by_job.values() if device)
     chosen = group or max(devices, key=lambda name: len(devices[name]), default="")
-    return [
-        (job, f"it is {device.group}; the others are {chosen}") for job, device in known if device.group != chosen
-    ]
+    others: list[tuple[JobFolder, str]] = []
+    for job, device in device_by_job.items():
+        if device and device.group != chosen:
+            others.append((job, f"it is {device.group}; the others are {chosen}"))
+    return others

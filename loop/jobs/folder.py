@@ -173,17 +173,13 @@ class JobFolder:
 
     def read_answer(self) -> dict[str, Any]:
         """The JSON object that the command printed. Raises WorkFailed if it is incomplete."""
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             document = json.loads(read_text(self.path / OUT))
-            assert isinstance(document, dict)
-            return document
-        except (ValueError, AssertionError, RecursionError) as error:
-            last_words = last_line(self.path / STDERR) or "nothing"
-            problem = "its command printed no result; it said"
-            if self.is_refused:
-                problem = "no machine could do it"
-            message = f"job {self.id}: {problem}: {last_words}"
-            raise WorkFailed(message, hint=f"see {self.path / STDERR}") from error
+            if isinstance(document, dict):
+                return document
+        problem = "no machine could do it" if self.is_refused else "its command printed no result; it said"
+        message = f"job {self.id}: {problem}: {last_line(self.path / STDERR) or 'nothing'}"
+        raise WorkFailed(message, hint=f"see {self.path / STDERR}")
 
     def cancel(self) -> None:
         """Ask the job to end, as Ctrl-C does; returns at once."""
@@ -192,6 +188,10 @@ class JobFolder:
     def write_runner(self, pid: int) -> None:
         """Note the process that runs the job: number, start time, boot id, pid namespace."""
         write_atomic(self.path / PID, f"{process_name(pid)} {_system()}", durable=False)
+
+    def write_tries(self, tries: int) -> None:
+        """Note how many times the job was begun."""
+        write_atomic(self.path / TRIES, str(tries))
 
     def write_end(self, code: int) -> int:
         """Write the hashes of the results, then the exit code `code`. Returns the exit code."""
@@ -220,8 +220,8 @@ class JobFolder:
             raise WorkFailed(message, hint="run the job again") from None
         digests = content_hashes(self.path / RESULTS)
         skipped = tuple(f"{folder}/" for folder in earlier)
-        expected = [name for name in sorted(digest_by_name) if not name.startswith(skipped)]
-        wrong = [name for name in expected if digests.get(name) != digest_by_name[name]]
+        differing = sorted(name for name, digest in digest_by_name.items() if digests.get(name) != digest)
+        wrong = [name for name in differing if not name.startswith(skipped)]
         if wrong:
             message = f"{self.path / RESULTS}: {wrong[0]} is not what the job made"
             raise WorkFailed(f"{message} ({len(wrong)} files differ)", hint="copy it again, or run the job again")

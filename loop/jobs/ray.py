@@ -21,7 +21,7 @@ import loop
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import python_path
 from loop.jobs.executor import Slot, run_job
-from loop.jobs.folder import LOCK, PID, RC, SRC, TASK, JobFolder, detect_devices, jobs_folder
+from loop.jobs.folder import LOCK, RC, SRC, TASK, JobFolder, detect_devices, jobs_folder
 
 ROOM_S = 120.0
 """Seconds that a cluster may have no usable node before the job fails."""
@@ -93,7 +93,6 @@ class RaySlot(Slot):
     def run_in_slot(self, job: JobFolder) -> None:
         """Run the job as a Ray task and unpack its results. Sets `trouble` if no job can run."""
         ray, gpu = self.ray, job.task.needs_gpu and self._has_gpu
-        job.write_runner(os.getpid())
         task = self._submit(job, gpu=gpu)
         usable_at, is_cancelled = time.monotonic(), False
         while not ray.wait([task], timeout=POLL_S)[0]:
@@ -109,15 +108,12 @@ class RaySlot(Slot):
                 raise self.trouble
         try:
             unpack(ray.get(task), job.path)
-            job.verify_results()
         except ray.exceptions.TaskCancelledError:
-            (job.path / PID).unlink(missing_ok=True)  # So that its state is `cancelled`, not `lost`.
+            return
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, KeyboardInterrupt):  # Cancelled while it ran.
-                (job.path / PID).unlink(missing_ok=True)
                 return
-            message = f"no job can run on the Ray cluster: {str(error.cause)[:300]}"
-            self.trouble = WorkFailed(message, hint=NODES_HINT)
+            self.trouble = WorkFailed(f"no job can run on the Ray cluster: {error.cause}"[:300], hint=NODES_HINT)
             if isinstance(error.cause, UsageError):
                 self.trouble = error.cause
             raise self.trouble from None

@@ -54,18 +54,18 @@ FULL = "No space left on device"
 REFUSED = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
         "its host key has changed: somebody may pose as it",
-        "if you made it anew: ssh {words} true names the call of ssh-keygen that forgets the old one",
+        "if you made it anew: {ssh} true names the call of ssh-keygen that forgets the old one",
     ),
     "Host key verification failed": (
         "its host key is not known here",
-        "look at its key and accept it: ssh {words} true",
+        "look at its key and accept it: {ssh} true",
     ),
     "Permission denied": (
         "it takes none of your keys, and loop answers no prompt for a password",
-        "ssh-copy-id {words}; or ssh-add the key that it knows",
+        "ssh-copy-id {address}; or ssh-add the key that it knows",
     ),
     "Could not resolve hostname": ("no such address", "mend `ssh:` of {name} in {path}"),
-    "Bad configuration option": ("ssh refuses its configuration", "ssh {words} true"),
+    "Bad configuration option": ("ssh refuses its configuration", "{ssh} true"),
 }
 """Text that ssh prints, to its meaning and the user's remedy. Other errors are worth a retry."""
 
@@ -94,17 +94,18 @@ class Connection:
         self._temporary_folders.close()
 
     @property
-    def ssh_arguments(self) -> list[str]:
-        """Arguments with which a person calls ssh for this machine: port and address."""
+    def ssh_command(self) -> str:
+        """The command with which a person reaches this machine, such as `ssh -p 2222 me@there`."""
         port = ["-p", self.listed.port] if self.listed.port else []
-        return [*port, self.listed.ssh_address]
+        return shlex.join(["ssh", *port, self.listed.ssh_address])
 
     @property
     def _ssh(self) -> list[str]:
         """Command line of ssh for this machine, without the address."""
         options = [word for option in OPTIONS for word in ("-o", option)]
+        options += ["-p", self.listed.port] if self.listed.port else []
         program = shlex.split(os.environ.get(SSH) or "ssh")
-        return [*program, "-T", *options, "-S", str(self._socket), *self.ssh_arguments[:-1]]
+        return [*program, "-T", *options, "-S", str(self._socket)]
 
     def connect(self) -> None:
         """Start the ssh master unless it runs. Raises Unreachable, or UsageError with a remedy."""
@@ -200,21 +201,25 @@ class Connection:
         last = next((line[:300] for line in reversed(lines) if line), "")
         if not is_cut:
             return WorkFailed(f"{self.name}: {last or 'a script failed there'}", self._check_hint)
-        ssh = shlex.join(self.ssh_arguments)
         for pattern, (why, remedy) in REFUSED.items():
             if pattern in text:
-                hint = remedy.format(words=ssh, name=self.name, path=self.listed.path)
+                hint = remedy.format(
+                    ssh=self.ssh_command,
+                    address=self.ssh_command.removeprefix("ssh "),
+                    name=self.name,
+                    path=self.listed.path,
+                )
                 return UsageError(f"{self.name} cannot be reached: {why}", hint)
         reason = last or "the connection was cut"
         return Unreachable(f"{self.name} cannot be reached: {reason}", self._check_hint)
 
     @property
     def _check_hint(self) -> str:
-        return f"look whether it runs: ssh {shlex.join(self.ssh_arguments)} true"
+        return f"look whether it runs: {self.ssh_command} true"
 
     def disk_full_error(self) -> MachineFailure:
         """The error to raise if the machine's disk is full."""
-        hint = f"free some space there: ssh {shlex.join(self.ssh_arguments)} 'du -sh .loop/*'"
+        hint = f"free some space there: {self.ssh_command} 'du -sh .loop/*'"
         return MachineFailure(f"the disk of {self.name} is full", hint)
 
 
@@ -320,31 +325,29 @@ def _quote_python(there: Connection) -> str:
 
 def refuse_unfit(there: Connection, facts: Mapping[str, str]) -> None:
     """Raise UsageError for the first missing requirement without which `loop` cannot run there."""
-    host, ssh = there.listed, f"ssh {shlex.join(there.ssh_arguments)}"
-    python, setting, version = host.host.python, f"python: in {host.path}", facts["python"]
+    python, setting, version = there.listed.host.python, f"python: in {there.listed.path}", facts["python"]
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    oldest = ".".join(map(str, OLDEST_PYTHON))
     free_gb, needed_gb = int(facts["free_kb"] or 0) / 1e6, FREE_GB[bool(facts["torch"])]
-    apt = f"{ssh} 'sudo apt-get install -y {{}}'"
+    apt = f"{there.ssh_command} 'sudo apt-get install -y {{}}'"
+    oldest = ".".join(map(str, OLDEST_PYTHON))
     too_old = f"has Python {version} as `{python}`; loop needs {oldest} or newer"
     too_full = f"has {free_gb:.1f} GB free in its home; an installation needs {needed_gb:g}"
-    no_venv = f"has a `{python}` that makes no environments"
     for is_missing, why, hint in (
         (not numbers, f"has no `{python}`", f"name its interpreter: {setting}"),
         (numbers < OLDEST_PYTHON, too_old, f"name a newer one: {setting}"),
         (not facts["rsync"], "has no rsync", apt.format("rsync")),
         (not facts["setsid"], "has no setsid", apt.format("util-linux")),
-        (not facts["venv"], no_venv, apt.format("python3-venv")),
-        (free_gb < needed_gb, too_full, f"free some: {ssh} 'du -xh --max-depth=1 | sort -h'"),
+        (not facts["venv"], f"has a `{python}` that makes no environments", apt.format("python3-venv")),
+        (free_gb < needed_gb, too_full, f"free some: {there.ssh_command} 'du -xh --max-depth=1 | sort -h'"),
     ):
         if is_missing:
-            raise UsageError(f"{host.name} {why}", hint=hint)
+            raise UsageError(f"{there.name} {why}", hint=hint)
 
 
 def list_missing_tools(there: Connection, facts: Mapping[str, str]) -> Iterator[str]:
     """Optional tools that are missing there, with the fix, a line each."""
     if not facts["gcc"]:
-        apt = f"ssh {shlex.join(there.ssh_arguments)} 'sudo apt-get install -y g++'"
+        apt = f"{there.ssh_command} 'sudo apt-get install -y g++'"
         yield f"no compiler: kernels in C and C++ cannot be built; {apt}"
     if facts["gpus"] and not facts["nvcc"]:
         yield "no nvcc: CUDA kernels cannot be built; install the CUDA toolkit there"

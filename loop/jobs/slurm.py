@@ -89,8 +89,6 @@ class SlurmSlot(Slot):
                     never = f" and never began it: do the nodes share {job.path.parent}?"
                 raise WorkFailed(f"its job of Slurm ended{never}")
             time.sleep(POLL_S)
-        if job.exit_code is not None:
-            job.verify_results()
 
 
 def _sbatch_command(job: JobFolder) -> list[str]:

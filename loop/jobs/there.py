@@ -94,22 +94,17 @@ def import_sessions(folder: JobFolder, sent: SentJob) -> list[Path]:
             if not is_resumed or not continues_ours:
                 why = "went on here meanwhile" if is_resumed else "is there already"
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
-        _replace_session(session, place)
+        # At any moment `place` or its `.old` copy holds a whole session.
+        new, old = place.with_name(f".{name}.new"), place.with_name(f".{name}.old")
+        for stale in (new, old):
+            shutil.rmtree(stale, ignore_errors=True)
+        shutil.copytree(session, new)  # Makes the folder of all sessions, too.
+        if place.exists():
+            place.rename(old)
+        new.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(folder.path / job_files.RESULTS, ignore_errors=True)
     return imported
-
-
-def _replace_session(session: Path, place: Path) -> None:
-    """Copy a session to `place`. At any moment `place` or its `.old` copy holds a whole session."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    new, old = place.with_name(f".{place.name}.new"), place.with_name(f".{place.name}.old")
-    for stale in (new, old):
-        shutil.rmtree(stale, ignore_errors=True)
-    shutil.copytree(session, new)
-    if place.exists():
-        place.rename(old)
-    new.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 CHUNK = 1 << 16
@@ -146,6 +141,7 @@ printf '%s\\n' "$(cd && pwd -P)" "$(head -c 64 venv/loop-digest 2>/dev/null)"
 df -Pk . | awk 'NR == 2 {print $4}'
 busy @TREE@
 """
+ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
 BEGIN = """
 cd jobs/@ID@ || exit 1
 [ -e rc ] || alive . || {
@@ -159,7 +155,6 @@ cd jobs/@ID@ || exit 1
     exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
 }
 """
-ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms_of_machine())"
 # Moves git's worktree records to the new tree, which already has the sessions' branches.
 SWAP = """
 running=$(busy @TREE@)
@@ -278,15 +273,9 @@ class RemoteJobs(Connection):
         names = [path.relative_to(folder.path).as_posix() for path in paths]
         names = [name for name in names if name != job_files.LOCK]
         self.send(folder.path, names, f"{HOME}/jobs/{folder.id}")
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-        self._run(
-            BEGIN,
-            ID=folder.id,
-            TREE=tree,
-            EXPORTS="; ".join(exports) or ":",
-            PYTHON=f'"$HOME/{PYTHON}"',
-            ASKED=shlex.quote(ASKED),
-        )
+        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
+        python, asked = f'"$HOME/{PYTHON}"', shlex.quote(ASKED)
+        self._run(BEGIN, ID=folder.id, TREE=tree, EXPORTS=exports, PYTHON=python, ASKED=asked)
 
     def poll(self, job: str, stdout_bytes: int = 0, stderr_bytes: int = 0) -> PollResult:
         """State of a job, and its output after the bytes of each stream that are known already. The machine is not
@@ -309,8 +298,7 @@ class RemoteJobs(Connection):
             state = "queued"
         has_more = stdout_bytes + len(stdout) < int(match["out"])
         has_more = has_more or stderr_bytes + len(stderr) < int(match["talk"])
-        is_gone = match["state"] == "gone"
-        return PollResult(state, code, stdout, stderr, has_more, why=why, is_gone=is_gone)
+        return PollResult(state, code, stdout, stderr, has_more, why, is_gone=match["state"] == "gone")
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
