@@ -24,8 +24,8 @@ from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.workloads import RESERVED
 from loop.starting.manifest import manifest
-from loop.starting.model import Likes, TargetFacts, TensorSpec, TrialResult, TrialTerms
-from loop.starting.source import BUILD_BY_ENDING, FirstVariant, find_function, identifier, read_kernel
+from loop.starting.model import Likes, TensorSpec, TrialResult, TrialTerms
+from loop.starting.source import BUILD_BY_ENDING, FirstVariant, PythonSource, identifier, read_kernel
 from loop.workers.judge_process import run_untimed
 
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
@@ -98,7 +98,7 @@ def init(request: InitRequest) -> MadeTarget:
     if reference_name is None:
         hint = request.command_line(folder, "--reference", "module:function")
         raise UsageError("no function says what is right", hint)
-    reference = find_function(reference_name)
+    reference = PythonSource.parse(reference_name)
     name = reference.name.rpartition(".")[2]
     function = name if name.islower() and name != "forward" else identifier(reference.name)
     copied = {**(variant.copied_files if variant else {}), **reference.files}
@@ -113,9 +113,14 @@ def init(request: InitRequest) -> MadeTarget:
         fixed_sizes=fixed_sizes,
         values=_parse_set(request.values),
         attributes=variant.scalars if variant else None,
+        command_line=request.command_line(folder),
         module_names=module_names,
     )
-    facts = _try_function(request, terms)
+    text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=reference.folder)
+    result = TrialResult.model_validate_json(text)
+    facts = result.facts
+    if facts is None:
+        raise UsageError(result.problem, hint=result.hint)
     notes = [*facts.notes]
     texts = {name: read_text(path) for name, path in copied.items()}
     texts |= {f"{module}.py": text for module, text in facts.files.items()}
@@ -159,18 +164,6 @@ def _read_variant(request: InitRequest) -> FirstVariant | None:
     comment = "# It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
     line = f"{comment}\n  mine: {{kind: command, device: cpu, run: {json.dumps(words)}}}"
     return FirstVariant("computed", line, scalars=tuple(re.findall(r"\{(\w+)\}", request.command)))
-
-
-def _try_function(request: InitRequest, terms: TrialTerms) -> TargetFacts:
-    """Try the function in a process. Raises UsageError if it does not run, with a hint what to add."""
-    folder = Path(terms.folder)
-    text = run_untimed(PROGRAM, terms.model_dump_json(), limit_s=TRIAL_LIMIT_S, folder=folder)
-    result = TrialResult.model_validate_json(text)
-    if result.facts is None:
-        words = [word for option in result.like_options for word in option.split()]
-        command_line = request.command_line(request.folder, *words) if words else ""
-        raise UsageError(result.problem, hint=f"{command_line}{result.hint}" or None)
-    return result.facts
 
 
 def _parse_set(texts: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Derive the facts of a target from trial calls: sizes, output shapes, values, tolerance."""
 
-import contextlib
 import importlib
 import itertools
 import math
@@ -11,20 +10,21 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from loop.base.errors import UsageError
 from loop.calls.callee import outputs_of
 from loop.calls.own_modules import describe_error
 from loop.calls.torch_side import DTYPE_NAMES, same_bits
-from loop.starting.choices import Choices
+from loop.starting.choices import Choice, Choices
 from loop.starting.manifest import EDGES, SINGLE_SIZES, Sizes
 from loop.starting.model import Scalar, TargetFacts, TensorSpec
-from loop.starting.texts import Hypothesis, executed_names
+from loop.starting.texts import Hypothesis, Subject, executed_names
 
 SEED = 7
 REFERENCE = "loop_starting_reference"
@@ -42,15 +42,6 @@ TOLERANCE, TOLERANCE_FACTOR = 1e-4, 4.0
 WORD = re.compile(r"[A-Za-z]\w{0,63}")
 Dims = dict[str, int]
 """Name of a dimension to its size."""
-
-
-class IncompleteRequest(Exception):
-    """The user has to add something: a message, a hint, and `--like` options to add (`like`)."""
-
-    def __init__(self, message: str, hint: str = "", like: Sequence[str] = ()) -> None:
-        """`hint`: what to do; `like`: `--like` options that the user has to add."""
-        super().__init__(message)
-        self.hint, self.like = hint, like
 
 
 @dataclass(frozen=True)
@@ -77,18 +68,17 @@ class Outcome:
         return bool(pairs) and all(second is not None and same_bits(first, second) for first, second in pairs)
 
 
-class Trial:
-    """A hypothesis on how to call the user's function, as functions that can be called."""
+class Trial(Hypothesis):
+    """A hypothesis on how to call the user's function, which can be called."""
 
-    def __init__(self, hypothesis: Hypothesis) -> None:
+    def __init__(self, subject: Subject, choices: Mapping[str, Choice], *, has_outputs: bool = True) -> None:
         """Execute the source that the target would get: the reference's function, and `make` of its inputs."""
-        self.hypothesis = hypothesis
-        names = executed_names(hypothesis.wrapper(""), "reference")
-        self.function = names[hypothesis.subject.function]
+        super().__init__(subject, choices, has_outputs)
+        names = executed_names(self.wrapper(""), "reference")
+        self.function = names[subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)  # The source of `make` imports it.
         vars(module).update(names)
-        self.make_inputs = executed_names(hypothesis.generator(REFERENCE), "inputs")["make"]
-        self.attributes = hypothesis.attributes
+        self.make_inputs = executed_names(self.generator(REFERENCE), "inputs")["make"]
         self.outcomes: list[tuple[Dims, Outcome]] = []
         """Sizes that ran, each with the results."""
 
@@ -100,7 +90,7 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
         as_float64: bool = False,
     ) -> Outcome:
-        """Make one call. Raises IncompleteRequest for an output that is no real tensor. `drawn`: the values of the
+        """Make one call. Raises UsageError for an output that is no real tensor. `drawn`: the values of the
         inputs: `normal`, `negative`, `far` or `ends`; `attributes`: those that differ from the hypothesis."""
         attributes = {**self.attributes, **attributes}
         inputs = self.make_inputs(**sizes, **attributes, drawn=drawn, seed=SEED, dtype=torch.float32)
@@ -110,9 +100,8 @@ class Trial:
         for name, output in outputs.items():
             if not isinstance(output, Tensor) or output.dtype not in DTYPE_NAMES:
                 kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-                message = f"gives {name} as {kind}: expected tensors of real numbers"
-                message = f"{self.hypothesis.subject.full_name} {message}"
-                raise IncompleteRequest(message, "name a function that gives tensors")
+                message = f"{self.subject.full_name} gives {name} as {kind}: expected tensors of real numbers"
+                raise UsageError(message, hint="name a function that gives tensors")
         pairs = enumerate(zip(arguments, before, strict=True))
         changed = {n: new for n, (new, old) in pairs if isinstance(new, Tensor) and not same_bits(new, old)}
         changed_ids = {id(tensor) for tensor in changed.values()}  # Such an input may also be returned.
@@ -133,22 +122,22 @@ class Trial:
         return True
 
     def confirm_repeats(self, sizes: Mapping[str, int]) -> "Trial":
-        """Check that calls repeat; the trial with `has_outputs` set. Raises IncompleteRequest if they differ."""
-        outcome, name = self.run(sizes), self.hypothesis.subject.full_name
+        """Check that calls repeat; the trial with `has_outputs` set. Raises UsageError if they differ."""
+        outcome, name = self.run(sizes), self.subject.full_name
         torch.manual_seed(SEED + 1)  # A function that draws numbers now draws others.
         if not outcome.results:
             hint = "name a function that gives tensors"
-            raise IncompleteRequest(f"{name} gives no tensor, and changes no input", hint)
-        repeats, module = [self.run(sizes)], sys.modules[self.hypothesis.subject.module]
+            raise UsageError(f"{name} gives no tensor, and changes no input", hint)
+        repeats, module = [self.run(sizes)], sys.modules[self.subject.module]
         if (module.__file__ or "").startswith(f"{Path.cwd()}/"):  # A new import may draw other values.
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 importlib.reload(module)
-                repeats.append(Trial(self.hypothesis).run(sizes))
+                repeats.append(Trial(self.subject, self.choices).run(sizes))
         if not all(map(outcome.equals, repeats)):
             reason = "it keeps state, or draws numbers, also where it is imported"
             hint = "seed what it draws by an argument, or name a function that draws nothing"
-            raise IncompleteRequest(f"{name} gives two results on the same inputs: {reason}", hint)
-        return Trial(replace(self.hypothesis, has_outputs=bool(outcome.outputs)))
+            raise UsageError(f"{name} gives two results on the same inputs: {reason}", hint)
+        return Trial(self.subject, self.choices, has_outputs=bool(outcome.outputs))
 
     def float32_error(self, sizes: Dims, drawn: str) -> float:
         """Largest error of float32 against float64 results, relative to 1 + |float64|; 0 if not finite."""
@@ -175,8 +164,8 @@ def gather_facts(
 ) -> TargetFacts:
     """The facts for target.yaml, from a few dozen calls; without `files`. `base_sizes`: sizes at which the
     function runs; `vary_fixed`: whether checks may change sizes given by number."""
-    notes, hypothesis = list(choices.notes), trial.hypothesis
-    for path, choice in hypothesis.choices.items():  # Note each choice among several.
+    notes = list(choices.notes)
+    for path, choice in trial.choices.items():  # Note each choice among several.
         notes += choice.notes
         if len(choices.by_path[path]) > 1 and not choice.inputs and path not in choices.values:
             text = str(choice.attributes.get(choice.text, choice.text))
@@ -193,28 +182,35 @@ def gather_facts(
     if other_attributes and trial.try_sizes(quick[-1], other_attributes):
         edges.append({**quick[-1], **other_attributes})
     outputs, updates = _outputs(trial, base_sizes, notes)
-    tolerance = TOLERANCE  # Raised if the function's own float32 error is larger.
-    try:
-        error = trial.float32_error(quick[0], "normal")
-        if TOLERANCE_FACTOR * error > TOLERANCE:
-            tolerance = 10.0 ** math.ceil(math.log10(TOLERANCE_FACTOR * error))
-            notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {error:.1g}")
-    except Exception as error:
-        notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(error)}")
+    tolerance = _tolerance(trial, quick[0], notes)
     return TargetFacts(
-        function=hypothesis.subject.function,
-        kind=hypothesis.subject.kind,
-        inputs=tuple(hypothesis.inputs),
+        function=trial.subject.function,
+        kind=trial.subject.kind,
+        inputs=tuple(trial.inputs),
         outputs=tuple(outputs),
         updates=updates,
-        sizes=tuple(hypothesis.dims),
-        attributes=hypothesis.attributes,
+        sizes=tuple(trial.dims),
+        attributes=trial.attributes,
         quick=tuple(quick),
         edges=tuple(edges),
         tolerance=tolerance,
         notes=tuple(notes),
         files={},
     )
+
+
+def _tolerance(trial: Trial, sizes: Dims, notes: list[str]) -> float:
+    """The tolerance: larger than the default if the function's own float32 error is; a note says so."""
+    try:
+        error = trial.float32_error(sizes, "normal")
+    except Exception as problem:
+        notes.append(f"the reference runs in its own types alone, not in float64: {describe_error(problem)}")
+        return TOLERANCE
+    if TOLERANCE_FACTOR * error <= TOLERANCE:
+        return TOLERANCE
+    tolerance = 10.0 ** math.ceil(math.log10(TOLERANCE_FACTOR * error))
+    notes.append(f"tolerance {tolerance:g}: in float32 the function itself loses {error:.1g}")
+    return tolerance
 
 
 def _workloads(
@@ -269,7 +265,7 @@ def _largest_sizes(trial: Trial, sizes: Sizes, base: Dims) -> Dims:
 def _other_values(trial: Trial, sizes: Dims) -> Iterator[dict[str, Any]]:
     """Workloads with other values: `negative`, `far` below zero, `ends` (maximum ends each row). `far` shows, for
     example, a softmax whose maximum starts at 0. It is left out if float32 is too inexact."""
-    if not any(tensor.values == "normal" for tensor in trial.hypothesis.inputs):
+    if not any(tensor.values == "normal" for tensor in trial.inputs):
         return
     for drawn in ("negative", "far", "ends"):
         with suppress(Exception):
@@ -304,12 +300,12 @@ def _other_attributes(trial: Trial, sizes: Dims, notes: list[str]) -> Iterator[d
 
 def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpec], dict[str, str]]:
     """The outputs; and output to the input that it updates in place. Notes each such input."""
-    outcomes, hypothesis = trial.outcomes or [(base, trial.run(base))], trial.hypothesis
-    inputs, first = hypothesis.inputs, outcomes[0][1]
-    names = {*(tensor.name for tensor in inputs), *hypothesis.attributes, *hypothesis.dims}
+    outcomes, inputs = trial.outcomes or [(base, trial.run(base))], trial.inputs
+    _, first = outcomes[0]
+    names = {*(tensor.name for tensor in inputs), *trial.attributes, *trial.dims}
     outputs: list[TensorSpec] = []
     updates: dict[str, str] = {}
-    for number in first.changed if hypothesis.subject.kind == "function" else ():
+    for number in first.changed if trial.subject.kind == "function" else ():
         updated = inputs[number]
         updates[f"new_{updated.name}"] = updated.name
         outputs.append(TensorSpec(name=f"new_{updated.name}", dims=updated.dims, dtype=updated.dtype))
@@ -319,7 +315,7 @@ def _outputs(trial: Trial, base: Dims, notes: list[str]) -> tuple[list[TensorSpe
         name = f"{name}_out" if name in names else name
         pairs = [(sizes, outcome.outputs.get(output)) for sizes, outcome in outcomes]
         shapes = [(sizes, result.shape) for sizes, result in pairs if result is not None]
-        dims = _dims_of(shapes, hypothesis.dims) if len(shapes) == len(outcomes) else ()
+        dims = _dims_of(shapes, trial.dims) if len(shapes) == len(outcomes) else ()
         dtype = DTYPE_NAMES[tensor.dtype]
         outputs.append(TensorSpec(name=name, dims=dims, dtype="" if dtype == "float32" else dtype))
     return outputs, updates

@@ -46,6 +46,8 @@ class TrialTerms(Model):
     """Path of a parameter to its `--set` value."""
     attributes: tuple[str, ...] | None
     """Names of the numbers that a kernel or program takes; None for a Python function: any."""
+    command_line: str
+    """The user's command line, to which a hint appends what is missing."""
     module_names: dict[str, str]
     """`reference`, `mine` and `inputs` to the name of that module in the target."""
 
@@ -86,6 +88,4 @@ class TrialResult(Model):
     facts: TargetFacts | None = None
     problem: str = ""
     """What is missing or wrong, as a message."""
-    hint: str = ""
-    like_options: tuple[str, ...] = ()
-    """Options to add to the command line, as `--like x=N,M`."""
+    hint: str | None = None

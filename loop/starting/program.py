@@ -10,27 +10,27 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from loop.base.documents import did_you_mean
+from loop.base.errors import UsageError
 from loop.calls import torch_side
 from loop.calls.own_modules import describe_error
 from loop.starting.choices import Choice, Choices
-from loop.starting.facts import IncompleteRequest, Trial, gather_facts
+from loop.starting.facts import Trial, gather_facts
 from loop.starting.manifest import DIFFERENT_COUNT, Sizes
 from loop.starting.model import TargetFacts, TrialResult, TrialTerms
-from loop.starting.texts import Hypothesis, Subject
+from loop.starting.texts import Subject
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """Limits of the search: seconds in all, and combinations of choices for each group of sizes."""
 
 
 def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
-    """Find the user's function, and collect the choices of its arguments. Raises IncompleteRequest."""
+    """Find the user's function, and collect the choices of its arguments. Raises UsageError."""
     name = terms.name
     member: Any
     try:
@@ -40,14 +40,14 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
             raise  # The user's module itself imports what is missing.
         hint = f"start the command in the folder of {terms.module.partition('.')[0]}.py, or pip install it"
         message = f"{terms.module}: no module `{error.name}` here or among the installed packages"
-        raise IncompleteRequest(message, hint) from error
+        raise UsageError(message, hint) from error
     for word in name.split("."):
         owner, member = member, getattr(member, word, None)
         if member is None:
             names = [key for key, value in vars(owner).items() if callable(value) and not key.startswith("_")]
             own_names = [name for name in names if getattr(vars(owner)[name], "__module__", "") == terms.module]
             hint = did_you_mean(word, names) or f"it has {', '.join(own_names[:8]) or 'none'}"
-            raise IncompleteRequest(f"{terms.module}: no `{word}` there", hint)
+            raise UsageError(f"{terms.module}: no `{word}` there", hint)
     # `word`: the last part of the name; `member`: what it names, in `owner`.
     is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
     class_or_function = owner if is_method else member
@@ -55,7 +55,7 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
     instance: dict[str, Any] = {}  # Fields of `Subject` for a class, which is made and then called.
     if is_module and is_method and word != "forward":
         message = f"{terms.module}:{name} is a method of a module"
-        raise IncompleteRequest(message, f"name the module: {owner.__name__}")
+        raise UsageError(message, f"name the module: {owner.__name__}")
     if inspect.isclass(class_or_function):
         method = word if is_method else "forward" if is_module else "__call__"
         call = choices.add_arguments(getattr(class_or_function, method), bound=True)
@@ -72,27 +72,27 @@ def find_subject(terms: TrialTerms, choices: Choices) -> Subject:
         if not (choices.used or choices.missing or choices.notes):  # No signature: use the order of `--like`.
             for path in choices.likes:
                 call.append(("", choices.add(path, None, inspect.Parameter.empty, {}) or ""))
-    _check_names(f"{terms.module}:{terms.name}", terms.attributes or (), choices)
+    _check_names(terms, choices)
     return Subject(terms.module, name, terms.function, call, imports=tuple(choices.imports), **instance)
 
 
-def _check_names(function: str, attributes: Sequence[str], choices: Choices) -> None:
-    """Raise IncompleteRequest for a parameter without shape or value, and for an option without parameter.
-    `function`: as the user named it; `attributes`: further names that `--like` and `--set` may use."""
-    names = {*choices.used, *attributes}
+def _check_names(terms: TrialTerms, choices: Choices) -> None:
+    """Raise UsageError for a parameter without shape or value, and for an option without parameter."""
+    function, names = f"{terms.module}:{terms.name}", {*choices.used, *(terms.attributes or ())}
     for option, paths in (("--like", choices.likes), ("--set", choices.values)):
         if unknown := [path for path in paths if path not in names]:
             message = f"{function} has no parameter `{unknown[0]}`: {', '.join(choices.names)}"
-            hint = did_you_mean(unknown[0], choices.names) or ""
-            raise IncompleteRequest(f"{option} {unknown[0]}: {message}", hint)
+            raise UsageError(f"{option} {unknown[0]}: {message}", did_you_mean(unknown[0], choices.names))
     if choices.missing:
         tensor_paths = [path for path, kind in choices.missing.items() if kind in ("", "tensor", "tensors")]
         value_paths = [path for path, kind in choices.missing.items() if kind not in ("tensor", "tensors")]
         values = " ".join(f"--set {path}=VALUE" for path in value_paths)
-        hint = f"; or, where it is no tensor, {values}" if tensor_paths and values else values
         message = f"{', '.join(f'`{path}`' for path in choices.missing)} of {function} has no shape"
         message += " and no value" if values else ""
-        raise IncompleteRequest(message, hint, [f"--like {path}=N,M" for path in tensor_paths])
+        hint = " ".join([terms.command_line, *(f"--like {path}=N,M" for path in tensor_paths)])
+        if values:
+            hint = f"{hint}; or, where it is no tensor, {values}" if tensor_paths else values
+        raise UsageError(message, hint)
 
 
 def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iterator[tuple[Choice, ...]]:
@@ -106,7 +106,7 @@ def combinations_of_rank(choices: Sequence[Sequence[Choice]], rank: int) -> Iter
 
 
 def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial, dict[str, int]]:
-    """Search a call that runs, and its sizes, if possible with finite outputs. Raises IncompleteRequest.
+    """Search a call that runs, and its sizes, if possible with finite outputs. Raises UsageError.
     Likely choices come first, each on all different sizes. Equal sizes come last: wrong calls run, too."""
     began, candidates = time.monotonic(), list(sizes.candidates())
     choice_lists = list(choices.by_path.values())
@@ -119,12 +119,12 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
         ranks = range(1 + sum(len(items) - 1 for items in choice_lists))
         combinations = itertools.chain.from_iterable(combinations_of_rank(choice_lists, rank) for rank in ranks)
         for combination in itertools.islice(combinations, MOST_TRIES):
-            hypothesis = Hypothesis(subject, dict(zip(choices.by_path, combination, strict=True)))
+            choice_by_path = dict(zip(choices.by_path, combination, strict=True))
             for candidate in group if time.monotonic() - began < LIMIT_S else ():
                 try:
-                    trial = Trial(hypothesis)
+                    trial = Trial(subject, choice_by_path)
                     is_finite = trial.run(candidate).is_finite
-                    if is_finite and any(tensor.values.startswith("mask") for tensor in hypothesis.inputs):
+                    if is_finite and any(tensor.values.startswith("mask") for tensor in trial.inputs):
                         with contextlib.suppress(Exception):  # A masked row of one element must stay finite.
                             is_finite = trial.run(dict.fromkeys(candidate, 1)).is_finite
                 except Exception as error:
@@ -138,32 +138,32 @@ def search_call(subject: Subject, choices: Choices, sizes: Sizes) -> tuple[Trial
     raise _explain_no_call(subject, choices, min(errors, key=lambda entry: entry[0])[1])
 
 
-def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> IncompleteRequest:
+def _explain_no_call(subject: Subject, choices: Choices, error: Exception) -> UsageError:
     """What the user can add where no call runs. `error`: of the likeliest call, with equal sizes;
     it is returned if it already says what is missing."""
-    if isinstance(error, IncompleteRequest):
+    if isinstance(error, UsageError):
         return error
     text = describe_error(error)
     if "does not require grad" in text:
         hint = "references run under torch.no_grad(): compute under `torch.enable_grad()`, and detach outputs"
-        return IncompleteRequest(f"{subject.full_name} does not run: {text}", hint)
+        return UsageError(f"{subject.full_name} does not run: {text}", hint)
     guessed = [path for path, items in choices.by_path.items() if len(items) > 1 and not items[0].inputs]
     hint = "give sizes that fit, by number where one depends on another: --like x=8,64; a type: --like x=N:int64"
     if guessed:
         hint = f"give values that fit: {' '.join(f'--set {path}=VALUE' for path in guessed)}; or {hint}"
     message = f"{subject.full_name} does not run with any sizes and values that `loop init` tried: {text}"
-    return IncompleteRequest(message, hint)
+    return UsageError(message, hint)
 
 
 def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) -> Trial:
     """The trial with each index tensor bounded by the largest size with which the call runs."""
-    for path, choice in trial.hypothesis.choices.items():
+    for path, choice in trial.choices.items():
         if not any(tensor.values in ("index", "distinct") for tensor in choice.inputs):
             continue
         values = choice.inputs[0].values
         others = [other for other in choices.by_path[path] if other.inputs and other.inputs[0].values == values]
         for other in sorted(others, key=lambda other: -sizes.get(other.inputs[0].high, 0)):
-            candidate = Trial(replace(trial.hypothesis, choices={**trial.hypothesis.choices, path: other}))
+            candidate = Trial(trial.subject, {**trial.choices, path: other})
             with contextlib.suppress(Exception):
                 if candidate.run(sizes).is_finite:
                     trial = candidate
@@ -172,24 +172,24 @@ def with_largest_indices(trial: Trial, choices: Choices, sizes: dict[str, int]) 
 
 
 def try_function(terms: TrialTerms) -> TargetFacts:
-    """The facts of the target, with the text of its Python files. Raises IncompleteRequest."""
+    """The facts of the target, with the text of its Python files. Raises UsageError."""
     choices = Choices(terms.likes, terms.values, terms.attributes)
     subject = find_subject(terms, choices)
     shapes = [spec.dims for path, specs in terms.likes.items() if path in choices.used for spec in specs]
     if not shapes:
-        raise IncompleteRequest(f"no input of {subject.full_name} has a shape", "", ["--like x=N,M"])
+        raise UsageError(f"no input of {subject.full_name} has a shape", f"{terms.command_line} --like x=N,M")
     sizes = Sizes(shapes, terms.fixed_sizes)
     trial, base_sizes = search_call(subject, choices, sizes)
     trial = trial.confirm_repeats(base_sizes)
     # Without `attributes` there is no kernel or program: the first variant is a copy of the reference.
     facts = gather_facts(trial, base_sizes, sizes, choices, vary_fixed=terms.attributes is None)
     modules = terms.module_names
-    files = {modules["reference"]: trial.hypothesis.wrapper("What is right")}
+    files = {modules["reference"]: trial.wrapper("What is right")}
     if terms.attributes is None:
         title = "Your variant, to be made faster. It begins as the reference"
-        files[modules["mine"]] = trial.hypothesis.wrapper(title)
+        files[modules["mine"]] = trial.wrapper(title)
     if facts.needs_generator:
-        files[modules["inputs"]] = trial.hypothesis.generator(modules["reference"])
+        files[modules["inputs"]] = trial.generator(modules["reference"])
     return facts.model_copy(update={"files": files})
 
 
@@ -199,8 +199,8 @@ def main(terms: TrialTerms) -> TrialResult:
     torch_side.use_threads(1)
     try:
         return TrialResult(facts=try_function(terms))
-    except IncompleteRequest as incomplete:
-        return TrialResult(problem=str(incomplete), hint=incomplete.hint, like_options=tuple(incomplete.like))
+    except UsageError as error:
+        return TrialResult(problem=error.message, hint=error.hint)
     except Exception as error:
         return TrialResult(problem=f"{terms.module}:{terms.name}: {describe_error(error)}")
 

@@ -332,18 +332,18 @@ class PythonSource:
     files: Mapping[str, Path]
     """Name in the target to the file to copy; empty for an installed package."""
 
-
-def find_function(text: str) -> PythonSource:
-    """Parse `module:function`; the module may be a file's path. Its files are the user's module and the local
-    modules that it imports. Raises UsageError for other text; whether they exist, the trial says."""
-    module, _, name = text.partition(":")
-    folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
-    module = (Path(module).name if "/" in module else module).removesuffix(".py")
-    if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
-        expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
-        raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
-    files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
-    path = module.replace(".", "/")
-    if files.keys().isdisjoint((f"{path}.py", f"{path}/__init__.py")):
-        files = {}  # Installed, or without Python source: nothing to copy.
-    return PythonSource(module, name, folder, files)
+    @classmethod
+    def parse(cls, text: str) -> "PythonSource":
+        """Parse `module:function`; the module may be a file's path. Its files are the user's module and the local
+        modules that it imports. Raises UsageError for other text; whether they exist, the trial says."""
+        module, _, name = text.partition(":")
+        folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
+        module = (Path(module).name if "/" in module else module).removesuffix(".py")
+        if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
+            expected = f"expected module:function, or a file that ends in {', '.join(BUILD_BY_ENDING)}"
+            raise UsageError(f"{text}: {expected}", hint="loop init DIR --from torch:relu --like input=N,M")
+        files = {file: folder / file for file in find_used_files([module], folder) if file.endswith(".py")}
+        path = module.replace(".", "/")
+        if files.keys().isdisjoint((f"{path}.py", f"{path}/__init__.py")):
+            files = {}  # Installed, or without Python source: nothing to copy.
+        return cls(module, name, folder, files)

@@ -120,7 +120,7 @@ class Subject:
         return f"{self.module}:{self.name}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Hypothesis:
     """How the function may be called: one choice for every parameter."""
 
