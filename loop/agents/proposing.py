@@ -22,10 +22,10 @@ from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import PACKAGE, cache_folder, state_folder
 from loop.base.processes import STARTED_PIDS, Child, Tick, kill_trees, output_of
-from loop.base.screen import seconds_text
 from loop.model.base import Model
 from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
+from loop.report.screen import seconds_text
 from loop.store.sessions import SessionFolder
 
 REFUSAL_PATTERNS: dict[Ended, str] = {

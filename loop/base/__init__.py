@@ -6,7 +6,6 @@
 - `documents`: YAML and JSON to typed objects; every mistake has its file, line and column.
 - `expressions`: the language of `when`, `gate` and formulas. `stats`: plain statistics.
 - `processes`, `interrupts`: programs that end when they should, and only then.
-- `screen`: the only file that prints.
 
 Begin with `errors`, then `places`. Stored JSON carries a checksum as its last field (`documents/sums`).
 Signals only set a flag (`interrupts`); the walk looks at it between two events.

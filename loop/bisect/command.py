@@ -12,7 +12,6 @@ from loop.base.documents.files import to_json, to_plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import require_named_target
-from loop.base.screen import Screen, seconds_text
 from loop.bisect.actions import lines_from_good_sessions
 from loop.bisect.candidates import CommitLine, read_line
 from loop.bisect.hunt import Bisection, Regression, open_kernel_bisection, open_worktree
@@ -26,6 +25,7 @@ from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import expand_sets, is_supported
 from loop.report import format as say
+from loop.report.screen import Screen, seconds_text
 from loop.steps.setting import (
     Setting,
     choose_device,

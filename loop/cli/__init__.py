@@ -19,9 +19,9 @@ import typer
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
 from loop.base.places import make_folder_variables_absolute
-from loop.base.screen import open_streams
 from loop.cli import commands
 from loop.cli.command import ALL, build_app, screen_for
+from loop.report.screen import open_streams
 
 __all__ = ("ALL", "app", "call_with_loop_errors", "commands", "main")
 app = build_app()

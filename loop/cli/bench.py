@@ -14,7 +14,6 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, UsageError, remark_once
 from loop.base.expressions import Expression
 from loop.base.places import include_folder, shipped
-from loop.base.screen import Screen
 from loop.cli.requests import make_campaign
 from loop.library.definitions import read_file
 from loop.machine.failures import Folders
@@ -26,6 +25,7 @@ from loop.model.output import ChecksOutput, outputs_of
 from loop.model.plan import Pattern, Plan, PlannedPattern, ResolvedPlan, Step, TimeBudget
 from loop.model.record import Finished
 from loop.model.target import Target, Variant
+from loop.report.screen import Screen
 from loop.session.drive import Show, drive
 from loop.session.shown import show_findings
 from loop.session.walk import StepEnded, Walk, WalkEvent

@@ -12,9 +12,9 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.locks import is_locked
 from loop.base.places import cache_folder, state_folder
-from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
+from loop.report.screen import Screen
 from loop.repository.worktree import Worktree, list_worktrees
 from loop.store.sessions import HEAD, LOCK, SessionFolder
 

@@ -265,7 +265,7 @@ def _values_of_task(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def screen_for(as_json: bool = False) -> Any:
     """A screen for output. With --json messages are hidden, unless stderr is a terminal or is recorded."""
-    from loop.base.screen import MESSAGES_VARIABLE, Screen
+    from loop.report.screen import MESSAGES_VARIABLE, Screen
 
     return Screen(is_quiet=as_json and not sys.stderr.isatty() and MESSAGES_VARIABLE not in os.environ)
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError, WorkFailed, remark_once
 from loop.base.places import config_folder, find_project
-from loop.base.screen import Screen
 from loop.cli.on_host import connected, hosts_folder, still_costs, stop_machine
 from loop.jobs import executor, remote
 from loop.jobs import folder as folders
@@ -18,6 +17,7 @@ from loop.model.base import Model, Printed
 from loop.model.jobs import JobRun
 from loop.model.money import HourPrices
 from loop.report import format as say
+from loop.report.screen import Screen
 
 
 class JobAnswer(Printed):

@@ -19,7 +19,6 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.locks import LockHeld, is_locked, locked
 from loop.base.places import PACKAGE, Project, find_project, state_folder
 from loop.base.processes import run, run_to_end
-from loop.base.screen import Screen
 from loop.cli.command import Command
 from loop.jobs import hosts as machines
 from loop.jobs import there as sent_jobs
@@ -27,6 +26,7 @@ from loop.jobs.folder import ENDED, LOCK, OUT, RC, SENT, SESSIONS, STDERR, Job, 
 from loop.jobs.hosts import ListedHost
 from loop.jobs.remote import HOME, Unreachable, retry_unreachable
 from loop.jobs.there import BRANCHES, TERMS, Busy, PollResult, RemoteJobs, SentJob
+from loop.learning.unresolved import sessions_needed
 from loop.library import trust
 from loop.library.hosted import SENDER_VARIABLE, Sender, read_terms
 from loop.library.rates import rates
@@ -34,11 +34,11 @@ from loop.library.trust import is_trusted, read_origin
 from loop.machine.gpus import VISIBLE
 from loop.model.dtypes import Device
 from loop.money import decisions
+from loop.report.screen import Screen
 from loop.repository.carried import fetch_session_branches, git_config_to_send, list_files_to_send
 from loop.repository.reading import root_of
 from loop.steps.setting import ask_for_session_trust, trusted_setting
 from loop.store import index, sessions
-from loop.store.past_changes import sessions_needed
 from loop.store.sessions import HEAD, SessionFolder
 
 POLL_S = 0.5

@@ -13,7 +13,6 @@ from loop.base.documents import write_atomic
 from loop.base.documents.schemas import schema_of, schema_of_all
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, find_project
-from loop.base.screen import Screen, seconds_text
 from loop.cli.command import ALL
 from loop.learning.prediction import PatternStatistics, compute_statistics, statistics_lines
 from loop.learning.searching import pattern_texts, query_terms, search
@@ -25,6 +24,7 @@ from loop.model.history import History
 from loop.model.money import RateCard
 from loop.model.plan import Pattern, Plan
 from loop.model.target import Target
+from loop.report.screen import Screen, seconds_text
 from loop.session.opening import check_pattern, check_plan
 from loop.session.recorded import read_histories
 from loop.steps.setting import read_setting

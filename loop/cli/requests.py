@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
-from loop.base.screen import Screen
 from loop.cli.command import make_request
 from loop.formats.table import find_origin
 from loop.jobs import executor as executors
@@ -18,6 +17,7 @@ from loop.library import trust
 from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
 from loop.model.exported import ExportedSession
+from loop.report.screen import Screen
 from loop.session.bounds import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session

@@ -9,11 +9,11 @@ from typing_extensions import TypedDict
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import is_locked
 from loop.base.places import find_project
-from loop.base.screen import Screen, seconds_text
 from loop.learning.comparison import LETTERS, ComparedSession, SessionComparison, compare
 from loop.model.base import Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import Verdict
+from loop.report.screen import Screen, seconds_text
 from loop.session import recorded
 from loop.session.command import find_own_session
 from loop.session.recorded import ShownRecorded, ShownSession

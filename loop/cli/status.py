@@ -8,7 +8,6 @@ from typing import Literal
 from loop.base.errors import LoopError
 from loop.base.locks import is_locked
 from loop.base.places import Project, find_project
-from loop.base.screen import Screen
 from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.change import hosts_of
@@ -18,6 +17,7 @@ from loop.model.record import RESUMABLE, latest_attempts
 from loop.money import decisions
 from loop.money.bill import explain_missing_price, rate_for_gpu
 from loop.report import format as say
+from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.session import closing
 from loop.session.bounds import charges_so_far

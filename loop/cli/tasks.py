@@ -16,7 +16,6 @@ from loop.base.documents import content_hash, did_you_mean
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import run_to_end
-from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, run_bench
 from loop.formats import flashinfer, gpumode, kernelbench, table, theirs
 from loop.formats.gpumode import TESTS
@@ -33,6 +32,7 @@ from loop.model.record import Finished
 from loop.model.target import PythonVariant
 from loop.model.workloads import entry_of, expand_sets, format_entry
 from loop.proving.prove import EXACT, HONEST_COPY, Control, controls_by_shape
+from loop.report.screen import Screen
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import (
     HEADS,

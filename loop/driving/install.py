@@ -12,10 +12,10 @@ from loop.base.documents import to_json, write_atomic
 from loop.base.documents.files import file_error
 from loop.base.errors import ERROR_CODES, EXIT_CODES, ExitCode, UsageError
 from loop.base.places import shipped
-from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.model.base import Printed
 from loop.report.markdown import Markdown
+from loop.report.screen import Screen
 from loop.report.templates import markdown_environment
 
 BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"

@@ -20,7 +20,6 @@ from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import EXIT_CODES, UsageError
 from loop.base.locks import is_locked
 from loop.base.places import find_project
-from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.cli.command import Command, default_of
 from loop.cli.commands import Target
@@ -33,6 +32,7 @@ from loop.model.change import Brief, BriefOutput
 from loop.model.output import outputs_by_run
 from loop.model.record import RESUMABLE
 from loop.optimize.edits import LARGEST_BYTES, brief_path, may_change
+from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.session.closing import pending_brief_page
 from loop.session.command import find_own_session

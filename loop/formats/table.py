@@ -10,11 +10,11 @@ from pathlib import Path
 from loop.base.documents import content_hash, did_you_mean, hash_files, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.model import AcceptanceRule, ForeignTask, Inspected, TargetDraft, find_hindrances
 from loop.library import trust as origin
 from loop.machine.gpus import gpus
+from loop.report.screen import Screen, table_lines, terminal_columns
 
 
 @dataclass(frozen=True)

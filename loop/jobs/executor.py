@@ -23,10 +23,10 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed, remark_once
 from loop.base.locks import locked
 from loop.base.processes import Tick, python_path
-from loop.base.screen import MESSAGES_VARIABLE
 from loop.jobs import folder as job_files
 from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder, content_hashes, detect_devices, group_devices, last_line
 from loop.model.jobs import State, Where
+from loop.report.screen import MESSAGES_VARIABLE
 
 COMMAND = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
 COMMAND_DYING_WITH_PARENT = (

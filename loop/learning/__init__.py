@@ -4,6 +4,7 @@ All are functions over rows of the index.
 - `prediction`: time of a pattern and a plan, from the author's estimate and past runs; accuracy of
   earlier predictions; status of a pattern.
 - `failures`: earlier sessions with the same error, and what cured it.
+- `unresolved`: failed checks that nothing has resolved, and sessions that the next one needs.
 - `next_plan`: what failed or was not checked on the current files, and what to do next.
 - `learnings`: conclusions from one session's records, in sentences.
 - `comparison`: sessions next to each other. `searching`: patterns by words.

@@ -12,12 +12,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import drop_empty_columns
+from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from loop.base.stats import plain_ratio
+from loop.learning.unresolved import UnresolvedFailure, unresolved_failures
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
 from loop.model.index import SessionRow
@@ -13,7 +14,7 @@ from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, time_share_won
 from loop.report import format as say
-from loop.store.judgements import UnresolvedFailure, unchecked_sets, unresolved_failures, wrong_builds
+from loop.store.judgements import wrong_builds
 
 ALL_RIGHT = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
 Rejections = Mapping[str, int]
@@ -60,8 +61,22 @@ class TargetState:
         return tuple(wrong_sentence(failures) for failures in self.failures_by_variant(rows).values())
 
     def find_unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
-        """Variant to the workload sets on which no session checked these files."""
-        return unchecked_sets(rows, self.files_hash, self.declared_workloads)
+        """Variant to its workload sets that no session fully checked on these files, as in
+        `edges (2 of 12 workloads)`."""
+        checked_by_variant: dict[str, set[str]] = {}
+        for row in rows:
+            for judgement in row.judged if row.ground == self.files_hash and not row.recorded else ():
+                checked_by_variant.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+        unjudged: dict[str, tuple[str, ...]] = {}
+        for variant, sets in self.declared_workloads.items():
+            texts = []
+            for name, workloads in sets.items():
+                count, missing = len(workloads), len(set(workloads) - checked_by_variant.get(variant, set()))
+                if missing:
+                    texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
+            if texts:
+                unjudged[variant] = tuple(texts)
+        return unjudged
 
     def describe_state(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """Sentences: what is wrong or unchecked; else that everything was checked and is right."""
@@ -82,7 +97,9 @@ def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     if judgement.emulated:
         conditions.append("emulated")
     checks = f"{first.check}{others_text} ({', '.join(conditions)})"
-    return f"{judgement.variant} was wrong in {session.id} on {checks}; {first.explanation}"
+    flaky = f"the same sources passed in {first.passed_in}: it is flaky, not right"
+    reason = flaky if first.passed_in else "no other sources have passed that since"
+    return f"{judgement.variant} was wrong in {session.id} on {checks}; {reason}"
 
 
 def unjudged_sentence(sets_by_variant: Mapping[str, Sequence[str]]) -> str:

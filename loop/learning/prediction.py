@@ -16,7 +16,6 @@ from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
-from loop.base.screen import Screen, seconds_text, short_duration
 from loop.base.stats import t_quantile
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
@@ -28,6 +27,7 @@ from loop.money.bill import charged_rates, explain_missing_price, hourly_usd, ra
 from loop.profile.bottleneck import list_outcomes, outcome_text
 from loop.report import format as say
 from loop.report.markdown import Table, drop_empty_columns
+from loop.report.screen import Screen, seconds_text, short_duration
 from loop.steps.setting import Setting
 from loop.store import index
 from loop.store import rows as row_of

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from loop.base.screen import Screen
 from loop.model.base import Model, Printed
 from loop.model.money import Rate
 from loop.model.output import Output
 from loop.model.plan import Text
 from loop.report import format as say
+from loop.report.screen import Screen
 
 Waiting = Literal["nobody", "agent", "engineer"]
 Dollars = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.base.screen import Screen, fold, terminal_columns
 from loop.report.figures.svg import Figure
 from loop.report.markdown import Table, escape_paragraph, escape_prose, fenced_block, image, shortened
+from loop.report.screen import Screen, fold, terminal_columns
 
 Line = str | tuple[str, ...]
 """A sentence; or a tuple: the first sentence, with the others indented below it."""

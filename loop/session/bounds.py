@@ -10,7 +10,6 @@ from pathlib import Path
 
 from loop.base.documents import nearest
 from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
-from loop.base.screen import seconds_text
 from loop.cloud.clouds import CHOICES, Watch
 from loop.model.change import hosts_of
 from loop.model.jobs import HostUse
@@ -18,6 +17,7 @@ from loop.model.money import AiUse, Bill, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
 from loop.money.bill import SessionUse, make_bill
+from loop.report.screen import seconds_text
 from loop.session.walk import StepBegan, StepDue, Ticked, WalkEvent
 from loop.store import journal, sessions
 

@@ -9,7 +9,6 @@ from loop.agents import proposing
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import shipped
-from loop.base.screen import Screen, table_lines, terminal_columns
 from loop.debug.explaining import make_diagnoses
 from loop.learning import learnings, prediction
 from loop.learning.failures import FailureHistory
@@ -24,6 +23,7 @@ from loop.optimize.candidate import sum_gains
 from loop.optimize.edits import brief_path
 from loop.optimize.section import changes_json
 from loop.report.figures.svg import Figure
+from loop.report.screen import Screen, table_lines, terminal_columns
 from loop.report.sections import print_sections, section_fields
 from loop.session import course
 from loop.session.bounds import Ending

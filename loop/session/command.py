@@ -8,7 +8,7 @@ from loop.base.documents import write_atomic
 from loop.base.documents.files import folder_for_temporary
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import find_project, shipped
-from loop.base.screen import Screen
+from loop.report.screen import Screen
 from loop.session import closing, first_screen, recorded
 from loop.steps.setting import read_setting
 from loop.store import sessions

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, Stopped
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
-from loop.base.screen import Screen, seconds_text
 from loop.machine.failures import find_machine_failure
 from loop.model.record import Finished, Started, StepTick
+from loop.report.screen import Screen, seconds_text
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
 from loop.session.course import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
-from loop.base.screen import Screen
 from loop.gate.emulating import is_too_large_to_emulate
 from loop.learning.learnings import explain_location, one_line
 from loop.learning.next_plan import (
@@ -29,6 +28,7 @@ from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported, workload_weights
 from loop.optimize import candidate
 from loop.optimize.edits import may_edit_variant
+from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.repository.reading import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request

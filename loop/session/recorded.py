@@ -7,11 +7,11 @@ from pathlib import Path
 from loop.base.documents import content_hash, sums
 from loop.base.errors import UsageError
 from loop.base.places import find_project, shipped
-from loop.base.screen import Screen, seconds_text
 from loop.library.definitions import read_file
 from loop.model.base import Printed
 from loop.model.history import History, RecordedSession
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord
+from loop.report.screen import Screen, seconds_text
 from loop.store.journal import write_error
 from loop.store.sessions import RECORDED, read_recorded
 

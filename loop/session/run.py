@@ -14,7 +14,6 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
 from loop.base.places import WORKTREES, require_named_target, state_folder
-from loop.base.screen import Screen
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
@@ -23,6 +22,7 @@ from loop.library.rates import rates
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
+from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import read_revision
 from loop.session import closing, opening

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from loop.base.screen import Screen
 from loop.base.stats import plain_ratio, times
 from loop.model.debugging import DebugOutput
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
@@ -13,6 +12,7 @@ from loop.model.sanitizing import SanitizeOutput
 from loop.profile.model import ResourcesOutput
 from loop.profile.resource_actions import kernel_rows, summary_lines
 from loop.proving.prove import GateOutput
+from loop.report.screen import Screen
 from loop.timing.against_baseline import call_lines
 
 MOST_FAILURES = 6

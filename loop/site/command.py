@@ -14,10 +14,10 @@ from loop.base.documents.files import file_error
 from loop.base.errors import UsageError, remark_once
 from loop.base.interrupts import raise_if_signalled, signals_as_flags
 from loop.base.places import shipped
-from loop.base.screen import Screen, seconds_text
 from loop.learning import prediction
 from loop.model.base import Printed
 from loop.report import format as say
+from loop.report.screen import Screen, seconds_text
 from loop.site.pages import Contents, pages, stem
 from loop.steps.setting import Setting, read_setting
 from loop.store import index

@@ -13,7 +13,6 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from loop.base.documents import content_hash, to_json
-from loop.base.screen import colour_class, style_sheet
 from loop.learning.prediction import PatternStatistics, statistics_lines
 from loop.model.index import SessionRow
 from loop.model.plan import Pattern, Plan
@@ -22,6 +21,7 @@ from loop.report import format as say
 from loop.report.figures.svg import Figure
 from loop.report.html import render_inline, render_page
 from loop.report.markdown import plain_text
+from loop.report.screen import colour_class, style_sheet
 from loop.report.templates import make_environment
 from loop.store.index import IndexEntry
 

@@ -17,12 +17,12 @@ from typing import Any
 from loop.base.documents import did_you_mean, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST
-from loop.base.screen import Screen
 from loop.formats.model import WORKLOAD_NAME
 from loop.formats.python_text import read_text
 from loop.model.base import Printed
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.workloads import RESERVED
+from loop.report.screen import Screen
 from loop.starting.manifest import manifest
 from loop.starting.model import Likes, TensorSpec, TrialResult, TrialTerms
 from loop.starting.source import BUILD_BY_ENDING, FirstVariant, PythonSource, identifier, read_kernel

@@ -7,7 +7,6 @@ from pathlib import Path
 from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, find_project, include_folder
-from loop.base.screen import Screen
 from loop.jobs.hosts import describe_project_hosts
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import explain_no_gpu, gpus
@@ -17,6 +16,7 @@ from loop.model.plan import Pattern, Plan
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, Entry, Target
 from loop.model.workloads import WorkloadError, entry_of, expand_sets, format_entry, parse_entry
+from loop.report.screen import Screen
 from loop.workers.bench import Bench
 
 

@@ -1,13 +1,8 @@
-"""Checks of all sessions: unresolved failures of a variant, and workloads that no session checked.
+"""Passed and failed checks of a session, and the builds that any session found wrong."""
 
-Variant, workload, layout, threads, seed and device identify a check. A failure stays unresolved until
-the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
-"""
+from collections.abc import Iterator, Sequence
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-from loop.model.index import CheckKey, Judgement, SessionRow
+from loop.model.index import Judgement, SessionRow
 from loop.model.measurement import PropertyCheck
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, SessionHead
@@ -15,8 +10,6 @@ from loop.model.sanitizing import SanitizeOutput
 
 TIMING_ACTIONS = ("kernel.measure", "kernel.compare")
 """Timing actions. They check outputs too."""
-Sources = tuple[str, str]
-"""Build id, and hash of the files that are not compiled: what a check was about."""
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Judgement]:
@@ -74,97 +67,6 @@ def _iterate_checks(head: SessionHead, steps: Sequence[Finished]) -> Iterator[tu
     for report in outputs_of(steps, SanitizeOutput):
         for variant in (*report.clean, *report.found):
             yield empty_judgement(variant, last_build_id.get(variant, "")), "sanitizers", variant in report.clean
-
-
-@dataclass(frozen=True)
-class UnresolvedFailure:
-    """A failed check of a variant that has not passed on changed sources since."""
-
-    row: SessionRow
-    """The last session in which it failed."""
-    judgement: Judgement
-    check: str
-    passed_in: str = ""
-    """A session in which the same sources passed this check; empty if there is none."""
-
-    @property
-    def explanation(self) -> str:
-        """One sentence for reports: is the failure flaky, or has nothing passed since?"""
-        if self.passed_in:
-            return f"the same sources passed in {self.passed_in}: it is flaky, not right"
-        return "no other sources have passed that since"
-
-
-def unresolved_failures(
-    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
-) -> tuple[UnresolvedFailure, ...]:
-    """Unresolved failures of the variants, latest first.
-    `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
-    failure on these files stays, even if other files passed in between. `declared`: variant to its
-    workload names. A failure on a removed workload ends when a session finds changed sources right."""
-    row_number = {row.id: number for number, row in enumerate(rows)}
-    passes: dict[CheckKey, list[tuple[Sources, str]]] = {}  # With the session's id.
-    passes_without_failure: dict[str, list[tuple[Sources, str]]] = {}  # Of a variant in one session.
-    last_failures: dict[tuple[CheckKey, Sources], UnresolvedFailure] = {}
-    present_sources = set[tuple[str, Sources]]()
-    for row in rows:
-        for judgement in () if row.recorded else row.judged:
-            # `harness`: hash of the files that are not compiled; the build id stands for the others.
-            variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
-            if row.ground == ground:
-                present_sources.add((variant, sources))
-            for check in judgement.right:
-                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, row.id))
-            if not judgement.wrong:
-                passes_without_failure.setdefault(variant, []).append((sources, row.id))
-            for check in judgement.wrong:
-                failure = UnresolvedFailure(row, judgement, check)
-                last_failures[judgement.check_key(check, row.device), sources] = failure
-    unresolved = []
-    latest_first = sorted(last_failures.items(), key=lambda item: -row_number[item[1].row.id])
-    for (key, sources), failure in latest_first:
-        variant, check = failure.judgement.variant, failure.check
-        if variant not in declared:
-            continue
-        passes_of_check = list(passes.get(key, ()))
-        # A check's name begins with its workload, except `sanitizers`.
-        if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
-            passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
-        failed_in_row = row_number[failure.row.id]
-        is_resolved = any(row_number[id_] > failed_in_row and other != sources for other, id_ in passes_of_check)
-        if not is_resolved or (variant, sources) in present_sources:
-            passed_in = [id_ for other, id_ in passes.get(key, ()) if other == sources]
-            unresolved.append(replace(failure, passed_in=passed_in[-1] if passed_in else ""))
-    return tuple(unresolved)
-
-
-def sessions_with_failures(rows: Sequence[SessionRow]) -> set[str]:
-    """Ids of the sessions that have an unresolved failure, on any workload."""
-    judgements = [judgement for row in rows for judgement in row.judged]
-    workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
-    declared = {judgement.variant: workloads for judgement in judgements}
-    return {failure.row.id for failure in unresolved_failures(rows, "", declared)}
-
-
-def unchecked_sets(
-    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
-) -> dict[str, tuple[str, ...]]:
-    """Variant to workload sets that no session fully checked, as in `edges (2 of 12 workloads)`.
-    `ground`: hash of the target's files. `declared`: variant to set name to workload names."""
-    checked_by_variant: dict[str, set[str]] = {}
-    for row in rows:
-        for judgement in row.judged if row.ground == ground and not row.recorded else ():
-            checked_by_variant.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
-    unchecked: dict[str, tuple[str, ...]] = {}
-    for variant, sets in declared.items():
-        texts = []
-        for name, workloads in sets.items():
-            count, missing = len(workloads), len(set(workloads) - checked_by_variant.get(variant, set()))
-            if missing:
-                texts.append(name if missing == count else f"{name} ({missing} of {count} workloads)")
-        if texts:
-            unchecked[variant] = tuple(texts)
-    return unchecked
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from loop.model.debugging import DebugOutput, EarlierTry
 from loop.model.output import VerifyOutput, outputs_by_run, outputs_of
 from loop.model.record import Finished, KnownGood, SessionHead
 from loop.store import index
-from loop.store.judgements import sessions_with_failures, wrong_builds
+from loop.store.judgements import wrong_builds
 from loop.store.sessions import SessionFolder, list_sessions
 
 MAX_EARLIER = 50
@@ -66,7 +66,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     workloads, so callers verify a known-good build on the current workloads before timing it."""
     known_good_builds: dict[str, KnownGood] = {}
     wrong_build_keys = wrong_builds(index.rows(root, target=head.target))
-    for folder, _, steps in _earlier_sessions(root, head, _hardware_key):
+    for folder, _, steps in _earlier_sessions(root, head, hardware_key):
         try:
             record = folder.record()
         except LoopError as error:
@@ -88,29 +88,10 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     return known_good_builds
 
 
-def _hardware_key(head: SessionHead) -> tuple[object, ...]:
+def hardware_key(head: SessionHead) -> tuple[object, ...]:
     """Target, kind of device, and the GPU or processor: a known-good build holds for an equal key."""
     device = head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
     return head.target, head.device, device
-
-
-def sessions_needed(root: Path) -> set[str]:
-    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host.
-    These are the last session of each target and device, the sessions of their known-good builds,
-    and sessions with an unresolved failure."""
-    last_head_by_key: dict[str, SessionHead] = {}
-    for folder in list_sessions(root):
-        try:
-            head = folder.head()
-            last_head_by_key[repr(_hardware_key(head))] = head
-        except LoopError as error:
-            remark_once(f"left out: {error.message}")
-    session_ids = {head.id for head in last_head_by_key.values()}
-    for head in last_head_by_key.values():
-        session_ids |= {good.session for good in known_good(root, head).values()}
-    for target in {head.target for head in last_head_by_key.values()}:
-        session_ids |= sessions_with_failures(index.rows(root, target=target))
-    return session_ids
 
 
 def toolchain_key(head: SessionHead) -> tuple[object, ...]:

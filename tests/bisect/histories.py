@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.errors import LoopError
-from loop.base.screen import Screen
 from loop.bisect.command import BisectRequest, run_bisect
+from loop.report.screen import Screen
 from tests.repository.test_reading import git
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.bisect.candidates import read_line
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.model.bisect import UNCOMMITTED
+from loop.report.screen import Screen
 from tests.bisect.histories import make_history
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git

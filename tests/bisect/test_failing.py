@@ -8,9 +8,9 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.places import find_project
-from loop.base.screen import Screen
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.library import trust
+from loop.report.screen import Screen
 from tests.bench.coverage import by_bisection
 from tests.bench.coverage_histories import History, check_out, make_history
 from tests.bench.rig import Rig

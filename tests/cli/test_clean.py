@@ -11,9 +11,9 @@ import pytest
 from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.places import state_folder
-from loop.base.screen import Screen
 from loop.cli import clean
 from loop.model.record import Opened
+from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.git import git
 from loop.store.sessions import LOCK

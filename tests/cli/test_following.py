@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.base.screen import Screen
 from loop.cli import on_host
 from loop.jobs import there as noted
 from loop.jobs.folder import Job, create_job
 from loop.jobs.there import PollResult, RemoteJobs, SentJob
+from loop.report.screen import Screen
 
 
 def make_sent(folder: Path) -> SentJob:

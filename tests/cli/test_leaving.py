@@ -10,12 +10,12 @@ from loop.base.documents.sums import write_sealed
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
-from loop.base.screen import Screen
 from loop.cli.on_host import _bring_back, keep_or_stop_machine, unfetched_job
 from loop.jobs import there as noted
 from loop.jobs.folder import LOCK, SENT, Job, JobFolder, create_job
 from loop.jobs.hosts import Host, ListedHost
 from loop.jobs.there import Busy, PollResult, RemoteJobs
+from loop.report.screen import Screen
 from tests.cli.test_following import make_sent
 
 

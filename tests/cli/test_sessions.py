@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.cli import sessions as browse
 from loop.cli import status as standing
+from loop.report.screen import Screen
 from loop.store import sessions
 from tests.makers import NOON, make_record, make_session_head
 from tests.projects import make_project

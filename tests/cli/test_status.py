@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from loop.base.locks import locked
-from loop.base.screen import Screen
 from loop.cli import status
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.record import Opened, Started
+from loop.report.screen import Screen
 from loop.store.sessions import LOCK
 from tests.makers import NOON, make_card, make_finished, make_pattern, make_plan
 from tests.projects import KERNEL, loop, make_project

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.cli import sessions as listing
+from loop.report.screen import Screen
 from tests.makers import NOON, make_finished
 from tests.projects import add_commands, loop, make_project
 from tests.store.folders import make_session

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.model.change import hosts_of
 from loop.model.money import Charge, Unmeasured
 from loop.model.record import Opened, Started
 from loop.money.command import show_costs, show_rates
+from loop.report.screen import Screen
 from loop.store.sessions import SessionFolder
 from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
 from tests.projects import loop, make_project

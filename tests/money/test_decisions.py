@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from loop.base.errors import UsageError
-from loop.base.screen import Screen
 from loop.cli import ALL
 from loop.cli.command import default_of
 from loop.money.command import pivot
+from loop.report.screen import Screen
 from tests.projects import loop, make_project
 
 OPTIONS = """\

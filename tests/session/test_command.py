@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.screen import Screen
 from loop.cli.patterns import schema_text
 from loop.model.measurement import Segment
 from loop.model.record import Finished
+from loop.report.screen import Screen
 from loop.session import command as reports
 from loop.store import journal, sessions
 from loop.store.sessions import SessionFolder

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.screen import Screen
 from loop.model.record import Opened
+from loop.report.screen import Screen
 from loop.site import command as site
 from tests.makers import make_finished
 from tests.projects import LOOP, add_commands, make_project

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from loop.base.screen import COLOURS
 from loop.report.markdown import one_line, shortened
+from loop.report.screen import COLOURS
 
 WIDTH = 360.0
 """Width of every figure in its own units: the width of a phone, where 12-unit letters have 12 pixels."""

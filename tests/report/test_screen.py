@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from loop.base.errors import ExitCode, MachineFailure, UsageError
-from loop.base.screen import Screen
+from loop.report.screen import Screen
 
 HOSTILE = "a\x1b[31mred\x1b]0;title\x07 \x9b5A back\r\x08 \u202eturned\x1b"
 

@@ -1,0 +1,97 @@
+"""Failed checks that no later session has resolved, and the sessions that the next one needs.
+
+Variant, workload, layout, threads, seed and device identify a check. A failure stays unresolved until
+the same check passes on changed sources. If the same sources pass, the variant is flaky, not right.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from loop.base.errors import LoopError, remark_once
+from loop.model.index import CheckKey, Judgement, SessionRow
+from loop.model.record import SessionHead
+from loop.store import index
+from loop.store.past_changes import hardware_key, known_good
+from loop.store.sessions import list_sessions
+
+Sources = tuple[str, str]
+"""Build id, and hash of the files that are not compiled: what a check was about."""
+
+
+@dataclass(frozen=True)
+class UnresolvedFailure:
+    """A failed check of a variant that has not passed on changed sources since."""
+
+    row: SessionRow
+    """The last session in which it failed."""
+    judgement: Judgement
+    check: str
+    passed_in: str = ""
+    """A session in which the same sources passed this check, so it is flaky; empty if there is none."""
+
+
+def unresolved_failures(
+    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
+) -> tuple[UnresolvedFailure, ...]:
+    """Unresolved failures of the variants, latest first.
+    `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
+    failure on these files stays, even if other files passed in between. `declared`: variant to its
+    workload names. A failure on a removed workload ends when a session finds changed sources right."""
+    row_number = {row.id: number for number, row in enumerate(rows)}
+    passes: dict[CheckKey, list[tuple[Sources, str]]] = {}  # With the session's id.
+    passes_without_failure: dict[str, list[tuple[Sources, str]]] = {}  # Of a variant in one session.
+    last_failures: dict[tuple[CheckKey, Sources], UnresolvedFailure] = {}
+    present_sources = set[tuple[str, Sources]]()
+    for row in rows:
+        for judgement in () if row.recorded else row.judged:
+            # `harness`: hash of the files that are not compiled; the build id stands for the others.
+            variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
+            if row.ground == ground:
+                present_sources.add((variant, sources))
+            for check in judgement.right:
+                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, row.id))
+            if not judgement.wrong:
+                passes_without_failure.setdefault(variant, []).append((sources, row.id))
+            for check in judgement.wrong:
+                failure = UnresolvedFailure(row, judgement, check)
+                last_failures[judgement.check_key(check, row.device), sources] = failure
+    unresolved = []
+    latest_first = sorted(last_failures.items(), key=lambda item: -row_number[item[1].row.id])
+    for (key, sources), failure in latest_first:
+        variant, check = failure.judgement.variant, failure.check
+        if variant not in declared:
+            continue
+        passes_of_check = list(passes.get(key, ()))
+        # A check's name begins with its workload, except `sanitizers`.
+        if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
+            passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
+        failed_in_row = row_number[failure.row.id]
+        is_resolved = any(row_number[id_] > failed_in_row and other != sources for other, id_ in passes_of_check)
+        if not is_resolved or (variant, sources) in present_sources:
+            passed_in = [id_ for other, id_ in passes.get(key, ()) if other == sources]
+            unresolved.append(replace(failure, passed_in=passed_in[-1] if passed_in else ""))
+    return tuple(unresolved)
+
+
+def sessions_needed(root: Path) -> set[str]:
+    """Ids of the earlier sessions that the next session reads, so that they are sent along to a host.
+    These are the last session of each target and device, the sessions of their known-good builds,
+    and sessions with an unresolved failure."""
+    last_head_by_key: dict[str, SessionHead] = {}
+    for folder in list_sessions(root):
+        try:
+            head = folder.head()
+            last_head_by_key[repr(hardware_key(head))] = head
+        except LoopError as error:
+            remark_once(f"left out: {error.message}")
+    session_ids = {head.id for head in last_head_by_key.values()}
+    for head in last_head_by_key.values():
+        session_ids |= {good.session for good in known_good(root, head).values()}
+    for target in {head.target for head in last_head_by_key.values()}:
+        rows = index.rows(root, target=target)
+        judgements = [judgement for row in rows for judgement in row.judged]
+        workloads = {check.partition(", ")[0] for judgement in judgements for check in judgement.wrong}
+        declared = {judgement.variant: workloads for judgement in judgements}
+        session_ids |= {failure.row.id for failure in unresolved_failures(rows, "", declared)}
+    return session_ids
