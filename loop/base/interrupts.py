@@ -16,7 +16,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_SIGNAL_S = 1.0
 """Seconds in which further signals count as the first: terminal and parent process may both send one."""
 
-
 _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_reported=False)
 """`number`: of the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: as Stopped."""
 

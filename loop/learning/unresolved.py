@@ -5,7 +5,7 @@ the same check passes on changed sources. If the same sources pass, the variant 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
@@ -38,39 +38,37 @@ def unresolved_failures(
     `rows`: sessions of one target, oldest first. `ground`: hash of the target's current files; a
     failure on these files stays, even if other files passed in between. `declared`: variant to its
     workload names. A failure on a removed workload ends when a session finds changed sources right."""
-    row_number = {row.id: number for number, row in enumerate(rows)}
-    passes: dict[CheckKey, list[tuple[Sources, str]]] = {}  # With the session's id.
-    passes_without_failure: dict[str, list[tuple[Sources, str]]] = {}  # Of a variant in one session.
-    last_failures: dict[tuple[CheckKey, Sources], UnresolvedFailure] = {}
+    passes: dict[CheckKey, list[tuple[Sources, int]]] = {}  # With the number of the row.
+    passes_without_failure: dict[str, list[tuple[Sources, int]]] = {}  # Of a variant in one session.
+    last_failures: dict[tuple[CheckKey, Sources], tuple[int, Judgement, str]] = {}
     present_sources = set[tuple[str, Sources]]()
-    for row in rows:
+    for number, row in enumerate(rows):
         for judgement in () if row.recorded else row.judged:
             # `harness`: hash of the files that are not compiled; the build id stands for the others.
             variant, sources = judgement.variant, (judgement.build, row.harness or row.ground)
             if row.ground == ground:
                 present_sources.add((variant, sources))
             for check in judgement.right:
-                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, row.id))
+                passes.setdefault(judgement.check_key(check, row.device), []).append((sources, number))
             if not judgement.wrong:
-                passes_without_failure.setdefault(variant, []).append((sources, row.id))
+                passes_without_failure.setdefault(variant, []).append((sources, number))
             for check in judgement.wrong:
-                failure = UnresolvedFailure(row, judgement, check)
-                last_failures[judgement.check_key(check, row.device), sources] = failure
+                last_failures[judgement.check_key(check, row.device), sources] = number, judgement, check
     unresolved = []
-    latest_first = sorted(last_failures.items(), key=lambda item: -row_number[item[1].row.id])
-    for (key, sources), failure in latest_first:
-        variant, check = failure.judgement.variant, failure.check
+    for (key, sources), (number, judgement, check) in sorted(
+        last_failures.items(), key=lambda item: item[1][0], reverse=True
+    ):
+        variant = judgement.variant
         if variant not in declared:
             continue
         passes_of_check = list(passes.get(key, ()))
         # A check's name begins with its workload, except `sanitizers`.
         if check != "sanitizers" and check.partition(", ")[0] not in declared[variant]:
             passes_of_check += passes_without_failure.get(variant, ())  # Nothing repeats a removed workload.
-        failed_in_row = row_number[failure.row.id]
-        is_resolved = any(row_number[id_] > failed_in_row and other != sources for other, id_ in passes_of_check)
+        is_resolved = any(later > number and other != sources for other, later in passes_of_check)
         if not is_resolved or (variant, sources) in present_sources:
-            passed_in = [id_ for other, id_ in passes.get(key, ()) if other == sources]
-            unresolved.append(replace(failure, passed_in=passed_in[-1] if passed_in else ""))
+            flaky_in = [rows[passed].id for other, passed in passes.get(key, ()) if other == sources]
+            unresolved.append(UnresolvedFailure(rows[number], judgement, check, flaky_in[-1] if flaky_in else ""))
     return tuple(unresolved)
 
 
