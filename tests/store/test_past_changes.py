@@ -4,10 +4,9 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from loop.model.change import BriefOutput, DecisionOutput, TriedChange
+from loop.model.change import BriefOutput, DecisionOutput, TriedChange, TriedPoint
 from loop.model.record import Event, Finished
 from loop.store.past_changes import reverted_changes, tuning_searches, verified_builds
-from tests.debug.test_lost_points import trial
 from tests.makers import NOON, make_check, make_finished, make_machine, make_session_head, make_verify
 from tests.store.folders import make_session
 
@@ -60,7 +59,8 @@ def test_another_environment_says_nothing(tmp_path: Path) -> None:
 
 def test_a_search_is_kept_with_what_became_of_its_best_point(tmp_path: Path) -> None:
     """The gate may have taken it back."""
-    tuned = BriefOutput(ok=True, message="m", trials=(trial(16, "best", 1.2),), ground="g", digest="d3")
+    best = TriedPoint(tuning="tile", values={"rows": 16}, outcome="best", ratio=1.2)
+    tuned = BriefOutput(ok=True, message="m", trials=(best,), ground="g", digest="d3")
     lost = judged(run=1)[1]
     session = "2026-11-20-090000-a"
     make_session(
