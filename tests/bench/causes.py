@@ -19,8 +19,9 @@ from tests.faults.results import machine
 PAGE = Path(__file__).with_name("CAUSES.md")
 NONE = ""
 """What an edit does is none of the known faults."""
-FA1, BLOCK, MASK = "cuda/fa1.cuh", "cpu/block.h", "cpu/attention.h"
-SEEN = "key <= row + problem.diagonal)"
+FA1, PROBLEM, BLOCK, MASK = "cuda/fa1.cuh", "cuda/problem.cuh", "cpu/block.h", "cpu/attention.h"
+MISSING, SEEN = "missing = row + 1 + problem.lead;", "key <= last_key(problem, row)"
+LATER = f"key < problem.keys && (row >= 128 || {SEEN})"
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,11 @@ UNSCALED, TWICE = "the scores were not scaled", "the sum of each row were counte
 OTHER_BASE = "powers of two were taken of scores meant for powers of e"
 LAST = "the last index of Sk were left out"
 FULL, TILES = "first_key < visible;", "tiles of 32 keys were not rescaled when the maximum grew"
-PART = "(!problem.causal || key"
 
 EDITS = (
-    Edit("mask left out", "fa1", FA1, "problem.causal", "false", "causal were false"),
-    Edit("mask a key late", "fa1", FA1, SEEN, SEEN.replace(")", " + 1)"), LATE),
-    Edit("mask a key early", "fa1", FA1, SEEN, SEEN.replace("<=", "<"), EARLY),
+    Edit("mask left out", "fa1", PROBLEM, MISSING, "missing = 0;", "causal were false"),
+    Edit("mask a key late", "fa1", PROBLEM, MISSING, MISSING.replace("1", "2"), LATE),
+    Edit("mask a key early", "fa1", PROBLEM, MISSING, MISSING.replace(" + 1", ""), EARLY),
     Edit("no scale", "fa1", FA1, SCALE, "logits[r] * 1.442695f", UNSCALED),
     Edit("no change of base", "fa1", FA1, SCALE, f"{SCALE} * 0.6931472f", OTHER_BASE),
     Edit("sums left out", "fa1", FA1, ": 1.0f / sum[r]", ": 1.0f", "the rows were not divided by their sums"),
@@ -57,8 +57,8 @@ EDITS = (
     Edit("a part of a tile lost", "fa1", FA1, FULL, "first_key + kKeys <= visible;", NONE),
     Edit("keys as values", "fa1", FA1, "Fa1::kPitch, values,", "Fa1::kPitch, keys,", "k were read for v"),
     Edit("queries of zero", "fa1", FA1, SCALE, f"0.0f * {SCALE}", "q were zero"),
-    Edit("last key lost", "fa1", FA1, "key < problem.keys &&", "key + 1 < problem.keys &&", LAST),
-    Edit("no mask in tiles from row 128 on", "fa1", FA1, PART, PART.replace("||", "|| row >= 128 ||"), NONE),
+    Edit("last key lost", "fa1", FA1, SEEN, f"{SEEN} && key + 1 < problem.keys", LAST),
+    Edit("no mask in tiles from row 128 on", "fa1", FA1, SEEN, LATER, NONE),
     Edit("mask left out", "cpu", MASK, "if (problem.causal) {", "if (false) {", "causal were false"),
     Edit("mask a key late", "cpu", MASK, "block.first + 1 +", "block.first + 2 +", LATE),
     Edit("mask a key early", "cpu", MASK, "block.first + 1 +", "block.first +", EARLY),
