@@ -20,6 +20,11 @@ _signal_state = SimpleNamespace(is_active=False, number=0, arrived_at=0.0, is_re
 """`number`: of the first signal; 0: none. `is_active`: inside `signals_as_flags`. `is_reported`: as Stopped."""
 
 
+def note_signal(number: int) -> None:
+    """Store a signal, for `raise_if_signalled`."""
+    _signal_state.number = number
+
+
 def _store_signal(number: int, frame: FrameType | None) -> None:
     """Handler: store the first signal. A second one ends the process at once; the journal stays usable."""
     if not _signal_state.number:
@@ -35,11 +40,13 @@ def _store_signal(number: int, frame: FrameType | None) -> None:
 def signals_as_flags() -> Iterator[None]:
     """Store Ctrl-C, SIGTERM and SIGHUP as flags inside this block.
 
-    Raises Stopped at the end for a signal that no check has reported. A nested block does nothing.
+    Raises Stopped at its start for a signal that came before, and at its end for one that no check has
+    reported. A nested block does nothing.
     """
     if _signal_state.is_active:
         yield
         return
+    raise_if_signalled()
     previous_handlers = {name: signal.signal(name, _store_signal) for name in SIGNALS}
     _signal_state.is_active, _signal_state.number, _signal_state.is_reported = True, 0, False
     try:

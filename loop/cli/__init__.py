@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import typer
 
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
-from loop.base.interrupts import SIGNALS
+from loop.base.interrupts import SIGNALS, note_signal, raise_if_signalled
 from loop.base.places import make_folder_variables_absolute
 from loop.cli import commands
 from loop.cli.command import ALL, build_app, screen_for
@@ -116,6 +116,7 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
+        raise_if_signalled()  # The error may follow from a `Stopped` that a library swallowed.
         from loop.machine.failures import Folders, find_machine_failure
 
         failure = find_machine_failure(error, Folders.of())
@@ -135,7 +136,9 @@ def call_with_loop_errors(work: Callable[[], Answer]) -> Answer:
 
 
 def _stop_on_signal(number: int, frame: FrameType | None) -> None:
-    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception."""
+    """Signal handler: raise Stopped. During an import, exit at once: Python may swallow the exception. pydantic
+    swallows it too, and then calls a valid file invalid: so the signal is noted."""
+    note_signal(number)
     while frame is not None and WORKERS not in sys.modules:  # So far no process was started.
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(ExitCode.INTERRUPTED)

@@ -306,6 +306,14 @@ def _unregister_missing(repository: Path, root: Path) -> None:
         if is_in_folder and not path.exists():
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
+    # A git that was killed while it noted a worktree leaves half a path, which no git command removes.
+    common_folder = Path(git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    for note in (common_folder / "worktrees").glob("*"):
+        with contextlib.suppress(OSError):
+            noted, whole = (note / "gitdir").read_text().strip(), f"{folder.resolve()}/{note.name}/.git"
+            is_torn = whole.startswith(noted) and not noted.endswith("/.git")
+            if is_torn and not Path(whole).exists():
+                shutil.rmtree(note)
 
 
 def find_worktree(target: Path, root: Path) -> Worktree | None:

@@ -11,7 +11,7 @@ import pytest
 
 from loop.base import interrupts
 from loop.base.errors import ExitCode, Stopped
-from loop.base.interrupts import SIGNALS, raise_if_signalled, signals_as_flags
+from loop.base.interrupts import SIGNALS, note_signal, raise_if_signalled, signals_as_flags
 from tests.conftest import ROOT
 
 
@@ -72,3 +72,38 @@ def test_a_later_one_ends_the_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
     assert (ExitCode.INTERRUPTED, "both\n") == (done.returncode, done.stdout)
     assert interrupts.SAME_SIGNAL_S > 0.3
+
+
+def test_a_signal_that_a_library_swallowed_ends_the_command_all_the_same() -> None:
+    """pydantic drops what a handler raises, and calls a valid file invalid: that error is not the command's."""
+    script = """
+import signal, sys
+from loop.base.errors import UsageError
+from loop import cli
+
+def load():
+    for number in cli.SIGNALS:
+        signal.signal(number, cli._stop_on_signal)
+    try:
+        cli._stop_on_signal(signal.SIGTERM, None)
+    except BaseException:
+        pass  # As pydantic does.
+    raise UsageError("target.yaml:7:13: a pattern", "mend it")
+
+cli._run_command_line = load
+sys.argv = ["loop", "status"]
+cli.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert ended.returncode == ExitCode.INTERRUPTED, ended.stderr
+    assert "target.yaml" not in ended.stderr
+
+
+def test_a_signal_noted_before_the_work_keeps_it_from_beginning() -> None:
+    """Else a session would start although it was told to end."""
+    note_signal(signal.SIGTERM)
+    begun = []
+    with pytest.raises(Stopped), signals_as_flags():
+        begun.append("work")
+    interrupts._signal_state.number = 0
+    assert not begun

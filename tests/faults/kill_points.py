@@ -65,8 +65,6 @@ SESSION_POINTS = {
     "build: between record and rename": Point("rename", "*/cache/builds/[0-9a-f]*"),
     "build: after its rename": Point("rename", "*/cache/builds/[0-9a-f]*", 1, "after"),
     **dict(file_points("record", SESSION, 2, "record.json")),
-    "figures: half of the first": Point("write", f"{SESSION}/figures/.*.tmp", 1, "half"),
-    "figures: before the last is renamed": Point("rename", f"{SESSION}/figures/*.svg", 2),
     **dict(file_points("report", SESSION, 3, "report.md")),
 }
 GRANT_POINTS = {
@@ -87,6 +85,8 @@ CHANGE_POINTS = {
     "samples: half of them": Point("write", f"{SESSION}/samples/.*.tmp", 1, "half"),
     "samples: between write and rename": Point("rename", f"{SESSION}/samples/*.json"),
     "samples: after their rename": Point("rename", f"{SESSION}/samples/*.json", 1, "after"),
+    "figures: half of the first": Point("write", f"{SESSION}/figures/.*.tmp", 1, "half"),
+    "figures: before it is renamed": Point("rename", f"{SESSION}/figures/*.svg"),
     "worktree: half of the uncommitted edit": Point("write", "*/state/worktrees/*/scale.c", 2, "half"),
     "commit: before its first object": Point("link", "*/.git/objects/*"),
     "commit: before HEAD is written": Point("write", "*/.git/worktrees/*/HEAD.lock", 3),
