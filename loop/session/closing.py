@@ -30,7 +30,7 @@ from loop.session.bounds import Ending
 from loop.session.course import View
 from loop.session.first_screen import first_screen
 from loop.session.next_session import proposal_text
-from loop.session.objective import Objective, session_facts, skipped_if_nothing_judged
+from loop.session.objective import judge_objective, session_facts, skipped_if_nothing_judged
 from loop.session.page import render_session, sections_by_fold
 from loop.steps.setting import Setting, architecture_mismatch
 from loop.store import index, journal
@@ -58,7 +58,7 @@ def make_record(
     card = rates(setting.project).with_waiting_person(head.attended)
     objective = None
     if status in ("passed", "failed"):
-        objective = Objective.of(head).judge(finished, session_facts(card, head, finished))
+        objective = judge_objective(head, finished, session_facts(card, head, finished))
     status, reason = skipped_if_nothing_judged(head, finished, status, reason)
     letter, grade_reason = course.grade(head.plan.plan, status, reason, finished, objective, seconds)
     rows = index.rows(setting.project.sessions, last=index.RECENT_SESSIONS, target=head.target)

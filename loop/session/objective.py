@@ -4,7 +4,6 @@ import ast
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any
 
@@ -14,7 +13,7 @@ from loop.learning import learnings
 from loop.model.change import DecisionOutput, kept_gains
 from loop.model.money import RateCard
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
-from loop.model.plan import Plan, Reached
+from loop.model.plan import Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say
@@ -115,52 +114,52 @@ def skipped_if_nothing_judged(
         return status, reason
     planned_patterns = [planned.pattern for planned in head.plan.patterns if planned.planned]
     has_check = any(step.action in CHECK_ACTIONS for pattern in planned_patterns for step in pattern.steps)
-    if not has_check and not Objective.of(head).needs_judged_variant:
+    if not has_check and not needs_judged_variant(head):
         return status, reason
     return "skipped", f"no variant was judged, though {reason}"
 
 
-@dataclass(frozen=True)
-class Objective:
-    """A plan's objective, evaluated for the variants of one session."""
+def judge_objective(
+    head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
+) -> Reached | None:
+    """Which parts of the plan's `success` are missed now; None without one. `session_values`: `session.*`."""
+    success = head.plan.plan.success
+    if success is None:
+        return None
+    missed = failing_parts(Expression.parse(success), _readable_values(head, finished, session_values))
+    is_judged = is_anything_judged(finished) or not needs_judged_variant(head)
+    return Reached(success=success, missed=missed, judged=is_judged)
 
-    plan: Plan
-    plan_values: Mapping[str, object]
-    """Further values that expressions read: device, target, parameters of the plan."""
-    variants: Sequence[str]
 
-    @classmethod
-    def of(cls, head: SessionHead) -> "Objective":
-        """The objective of a session's plan."""
-        plan_values = {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
-        return cls(head.plan.plan, plan_values, (*head.variants, *head.emulated))
+def is_stop_reached(head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]) -> bool:
+    """Whether the plan's `stop_if` is true. An expression with a value that is not known yet is false."""
+    stop_if = head.plan.plan.stop_if
+    if stop_if is None:
+        return False
+    try:
+        return Expression.parse(stop_if).evaluate_bool(_readable_values(head, finished, session_values))
+    except ExpressionError:
+        return False
 
-    def judge(self, finished: Sequence[Finished], session_values: Mapping[str, object]) -> Reached | None:
-        """Which parts of the objective are missed now; None without one. `session_values`: `session.*`."""
-        if self.plan.success is None:
-            return None
-        missed = failing_parts(Expression.parse(self.plan.success), self._values(finished, session_values))
-        is_judged = is_anything_judged(finished) or not self.needs_judged_variant
-        return Reached(success=self.plan.success, missed=missed, judged=is_judged)
 
-    @property
-    def needs_judged_variant(self) -> bool:
-        """Whether the objective reads a finding, so that it needs a judged variant."""
-        names = Expression.parse(self.plan.success).names if self.plan.success else ()
-        return any(name in FINDING_NAMES or name.partition(".")[0] in self.variants for name in names)
+def needs_judged_variant(head: SessionHead) -> bool:
+    """Whether the plan's `success` reads a finding, so that it needs a judged variant."""
+    success, variants = head.plan.plan.success, (*head.variants, *head.emulated)
+    names = Expression.parse(success).names if success else ()
+    return any(name in FINDING_NAMES or name.partition(".")[0] in variants for name in names)
 
-    def is_stop_reached(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
-        """Whether `stop_if` is true. An expression with a value that is not known yet is false."""
-        if self.plan.stop_if is None:
-            return False
-        try:
-            return Expression.parse(self.plan.stop_if).evaluate_bool(self._values(finished, session))
-        except ExpressionError:
-            return False
 
-    def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
-        """All values that the plan's expressions may read."""
-        return {**findings_of(finished, self.variants), **self.plan_values, "session": session}
+def _readable_values(
+    head: SessionHead, finished: Sequence[Finished], session_values: Mapping[str, object]
+) -> dict[str, object]:
+    """All values that `success` and `stop_if` may read."""
+    findings = findings_of(finished, (*head.variants, *head.emulated))
+    return {**findings, **_values_of_head(head), "session": session_values}
+
+
+def _values_of_head(head: SessionHead) -> dict[str, object]:
+    """The values that all expressions of a plan may read."""
+    return {"device": head.device, "target": head.target, "plan": head.plan.plan.parameters}
 
 
 def refuse_unmet_requirement(head: SessionHead) -> None:
@@ -169,7 +168,7 @@ def refuse_unmet_requirement(head: SessionHead) -> None:
     if plan.requires is None:
         return
     values = {
-        **Objective.of(head).plan_values,
+        **_values_of_head(head),
         "variants": list(head.variants),
         "emulated": list(head.emulated),
         "machine": head.machine,

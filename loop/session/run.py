@@ -29,7 +29,7 @@ from loop.session import closing, opening
 from loop.session.bounds import Ending
 from loop.session.drive import Show, drive, make_store
 from loop.session.next_session import with_failing_seed
-from loop.session.objective import Objective, refuse_unmet_requirement, session_facts
+from loop.session.objective import refuse_unmet_requirement, session_facts
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
@@ -211,7 +211,7 @@ def run_remaining_steps(session: Session, *, fresh: bool) -> tuple[Journal, Endi
             resolved=head.plan,
             context=Context(bench, task, past, bounds.watch),
             session_values=partial(session_facts, card, head),
-            objective=Objective.of(head),
+            head=head,
             earlier=finished_steps(journal.lines),
             begun_steps=[line.event for line in journal.lines if isinstance(line.event, Started)],
             folders=Folders.of(root, setting.project.target),

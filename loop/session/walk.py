@@ -21,9 +21,9 @@ from loop.machine.failures import Folders, FolderWatch, find_machine_failure
 from loop.model.measurement import Segment
 from loop.model.output import Output, read_output
 from loop.model.plan import Pattern, ResolvedPlan, Step
-from loop.model.record import Finished, Started, Status
+from loop.model.record import Finished, SessionHead, Started, Status
 from loop.model.verdict import NoSpeedVerdict
-from loop.session.objective import Objective
+from loop.session.objective import is_stop_reached, judge_objective
 from loop.steps.context import Context, Result
 
 Samples = Mapping[str, Sequence[Segment]]
@@ -168,8 +168,8 @@ class Walk:
     """Steps begun before the resume, whether or not they ended: they number the attempts."""
     clock: Callable[[], float] = time.monotonic
     finished: list[Finished] = field(default_factory=list)
-    objective: Objective | None = None
-    """Gives `stop_if` and `success`; None for commands without a plan of their own."""
+    head: SessionHead | None = None
+    """The session, whose plan has `stop_if` and `success`; None for commands without a session."""
     stopped: str | None = None
     is_stop_reached: bool = False
     """Whether the plan's `stop_if` is true."""
@@ -200,9 +200,9 @@ class Walk:
                 record = yield from self._run_step(run, pattern, index, state)
                 self.finished.append(record)
                 state.add(pattern, step, record)
-                if self.objective is not None:
-                    values = self.session_values(self.finished)
-                    self.is_stop_reached = self.objective.is_stop_reached(self.finished, values)
+                if self.head is not None:
+                    session_values = self.session_values(self.finished)
+                    self.is_stop_reached = is_stop_reached(self.head, self.finished, session_values)
                 if state.leaves_pattern or self.is_stop_reached:
                     break
             self.stopped, self.is_paused = state.stopped, state.status == "paused"
@@ -220,9 +220,9 @@ class Walk:
         # `otherwise` may name a plan, too: that is only proposed as the next session.
         is_pattern = any(planned.pattern.name == name for planned in self.resolved.patterns)
         has_run = any(record.pattern == name for record in self.finished)
-        if name is None or self.objective is None or not is_pattern or has_run:
+        if name is None or self.head is None or not is_pattern or has_run:
             return []
-        reached = self.objective.judge(self.finished, self.session_values(self.finished))
+        reached = judge_objective(self.head, self.finished, self.session_values(self.finished))
         return [name] if reached is not None and reached.missed else []
 
     def _run_step(

@@ -8,7 +8,12 @@ from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
 from loop.model.plan import Reached
 from loop.model.record import Finished, Revision, SessionHead
-from loop.session.objective import Objective, findings_of, refuse_unmet_requirement, skipped_if_nothing_judged
+from loop.session.objective import (
+    findings_of,
+    judge_objective,
+    refuse_unmet_requirement,
+    skipped_if_nothing_judged,
+)
 from tests.makers import (
     make_built,
     make_check,
@@ -41,7 +46,7 @@ def head_of(**plan: Any) -> SessionHead:
 
 def judged(success: str, *finished: Finished) -> Reached:
     """Whether these steps reach an objective."""
-    reached = Objective.of(head_of(success=success)).judge(finished, {"minutes": 3.0})
+    reached = judge_objective(head_of(success=success), finished, {"minutes": 3.0})
     assert reached is not None
     return reached
 

@@ -10,9 +10,9 @@ from loop.base.errors import UsageError
 from loop.base.processes import Tick
 from loop.model.output import CommandOutput
 from loop.model.plan import Pattern
-from loop.session.objective import Objective
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.steps.context import Context, RunningAction
+from tests.makers import make_session_head
 from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
 
 
@@ -167,7 +167,7 @@ def aimed(context: Context, *patterns: Pattern, **aims: str) -> Walked:
     made = walking(context, *patterns, listed=[patterns[0].name])
     plan = made.walk.resolved.plan.model_copy(update=aims)
     made.walk.resolved = made.walk.resolved.model_copy(update={"plan": plan})
-    made.walk.objective = Objective(plan, {}, ("cpu",))
+    made.walk.head = make_session_head(plan=made.walk.resolved, variants=("cpu",))
     return made.to_its_end()
 
 
