@@ -649,7 +649,8 @@ def hosts(target: Target = None) -> None:
     The form of the file:
       format: 1
       hosts:
-        l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
+        l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7,
+             stop: gcloud compute instances stop my-l4}
     """
 
 

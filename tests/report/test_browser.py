@@ -28,7 +28,12 @@ for (const width of {widths}) {{
   frame.onload = () => {{
     const inside = frame.contentDocument, root = inside.documentElement;
     const fits = root.scrollWidth <= root.clientWidth, image = !!inside.querySelector("img");
-    told.push(`${{width}}:${{fits}}:${{image}}`);
+    const table = Array.from(inside.querySelectorAll("table")).find(one => one.tHead.rows[0].cells.length > 3);
+    const button = table && table.querySelector("th:nth-child(4) button");
+    if (button) button.click();
+    const cells = button ? Array.from(table.tBodies[0].rows, row => parseFloat(row.cells[3].textContent)) : [];
+    const sorted = cells.every((cell, place) => !place || isNaN(cell) || cells[place - 1] <= cell);
+    told.push(`${{width}}:${{fits}}:${{sorted}}:${{image}}`);
     if (!--left) document.body.textContent = "told " + told.sort().join(" ") + " end";
   }};
   document.body.append(frame);
@@ -38,8 +43,8 @@ for (const width of {widths}) {{
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium: apt-get install chromium")
 @pytest.mark.parametrize("name", ["gpu", "incorrect", "hostile"])
-def test_a_page_fits_and_says_nothing_to_the_console(name: str, tmp_path: Path) -> None:
-    """At three widths: no overflow, no message, no request, no dialog."""
+def test_a_page_fits_sorts_and_says_nothing_to_the_console(name: str, tmp_path: Path) -> None:
+    """At three widths: no overflow, a column in its order after a click, no message, no request, no dialog."""
     made = hostile() if name == "hostile" else rendered(name)
     status = "failed" if name == "hostile" else SESSIONS[name]().record.status
     (tmp_path / "page.html").write_text(render_page(shipped("templates"), *made, status))
@@ -48,5 +53,5 @@ def test_a_page_fits_and_says_nothing_to_the_console(name: str, tmp_path: Path) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r"told (.*) end", done.stdout)
     assert found, done.stderr[-2000:]
-    assert {f"{width}:true:false" for width in WIDTHS} == set(found[1].split())
+    assert {f"{width}:true:true:false" for width in WIDTHS} == set(found[1].split())
     assert [] == re.findall(r".*CONSOLE.*", done.stderr)
