@@ -17,7 +17,6 @@ STALE_DAYS = 30
 MARKET_PRICED = ("gpu", "ai")
 """Resources with a market price, which goes out of date; an engineer's hour is an assumption."""
 NO_AI_COST = "no agent reported its cost, no amount was stated (--ai-usd)"
-CARD_PLACE = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
 
 
 @dataclass(frozen=True)
@@ -162,12 +161,13 @@ def explain_missing_price(card: RateCard, gpu: str | None) -> str:
     problem = f"the rate card charges {card.gpu}{machine_text}; this GPU is {gpu or 'not known'}"
     rates_and_gpus = [(rate, 1) for rate in card.rates if rate.resource == "gpu"]
     rates_and_gpus += [(rate, machine.count) for machine in card.machines for rate in machine.rates]
-    names, prices = [], []
+    place = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
+    prices: dict[str, str] = {}  # Name of a rate to its price, in words.
     for rate, count in rates_and_gpus:
         if rate.gpu and gpu and is_same_gpu_model(rate.gpu, gpu):
             hourly = f"${rate.usd_per_hour:.2f} an hour{f' for {count} GPUs' if count > 1 else ''}"
-            names.append(rate.name)
-            prices.append(f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})")
-    if not names:
-        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {CARD_PLACE}"
-    return f"{problem}. Its prices: {'; '.join(prices)}. Choose one: `gpu: {names[0]}` in {CARD_PLACE}"
+            prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
+    if not prices:
+        return f"{problem}, of which it has no price. Add its rate, and name it as `gpu:` in {place}"
+    listed = "; ".join(prices.values())
+    return f"{problem}. Its prices: {listed}. Choose one: `gpu: {next(iter(prices))}` in {place}"

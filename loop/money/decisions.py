@@ -64,15 +64,16 @@ def price_restart(
     card_rate = card.find_rate(card.waiting)
     if waiting is None:
         waiting = "nobody" if card_rate is None else "agent" if card_rate.resource == "ai" else "engineer"
+    in_order = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
+    known_rates = [rate for rate in reversed(in_order) if rate is not None]
+    usd_by_resource: dict[str, float] = {rate.resource: rate.usd_per_hour for rate in known_rates}
     waiting_usd = 0.0
     if waiting != "nobody":
         resource = "ai" if waiting == "agent" else "engineer"
-        in_order = (card_rate, card.find_rate(card.ai), *card.rates)  # The rates in use come first.
-        prices = [rate.usd_per_hour for rate in in_order if rate is not None and rate.resource == resource]
-        if not prices:
+        if resource not in usd_by_resource:
             problem = f"the rate card has no price for an {waiting}"
             raise UsageError(problem, "add one to rates.yaml, or let nobody wait")
-        waiting_usd = prices[0]
+        waiting_usd = usd_by_resource[resource]
     text = f"a restart of {minutes:.1f} min, {source}"
     usd = minutes / 60 * (usd_per_hour + waiting_usd)
     return StopCost(usd=usd, source=text, waiting=waiting, waiting_usd_per_hour=waiting_usd)
@@ -256,21 +257,15 @@ def _describe_progress(earlier: Sequence[SessionRow], latest: SessionRow) -> Ite
     """Progress that a session made: it passes again, a correct variant, a new best ratio."""
     if earlier and earlier[-1].status == "failed" and latest.status == "passed":
         yield "it passes again"
-    for variant in latest.variants:
-        ratio = latest.ratios.get(variant)
-        if ratio is None:
-            continue
+    for variant, ratio in latest.ratios.items():
         past = [row for row in earlier if variant in row.variants]
         if past and variant in past[-1].incorrect and variant not in latest.incorrect:
             yield f"{variant} is right"
-        if variant in latest.inconclusive:
-            continue
         timed = [row for row in past if variant in row.ratios and variant not in row.inconclusive]
-        best = max((row.ratios[variant] for row in timed), default=None)
-        if best is None:
-            yield f"{variant} at {times(ratio)}"
-        elif ratio > best * (1 + NOISE_MARGIN):
-            yield f"{variant} at {times(ratio)}, its best before was {times(best)}"
+        best = max((row.ratios[variant] for row in timed), default=0.0)
+        if variant not in latest.inconclusive and ratio > best * (1 + NOISE_MARGIN):
+            before = f", its best before was {times(best)}" if best else ""
+            yield f"{variant} at {times(ratio)}{before}"
 
 
 def check_budget(rows: Sequence[SessionRow], budget_s: float | None, used_s: float | None) -> StopRule:
