@@ -44,17 +44,13 @@ class TargetState:
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
 
-    def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
-        """Failed checks that have not passed since, latest first."""
-        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
-        return unresolved_failures(rows, self.files_hash, workloads)
-
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
-        """The checks that failed and have not passed since, by variant."""
-        grouped: dict[str, list[UnresolvedFailure]] = {}
-        for failure in self.unresolved_failures_in(rows):
-            grouped.setdefault(failure.judgement.variant, []).append(failure)
-        return grouped
+        """The checks that failed and have not passed since, by variant, latest first."""
+        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
+        failures: dict[str, list[UnresolvedFailure]] = {}
+        for failure in unresolved_failures(rows, self.files_hash, workloads):
+            failures.setdefault(failure.judgement.variant, []).append(failure)
+        return failures
 
     def wrong_sentences(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """A sentence for each incorrect variant."""
@@ -303,12 +299,9 @@ def _promise_by_case(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promis
 
 def _has_ended(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
     """Whether a session of this plan ended on these files (`ground`: their hash) with this variant."""
-    for row in rows:
-        has_ended = row.status is not None and row.status not in RESUMABLE
-        is_same = (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated)
-        if has_ended and is_same:
-            return True
-    return False
+    ended = [row for row in rows if row.status is not None and row.status not in RESUMABLE]
+    same = [row for row in ended if (row.plan, row.ground) == (plan, ground)]
+    return any(variant in (*row.variants, *row.emulated) for row in same)
 
 
 def _fallback_idea(rows: Sequence[SessionRow], state: TargetState) -> Idea:

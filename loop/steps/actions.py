@@ -9,8 +9,6 @@ from loop.model.output import CommandOutput, Output
 from loop.model.plan import Positive, Text
 from loop.steps.context import Context, Result, RunningAction
 
-RUN_STATUSES = ("passed", "failed")
-
 
 class AuditOutput(Output):
     """What `session.audit` found."""
@@ -33,7 +31,7 @@ class Cadence(Model):
 def audit(context: Context, arguments: Cadence) -> RunningAction[AuditOutput]:
     """Check the session's own journal: no long silence on the screen, and no step over its budget."""
     yield from ()
-    steps = [record for record in context.finished if record.status in RUN_STATUSES]
+    steps = [record for record in context.finished if record.status in ("passed", "failed")]
     longest_silence_s = max((step.longest_silence_s for step in steps), default=0.0)
     overlong = tuple(f"{step.pattern}/{step.step}" for step in steps if step.is_over_budget)
     message = f"longest silence {longest_silence_s:.1f} s, {len(overlong)} of {len(steps)} steps over their budget"

@@ -52,10 +52,8 @@ def ask_for_trust(project: Project, screen: Screen) -> None:
     """Ask the user before a project's code runs for the first time, and store a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
         digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
-        screen.say(f"{trust.file_to_name(project)} would run:")
-        for line in what_runs(project):
-            screen.say(f"  {line}")
-        if not screen.confirm("Allow it, until what they run changes?"):
+        heading = f"{trust.file_to_name(project)} would run:"
+        if not _confirm(screen, heading, what_runs(project), "Allow it, until what they run changes?"):
             raise trust.untrusted_error(project)
         trust.grant(project, digest, machines)
 
@@ -65,12 +63,17 @@ def ask_for_session_trust(folder: Path, head: SessionHead, setting: Setting, scr
     lines = trust.untrusted_commands(folder, head, [read.value for read in setting.patterns.values()])
     if not lines:
         return
-    screen.say(f"{folder}: you did not begin this session here. Besides what the definitions name it would run:")
-    for line in lines:
-        screen.say(f"  {line}")
-    if not screen.confirm("Allow it, for this session?"):
+    heading = f"{folder}: you did not begin this session here. Besides what the definitions name it would run:"
+    if not _confirm(screen, heading, lines, "Allow it, for this session?"):
         raise trust.untrusted_session_error(folder, lines)
     trust.grant_session(folder, head)
+
+
+def _confirm(screen: Screen, heading: str, lines: Sequence[str], question: str) -> bool:
+    """Show what would run, a line each, and ask. True for a yes."""
+    for text in (heading, *(f"  {line}" for line in lines)):
+        screen.say(text)
+    return screen.confirm(question)
 
 
 def what_runs(project: Project) -> list[str]:
@@ -83,15 +86,14 @@ def choose_device(wanted_device: str, target: Target, variants: Sequence[str] = 
     GPU, `auto` is cuda only if they run nowhere else, so that the error says why. Raises LoopError if the wanted
     device is absent, or no variant runs on it."""
     has_gpu = bool(machine().gpus)
+    device: Device = "cuda" if wanted_device == "cuda" else "cpu"
     if wanted_device == "auto":
         names = variants or target.variants
         devices = {target.variants[name].device for name in names if name in target.variants}
         needs_gpu = devices == {"cuda"} and not set(names) <= set(target.emulated_variants)
-        chooses_gpu = "cuda" in devices and (has_gpu or needs_gpu)
-        return choose_device("cuda" if chooses_gpu else "cpu", target)
-    if wanted_device == "cuda" and not has_gpu:
+        device = "cuda" if "cuda" in devices and (has_gpu or needs_gpu) else "cpu"
+    if device == "cuda" and not has_gpu:
         raise _no_gpu_error(target)
-    device: Device = "cuda" if wanted_device == "cuda" else "cpu"
     if not target.variants_on(device) and not choose_emulated((), target, device):
         raise UsageError(f"target {target.name} has no variant for {device}", hint="add one to its target.yaml")
     return device

@@ -163,7 +163,7 @@ def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
         project.dice.choice(events)()
         wrong = set(project.wrong())
         said = " ".join(project.present.describe_state(project.rows))
-        assert wrong == {one.judgement.variant for one in project.present.unresolved_failures_in(project.rows)}
+        assert wrong == {*project.present.failures_by_variant(project.rows)}
         assert ("nothing is wrong" in said) == (not wrong and not project.unjudged())
         idea = project.advised()
         assert ALL_RIGHT not in idea.why or not (wrong or project.unjudged())
