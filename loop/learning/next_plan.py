@@ -44,11 +44,15 @@ class TargetState:
     for_gpu: bool = True
     """Whether some variant is for a GPU."""
 
+    def unresolved_failures_in(self, rows: Sequence[SessionRow]) -> tuple[UnresolvedFailure, ...]:
+        """Failed checks that have not passed since, latest first."""
+        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
+        return unresolved_failures(rows, self.files_hash, workloads)
+
     def failures_by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[UnresolvedFailure]]:
         """The checks that failed and have not passed since, by variant, latest first."""
-        workloads = {name: set().union(*sets.values()) for name, sets in self.declared_workloads.items()}
         failures: dict[str, list[UnresolvedFailure]] = {}
-        for failure in unresolved_failures(rows, self.files_hash, workloads):
+        for failure in self.unresolved_failures_in(rows):
             failures.setdefault(failure.judgement.variant, []).append(failure)
         return failures
 
