@@ -104,14 +104,6 @@ def obey(memory: mmap.mmap, bell: int | None, stage: Stage, input_count: int, or
             gc.enable()
 
 
-def create_shared_file() -> int:
-    """Descriptor of an anonymous file that can grow but not shrink. If a worker could shrink the
-    file, the judge would crash (SIGBUS) when it reads past the end."""
-    file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    fcntl.fcntl(file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
-    return file_descriptor
-
-
 class Pool:
     """The values of one input in shared memory, from which calls take their windows."""
 
@@ -138,8 +130,10 @@ class Arena:
     """The shared memory of one worker. Call `close` after the worker has ended."""
 
     def __init__(self) -> None:
-        self.file_descriptor = create_shared_file()
-        """File descriptor that the worker inherits."""
+        self.file_descriptor = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        """Descriptor of an anonymous file, which the worker inherits. It can grow but not shrink, because
+        the judge would crash (SIGBUS) when it reads past the end."""
+        fcntl.fcntl(self.file_descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self.size = CONTROL_BYTES
         self.pools: list[Pool] = []
         self.output_offsets: list[int] = []

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
+from loop.calls.call import Call, FunctionTerms, Refused
 from loop.calls.torch_side import TORCH_DTYPES, Function, import_file, make_instance, same_bits
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
@@ -218,12 +218,6 @@ def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, name: 
         raise Refused(f"wrong shape{of}: expected {list(shape)}, got {list(result.shape)}", "wrong result")
     if result.dtype != dtype:
         raise Refused(f"wrong type{of}: expected {dtype}, got {result.dtype}", "wrong result")
-
-
-def view_output(block: Tensor, output: TensorFile) -> Tensor:
-    """View one output in a block of bytes (uint8) as a tensor of its own type and shape."""
-    data = block[output.offset : output.offset + output.nbytes]
-    return data.view(TORCH_DTYPES[output.dtype]).reshape(output.shape)
 
 
 def overwrite_result(result: Any) -> None:

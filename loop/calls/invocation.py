@@ -16,7 +16,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loop.calls.call import Call, TensorFile, elements_spanned, gather, scatter
 from loop.calls.memory import OWN_VALUES, Guard, Memory, draw_guard, guard_zone_bytes
@@ -117,14 +117,6 @@ def explain_lost_device() -> str:
         except RuntimeError as error:
             return str(error).strip().splitlines()[0]
     return ""
-
-
-def end_process(refusal: str, reason: str) -> NoReturn:
-    """End this process at once, because it lost the GPU: the session sees a crash. `refusal`: message
-    of the failed request. `reason`: from `explain_lost_device`."""
-    sys.stderr.write(f"\n{LOST_PREFIX}{refusal if reason in refusal else f'{refusal}; {reason}'}\n")
-    sys.stderr.flush()
-    os._exit(LOST_EXIT)
 
 
 class Delays(NamedTuple):

@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any
 
 from loop.calls import memory
-from loop.calls.call import LibraryTerms, Refused, c_tensors
+from loop.calls.call import LibraryTerms, Refused
 from loop.calls.invocation import FaultWatch, Loaded, Prepared
-from loop.calls.library import Compiled
+from loop.calls.library import Compiled, Invocation
 from loop.calls.memory import KINDS, MIXED, Guard
 from loop.workers.messages import DryLaunches, Kernel, ListLaunches, Observe
 
@@ -214,12 +214,10 @@ def list_launches(request: ListLaunches) -> DryLaunches:
     variant = Compiled(request.variant)
     earlier_bytes = path.stat().st_size if path.exists() else 0
     entry_error = ""
-    addresses = [(n + 1) * ADDRESS_STEP for n in range(len(call.inputs))]
-    inputs = c_tensors(call.inputs, addresses)
-    begin, outputs = (len(call.inputs) + 1) * ADDRESS_STEP, call.separate_outputs
-    output = c_tensors(outputs, [begin + part.offset for part in outputs])
+    *inputs, begin = ((n + 1) * ADDRESS_STEP for n in range(len(call.inputs) + 1))
+    outputs = [begin + part.offset for part in call.separate_outputs]
     try:
-        variant.invoke(inputs, output, call.c_numbers(), None)
+        Invocation(variant.invoke, call, inputs, outputs).run()
     except Refused as refused:
         entry_error = str(refused)
     data = path.read_bytes()[earlier_bytes:] if path.exists() else b""

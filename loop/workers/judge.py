@@ -13,7 +13,7 @@ from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, Refused, TensorFile, place_outputs
-from loop.calls.callee import check_result, view_output
+from loop.calls.callee import check_result
 from loop.calls.torch_side import DTYPE_NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.signature import Tolerance
@@ -256,8 +256,11 @@ class Judge:
         call, outputs_of_files = answer.inputs.call, []
         for path in request.output_files:
             block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
-            outputs = [view_output(block, part) for part in call.several_outputs] or [block]
-            outputs_of_files.append(outputs)
+            outputs = []
+            for part in call.several_outputs:
+                data = block[part.offset : part.offset + part.nbytes]
+                outputs.append(data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape))
+            outputs_of_files.append(outputs or [block])
         if self.checker_decides:
             total = sum(map(Tensor.numel, outputs_of_files[0]))
             worst = Finding(max_error=0.0, total=total)

@@ -123,7 +123,7 @@ class Floors:
 def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """Measure the floors of this machine (times of an order without calls and of one empty call made in
     each way): tenth percentiles, as interference only slows orders."""
-    timings = yield from _time_empty_orders(worker, limit_s, "", 0)
+    timings = yield from time_empty_orders(worker, limit_s, "", 0)
     order_s = tenth_percentile([judge_s for judge_s, _ in timings])
     call_s_by_way: dict[CallWay, float] = {}
     for way in HOST_WAYS:
@@ -137,18 +137,11 @@ def measure_worker_floors(worker: Worker, device: Device, limit_s: float) -> Gen
 def time_empty_call(worker: Worker, way: CallWay, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
     """Seconds of one empty call in this worker. `order_s`: seconds of an order without calls.
     Raises Refusal if the worker cannot make such calls."""
-    timings = yield from _time_empty_orders(worker, limit_s, way, EMPTY_CALLS)
+    timings = yield from time_empty_orders(worker, limit_s, way)
     seconds = tenth_percentile([worker_s or judge_s for judge_s, worker_s in timings])
     if way != "kernel":  # A GPU's own clock does not include the order.
         seconds = max(seconds - order_s, 0.0)
     return seconds / EMPTY_CALLS
-
-
-def measure_lag_s(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
-    """Seconds by which the judge's clock exceeds the GPU's for one sample of empty kernels: third
-    quartile. On a shared GPU or busy host it is several times larger. Raises Refusal without GPU."""
-    timings = yield from _time_empty_orders(worker, limit_s, "kernel", EMPTY_CALLS)
-    return sorted(judge_s - worker_s for judge_s, worker_s in timings)[3 * len(timings) // 4]
 
 
 def tenth_percentile(times: Sequence[float]) -> float:
@@ -156,11 +149,11 @@ def tenth_percentile(times: Sequence[float]) -> float:
     return sorted(times)[len(times) // 10]
 
 
-def _time_empty_orders(
-    worker: Worker, limit_s: float, way: str, call_count: int
+def time_empty_orders(
+    worker: Worker, limit_s: float, way: str, call_count: int = EMPTY_CALLS
 ) -> Generator[Tick, None, list[tuple[float, float]]]:
-    """Time EMPTY_ORDERS orders of `call_count` empty calls. Each pair: seconds by the judge's clock,
-    and by the worker's own clock (a GPU's), 0 if it has none."""
+    """Time EMPTY_ORDERS orders of `call_count` empty calls. Each pair: seconds by the judge's clock, and
+    by the worker's own clock (a GPU's), 0 if it has none. Raises Refusal without a GPU for it."""
     orders, words = Orders(worker, limit_s, "timing empty calls"), worker.arena.control_words
     orders.enter(way)
     words[CALL_COUNT] = call_count

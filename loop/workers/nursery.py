@@ -30,8 +30,7 @@ POLL_S = 1e-3
 MAX_ORDER_BYTES, MAX_HANDLES = 1 << 16, 16
 """Limits of one order to fork: its JSON text, and the descriptors that come with it."""
 MAX_PAGES = 1 << 16
-SHIFTS: list[mmap.mmap] = []
-"""Inaccessible memory before later mappings; at most MAX_PAGES pages."""
+"""Pages of the largest inaccessible mapping before a worker's own."""
 ADOPTION_LIMIT_S = 10.0
 """Seconds until the session must have become the parent of a forked process."""
 
@@ -208,10 +207,13 @@ def main() -> None:
         raise
     control.sendall(str(os.getpid()).encode())
     control.close()
-    _shift_memory()
+    # Shift later mappings by a random number of pages: each worker measures another memory layout.
+    shift_bytes = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
+    shift = mmap.mmap(-1, shift_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
     torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # torch read ours on import.
     programs = {module.__name__: module.main for module in (judge_program, worker_program)}
     programs[order["module"]](insert_descriptors(order["arguments"], handles[3:]))
+    shift.close()
 
 
 def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
@@ -229,12 +231,6 @@ def _become_child(order: Mapping[str, Any], handles: Sequence[int]) -> None:
     for number, handle in enumerate(handles[:3]):
         os.dup2(handle, number)
         os.close(handle)
-
-
-def _shift_memory() -> None:
-    """Shift later mappings by a random number of pages: each worker measures another memory layout."""
-    size = random.SystemRandom().randrange(1, MAX_PAGES) * mmap.PAGESIZE
-    SHIFTS.append(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0))
 
 
 if __name__ == "__main__":

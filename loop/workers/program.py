@@ -25,7 +25,6 @@ from loop.calls.invocation import LOST_PREFIX, STRAY_PREFIX
 from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.target import CAbiVariant
 from loop.workers.messages import RefusalReply, Request
 from loop.workers.nursery import THREAD_VARIABLES, ForkedChild, Nursery, insert_descriptors
 
@@ -58,12 +57,6 @@ INHERITED_VARIABLES = ("LOOP_EMULATOR_SEED",)
 MIN_MEMORY_BYTES = 1 << 30
 """Minimum memory limit of a program in bytes."""
 R = TypeVar("R")
-
-
-def add_sanitizer_flags(variant: CAbiVariant) -> CAbiVariant:
-    """Add the sanitizer flags to a variant's build recipe."""
-    recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *SANITIZER_FLAGS)})
-    return variant.model_copy(update={"build": recipe})
 
 
 def sanitizer_environment(compiler: str) -> dict[str, str]:

@@ -270,8 +270,10 @@ def main(arguments: Sequence[str]) -> None:
         # Under a tool no further request comes, and the tool reports the error.
         if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
             reason = invocation.explain_lost_device()
-            if reason:
-                invocation.end_process(reply.message, reason)
+            if reason:  # The session sees a crash.
+                message = reply.message if reason in reply.message else f"{reply.message}; {reason}"
+                os.write(2, f"\n{invocation.LOST_PREFIX}{message}\n".encode())
+                os._exit(invocation.LOST_EXIT)
         return reply
 
     answers: Answers = {
