@@ -85,20 +85,15 @@ def _split_partials(logits: Tensor, visible: Tensor, v: Tensor, splits: int) -> 
     keys_per_split, partials = math.ceil(math.ceil(keys / TILE) / splits) * TILE, []
     for n in range(splits):
         key_range = slice(min(n * keys_per_split, keys), min((n + 1) * keys_per_split, keys))
-        masked = logits[..., key_range], visible[..., key_range]
-        partials.append(_range_partial(*masked, v[..., key_range, :]))
+        masked = logits[..., key_range].masked_fill(~visible[..., key_range], -math.inf)
+        # One more column, so that there is a maximum even without keys.
+        minus_infinity = logits.new_full((*logits.shape[:-1], 1), -math.inf)
+        maximum = torch.cat([masked, minus_infinity], dim=-1).amax(dim=-1, keepdim=True)
+        weights = torch.exp2(masked - maximum.masked_fill(maximum == -math.inf, 0.0))
+        weighted_sums, sum_of_weights = weights @ v[..., key_range, :], weights.sum(dim=-1, keepdim=True)
+        padding = torch.zeros_like(maximum).expand(*maximum.shape[:-1], PADDING)
+        partials.append(torch.cat([weighted_sums, maximum, sum_of_weights, padding], dim=-1))
     return torch.stack(partials)
-
-
-def _range_partial(logits: Tensor, visible: Tensor, v: Tensor) -> Tensor:
-    """One partial: the weighted sums, the maximum, the sum of weights and PADDING zeros."""
-    # One more column, so that there is a maximum even without keys.
-    minus_infinity = logits.new_full((*logits.shape[:-1], 1), -math.inf)
-    masked = logits.masked_fill(~visible, -math.inf)
-    maximum = torch.cat([masked, minus_infinity], dim=-1).amax(dim=-1, keepdim=True)
-    weights = torch.exp2(masked - maximum.masked_fill(maximum == -math.inf, 0.0))
-    padding = torch.zeros_like(maximum).expand(*maximum.shape[:-1], PADDING)
-    return torch.cat([weights @ v, maximum, weights.sum(dim=-1, keepdim=True), padding], dim=-1)
 
 
 def attention_partial_form(partials: Tensor, **attributes: object) -> Tensor:

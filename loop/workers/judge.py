@@ -269,16 +269,14 @@ class Judge:
             for index, results in enumerate(zip(*outputs_of_files, strict=True)):
                 findings.append(self._compare_output(answer, index, results, request.tries_faults))
             worst = max(findings, key=lambda finding: finding.badness)
+        update: dict[str, Any] = {}
         if self.functions.checker:
-            for outputs in outputs_of_files:
-                complaint = self.functions.run_checker(answer.inputs, answer.raw_result, outputs)
-                worst = worst.model_copy(update={"checker": worst.checker or complaint})
+            run_checker = partial(self.functions.run_checker, answer.inputs, answer.raw_result)
+            update["checker"] = next(filter(None, map(run_checker, outputs_of_files)), "")
         earlier = self.answer_by_key.get(request.earlier_key)
         if earlier and not self.checker_decides:
-            worst = worst.model_copy(
-                update={"answer_distance": truth.distance_in_roundings(answer.truths, earlier.truths)}
-            )
-        return worst
+            update["answer_distance"] = truth.distance_in_roundings(answer.truths, earlier.truths)
+        return worst.model_copy(update=update)
 
     def _compare_output(
         self, answer: Answer, index: int, results: Sequence[Tensor], tries_faults: bool
@@ -290,28 +288,28 @@ class Judge:
         device = right.reference.device
         outputs = [self._to_canonical_form(result.to(device), inputs.call) for result in results]
         worst = self._find_worst(right, outputs)
+        update: dict[str, Any] = {"output": right.file.name} if len(answer.truths) > 1 else {}
         is_rounded = not right.is_integer
         must_be_equal = not (right.tolerance.atol or right.tolerance.rtol)
         may_widen = is_rounded and not right.allows_input_rounding and not must_be_equal
         if may_widen and not worst.passes and truth.rounding_may_explain(right, outputs):
             right = answer.truths[index] = self._allow_input_rounding(answer, index)
             worst = self._find_worst(right, outputs)
-        if worst.wrong and is_rounded:  # The reference's own rounding or overflow may explain them.
+        if worst.wrong and is_rounded:  # The reference's own rounding may explain them.
             for output in outputs:
                 right = answer.truths[index] = self._allow_reference_noise(inputs, right, index, output)
-            wrong_outputs = [output for output in outputs if bool(right.mask_wrong(output).any())]
-            reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
             worst = self._find_worst(right, outputs)
-            if reasons and all(reasons):
-                worst = worst.model_copy(update={"unjudged_reason": reasons[0]})
         if worst.wrong:
-            wrong_outputs = [output for output in outputs if right.mask_wrong(output).any()]
-            ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
-            worst = worst.model_copy(update={"has_only_ties": all(ties)})
+            wrong_outputs = [output for output in outputs if bool(right.mask_wrong(output).any())]
+            if is_rounded:
+                reasons = [self._explain_overflow(inputs, right, index, output) for output in wrong_outputs]
+                update["unjudged_reason"] = reasons[0] if reasons and all(reasons) else ""
+            else:
+                ties = [truth.are_only_ties(inputs.tensors, right, output) for output in wrong_outputs]
+                update["has_only_ties"] = all(ties)
             if tries_faults:
-                worst = worst.model_copy(update={"fits": self._find_fitting_faults(inputs, right, index, outputs)})
-        has_several = len(answer.truths) > 1
-        return worst.model_copy(update={"output": right.file.name}) if has_several else worst
+                update["fits"] = self._find_fitting_faults(inputs, right, index, outputs)
+        return worst.model_copy(update=update)
 
     def _find_worst(self, right: Truth, outputs: list[Tensor]) -> Finding:
         has_plain = self.plain is not None
