@@ -74,7 +74,15 @@ class ExternalCall(Prepared):
         tensors = (*call.inputs, *call.separate_outputs)
         paths = map(str, [*self.input_paths, *self.output_paths])
         path_by_tensor = {tensor.name: place for tensor, place in zip(tensors, paths, strict=True)}
-        placeholder_values = self._placeholder_values()
+        # Placeholder to its text: sizes by dimension, attributes and element type; true is 1.
+        placeholder_values = dict[str, str]()
+        for tensor in (*call.inputs, *call.outputs):
+            dimensions = self.variant.terms.shapes.get(tensor.name, "").split()
+            placeholder_values |= zip(dimensions, map(str, tensor.shape), strict=False)
+        for name, value in call.attributes.items():
+            number = int(value) if isinstance(value, bool) else value
+            placeholder_values[name] = "" if number is None else str(number)
+        placeholder_values["dtype"] = call.dtype
         self.environment = {f"LOOP_{name}": value for name, value in placeholder_values.items()}
         self.environment |= {f"LOOP_PATH_{name}": place for name, place in path_by_tensor.items()}
         self.environment["LOOP_CALL"] = str(description_path)
@@ -82,16 +90,6 @@ class ExternalCall(Prepared):
         self.command = []
         for word in self.variant.terms.run:  # An unknown placeholder stays as it is.
             self.command.append(PLACEHOLDER.sub(lambda match: placeholder_values.get(match[1], match[0]), word))
-
-    def _placeholder_values(self) -> dict[str, str]:
-        """Placeholder to its text: sizes by dimension, attributes and element type; true is 1."""
-        dimensions_by_tensor, values = self.variant.terms.shapes, dict[str, str]()
-        for tensor in (*self.call.inputs, *self.call.outputs):
-            dimensions = dimensions_by_tensor.get(tensor.name, "").split()
-            values |= zip(dimensions, map(str, tensor.shape), strict=False)
-        for name, value in self.call.attributes.items():
-            values[name] = "" if value is None else str(int(value) if isinstance(value, bool) else value)
-        return {**values, "dtype": self.call.dtype}
 
     def bind(self) -> Run:
         return self.run

@@ -271,8 +271,9 @@ def main(arguments: Sequence[str]) -> None:
         if isinstance(reply, RefusalReply) and not isinstance(request, messages.Observe):
             reason = invocation.explain_lost_device()
             if reason:  # The session sees a crash.
-                message = reply.message if reason in reply.message else f"{reply.message}; {reason}"
-                os.write(2, f"\n{invocation.LOST_PREFIX}{message}\n".encode())
+                refusal = reply.message
+                text = refusal if reason in refusal else f"{refusal}; {reason}"
+                os.write(2, f"\n{invocation.LOST_PREFIX}{text}\n".encode())
                 os._exit(invocation.LOST_EXIT)
         return reply
 

@@ -1,7 +1,6 @@
 """What inputs cannot show, where nothing can be judged, and what noise is: a judge of small targets, alone."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +61,6 @@ SEVERAL: dict[str, Any] = {
     "types": {"pos": "int64"},
     "attributes": {"window": {"kind": "number", "default": 4}, "mode": {"kind": "choice", "choices": ["a", "b"]}},
 }
-
-
-@pytest.fixture(autouse=True)
-def threads_and_gradients() -> Iterator[None]:
-    """A judge chooses both for its process: here they are put back."""
-    threads = torch.get_num_threads()
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
 
 
 class Judged:

@@ -1,6 +1,6 @@
 """The judge alone, without its process: what it refuses to judge by, and where it works out an answer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,6 @@ from tests.formats import tasks
 from tests.tasks import write_task
 
 IN_PLACE = tasks.KERNELBENCH.replace("return torch.relu(x) * self.weight", "x.mul_(2)\n        return x + 1")
-
-
-@pytest.fixture(autouse=True)
-def threads_and_gradients() -> Iterator[None]:
-    """A judge chooses both for its process: here they are put back."""
-    threads = torch.get_num_threads()
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
 
 
 def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tuple[judge.Judge, PrepareAnswer]:
