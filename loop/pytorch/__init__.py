@@ -77,19 +77,16 @@ class Operator:
             if name not in self._attributes:
                 names = ", ".join(self._attributes) or "none"
                 raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {names}")
-        numbers: list[Any] = []
-        for name, attribute in self._attributes.items():
-            numbers.append(number_for(name, attribute, attributes.get(name)))
-        return tuple(numbers)
+        items = self._attributes.items()
+        return tuple([number_for(name, attribute, attributes.get(name)) for name, attribute in items])
 
     def _wrong_arguments(self, arguments: Sequence[object]) -> TypeError:
         """The error for a wrong number of tensors, or for an argument that is not a tensor."""
         names, attributes = list(self.contract.signature.inputs), ", ".join(self._attributes)
-        if len(arguments) == len(names):
-            for name, value in zip(names, arguments, strict=True):
-                if not isinstance(value, Tensor):
-                    actual = "None" if value is None else type(value).__name__
-                    return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {actual}")
+        for name, value in zip(names, arguments, strict=False):
+            if len(arguments) == len(names) and not isinstance(value, Tensor):
+                actual = "None" if value is None else type(value).__name__
+                return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {actual}")
         count = f"{len(names)} tensor{'' if len(names) == 1 else 's'}"
         problem = f"expected {count} ({', '.join(names)}), got {len(arguments)}"
         if attributes and len(arguments) > len(names):

@@ -60,12 +60,6 @@ CUDA_FUNCTIONS = {
     "delete_guard": "aoti_torch_delete_cuda_guard",
 }
 """Additional functions of a PyTorch built for CUDA."""
-NAMED_TYPES = (
-    *("float32", "float16", "bfloat16", "float64", "complex32", "complex64", "complex128", "bool"),
-    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-    *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
-)
-"""Element types whose PyTorch numbers the bridge asks for."""
 SHORTCUTS = {
     "current_device": "_ZN3c104cuda14current_deviceEv",
     "empty_on_cuda": (
@@ -187,18 +181,18 @@ class Unavailable(WorkFailed):
     """This PyTorch or machine cannot have the operator; the message says why."""
 
 
-class Functions(ctypes.Structure):
-    """`struct LoopTorchFunctions`."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS, *SHORTCUTS))
-
-
 def _fields(kind: Any, *names: str) -> tuple[tuple[str, Any], ...]:
     """Fields of a C structure that have one type, in this order."""
     return tuple((name, kind) for name in names)
 
 
 INT, TEXT, ADDRESS = ctypes.c_int32, ctypes.c_char_p, ctypes.c_void_p
+
+
+class Functions(ctypes.Structure):
+    """`struct LoopTorchFunctions`."""
+
+    _fields_ = _fields(ADDRESS, *FUNCTIONS, *CUDA_FUNCTIONS, *SHORTCUTS)
 
 
 class Numbers(ctypes.Structure):
@@ -277,10 +271,10 @@ def address_of(function: Any) -> int:
 
 @cache
 def type_numbers() -> dict[str, int]:
-    """Element type to PyTorch's number of it, for types that it has and the bridge can hold."""
+    """Element type to PyTorch's number of it, for types that the bridge can hold."""
     numbers = {}
-    for name in NAMED_TYPES:
-        with suppress(Unavailable):
+    for name in [name for name, value in vars(torch).items() if isinstance(value, torch.dtype)]:
+        with suppress(Unavailable):  # Second names, such as `half`, have no function.
             number = find_symbol(f"aoti_torch_dtype_{name}")()
             if 0 <= number < TYPE_TABLE_SIZE:
                 numbers[name] = number
@@ -300,8 +294,7 @@ def number_tables() -> Numbers:
 @cache
 def torch_library(namespace: str) -> Any:
     """The `torch.library.Library` of a namespace, kept because registrations end with it."""
-    make_library: Any = torch.library.Library
-    return make_library(namespace, "FRAGMENT")
+    return torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def declare(contract: Contract, library: Compiled) -> OpOverload:

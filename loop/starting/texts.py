@@ -12,8 +12,11 @@ SIZE = re.compile(r"<(\w+)\.(\d+)>")
 HELPERS = {
     "_normal": '''
 def _normal(shape, drawn, draw, dtype):
-    """Normals; `negative`, `far`: below zero; `ends`: each row's greatest last, its least first."""
+    """Normals; `negative`, `far`: below zero; `positive`: above zero, for nearly all are within 4 of 8;
+    `ends`: each row's greatest last, its least first."""
     values = torch.randn(shape, generator=draw)
+    if drawn == "positive":
+        values = values + 8
     if drawn == "negative":
         values = values - 8
     if drawn == "far":
@@ -21,11 +24,6 @@ def _normal(shape, drawn, draw, dtype):
     if drawn == "ends" and values.dim():
         values = values.sort(-1).values
     return values.to(dtype)
-''',
-    "_positive": '''
-def _positive(shape, draw, dtype):
-    """Values above zero, for nearly all are within 4 of 8."""
-    return (torch.randn(shape, generator=draw) + 8).to(dtype)
 ''',
     "_whole": '''
 def _whole(shape, low, high, draw, dtype):
@@ -56,44 +54,45 @@ def _mask(shape, first, draw):
     return values
 ''',
     "_weights": '''
-def _weights(made, draw, dtype):
+def _weights(instance, draw, dtype):
     """Parameters and buffers by name, at random: what a constructor leaves at 0 or 1 hides what is ignored."""
-    found = {}
-    for name, one in {STATE}:
-        values = one.detach().float()
-        spread = float(values.std()) if one.numel() > 1 else 0.0
-        if not one.is_floating_point() or (spread and not isinstance(one, torch.nn.Parameter)):
-            found[name] = one.detach().to(dtype) if one.is_floating_point() else one.detach()
+    weights = {}
+    for name, tensor in {STATE}:
+        values = tensor.detach().float()
+        spread = float(values.std()) if tensor.numel() > 1 else 0.0
+        if not tensor.is_floating_point() or (spread and not isinstance(tensor, torch.nn.Parameter)):
+            weights[name] = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
             continue
-        noise = torch.randn(one.shape, generator=draw)
-        mean = float(values.mean()) if one.numel() else 0.0
+        noise = torch.randn(tensor.shape, generator=draw)
+        mean = float(values.mean()) if tensor.numel() else 0.0
         values = mean + noise * (spread or 0.25 * (abs(mean) or 1))
-        found[name] = (values.abs() if not spread and mean > 0 else values).to(dtype)
-    return found
+        weights[name] = (values.abs() if not spread and mean > 0 else values).to(dtype)
+    return weights
 ''',
 }
 MODULE_CODE = """
 
 @functools.cache
-def _made({parameters}):
+def _make_instance({parameters}):
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         return {new}.eval()
 """
 OBJECT_CODE = """
 
-def _with(made, weights):
-    vars(made).update(weights)
-    return made
+def _with_weights(instance, weights):
+    vars(instance).update(weights)
+    return instance
 
 
-def _made({parameters}):
+def _make_instance({parameters}):
     return {new}
 """
 STATE_BY_KIND = {
-    "module": "(*made.named_parameters(), *made.named_buffers())",
-    "object": "((name, one) for name, one in vars(made).items() if isinstance(one, torch.Tensor))",
+    "module": "(*instance.named_parameters(), *instance.named_buffers())",
+    "object": "((name, tensor) for name, tensor in vars(instance).items() if isinstance(tensor, torch.Tensor))",
 }
+"""Kind of subject to what it has instead of `{STATE}`: its tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class Hypothesis:
 
     def wrapper(self, title: str) -> str:
         """Source of a module with one function that calls the user's. `title`: begins its docstring.
-        For a class, the function takes `weights` first, and sets them on an instance that `_made` makes."""
+        For a class, the function takes `weights` first, and sets them on an instance."""
         subject, make_instance = self.subject, ""
         parameters = [] if subject.kind == "function" else ["weights"]
         parameters += [tensor.name for tensor in self.inputs]
@@ -173,12 +172,15 @@ class Hypothesis:
         top_name, dot, inner_name = subject.name.partition(".")
         arguments = self.argument_text(subject.call)
         constructor_arguments, values = self.constructor_text()
-        instance, constructor_call = f"_made({', '.join(values.values())})", f"_given({constructor_arguments})"
+        instance, constructor_call = (
+            f"_make_instance({', '.join(values.values())})",
+            f"_given({constructor_arguments})",
+        )
         if subject.kind == "function":
             call = f"_given{dot}{inner_name}({arguments})"
         elif subject.kind == "object":
             make_instance = OBJECT_CODE.format(parameters=", ".join(values), new=constructor_call)
-            call = f"_with({instance}, weights).{subject.method}({arguments})"
+            call = f"_with_weights({instance}, weights).{subject.method}({arguments})"
         else:
             make_instance = MODULE_CODE.format(parameters=", ".join(values), new=constructor_call)
             positional = self.argument_text([argument for argument in subject.call if not argument[0]])
@@ -198,15 +200,15 @@ class Hypothesis:
         )
 
     def generator(self, reference: str) -> str:
-        """Source of a module whose `make` draws all inputs; `reference`: module with `_made`."""
+        """Source of a module whose `make` draws all inputs; `reference`: module with `_make_instance`."""
         drawings = [_drawing_call(tensor) for tensor in self.inputs]
         imports = "import torch"
         if self.subject.kind != "function":
             dims = {tensor.name: tensor.dims for tensor in self.inputs}
             arguments = ", ".join(self.constructor_text()[1].values())
             arguments = SIZE.sub(lambda match: dims[match[1]][int(match[2])], arguments)
-            imports += f"\n\nfrom {reference} import _made"
-            drawings.insert(0, f"_weights(_made({arguments}), _draw, dtype)")
+            imports += f"\n\nfrom {reference} import _make_instance"
+            drawings.insert(0, f"_weights(_make_instance({arguments}), _draw, dtype)")
         used = {drawing.partition("(")[0] for drawing in drawings}
         helpers = "\n".join(text for name, text in HELPERS.items() if name in used)
         helpers = helpers.replace("{STATE}", STATE_BY_KIND.get(self.subject.kind, ""))
@@ -226,7 +228,7 @@ def _drawing_call(tensor: TensorSpec) -> str:
     low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(tensor.dtype, (-100, 101))
     return {
         "normal": f"_normal({shape}, drawn, _draw, {dtype})",
-        "positive": f"_positive({shape}, _draw, {dtype})",
+        "positive": f'_normal({shape}, "positive", _draw, {dtype})',
         "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
         "index": f"_whole({shape}, 0, {tensor.high}, _draw, {dtype})",
         "distinct": f"_distinct({shape}, {tensor.high}, _draw, {dtype})",
