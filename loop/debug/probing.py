@@ -195,7 +195,8 @@ class FailureProber:
         check = Check(workload=workload, inputs=inputs, status="refused", message=why)
         if not why:
             try:
-                check = yield from self._checker.check_layout(workload, inputs)
+                yield from self.bench.prepare_answer(workload)
+                check = yield from self._checker.make_check(workload, inputs)
             except WorkFailed as failed:
                 # The generator or reference may reject a size: no fault of the variant.
                 check = check.model_copy(update={"message": failed.message})

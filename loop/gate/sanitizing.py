@@ -219,7 +219,6 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
     wrong_builds = {(checks.variant, checks.build_id) for checks in verified if not checks.is_right}
     build_by_variant: dict[str, Build] = {}
     workloads_by_variant: dict[str, Sequence[Workload]] = {}
-    workload_by_name: dict[str, Workload] = {}
     for build in (build for build in built if build.compiled):
         small_workloads = _small_workloads(context, build.variant)
         # A wrong build only with `arguments.wrong`.
@@ -229,18 +228,16 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> RunningAction[Saniti
             not_exercised.append(f"sanitizers on {build.variant}: no workload is for it")
         else:
             build_by_variant[build.variant], workloads_by_variant[build.variant] = build, small_workloads
-            workload_by_name |= {workload.name: workload for workload in small_workloads}
     build_ids = [f"{name} {build.build_id}" for name, build in build_by_variant.items()]
     inputs_digest = dependency_hash(context, "kernel.sanitize", version(), str(arguments.wrong), *build_ids)
     stored_output = None if failures else reuse_result(context, SanitizeOutput, inputs_digest, arguments)
     if stored_output is not None:  # An earlier session ran the same.
         return Result(stored_output)
-    for workload in workload_by_name.values():
+    for workload in itertools.chain(*workloads_by_variant.values()):
         yield from context.bench.prepare_answer(workload)
     jobs = []
-    for tool, build in itertools.product(TOOLS, build_by_variant.values()):
-        workloads = workloads_by_variant[build.variant]
-        jobs.append(_run_tool(context, tool, build, workloads, start_time))
+    for tool, (name, build) in itertools.product(TOOLS, build_by_variant.items()):
+        jobs.append(_run_tool(context, tool, build, workloads_by_variant[name], start_time))
     runs = yield from run_side_by_side(jobs, min(TOOLS_AT_ONCE, cores()))
     output = _output(context, runs, workloads_by_variant, not_exercised)
     is_complete = all(run.status != "unknown" for run in output.runs)

@@ -4,9 +4,9 @@ import dataclasses
 import os
 import random
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -118,9 +118,9 @@ class TimeAllowance:
         expected_s = self.seconds_per_operation * count_operations(target, workload)
         return time.monotonic() - self.start_time + expected_s < self.seconds
 
-    def learn(self, target: Target, batch: Sequence[Sequence[Workload]], seconds: float) -> None:
+    def learn(self, target: Target, batch: Sequence[Workload], seconds: float) -> None:
         """Record the time of workloads. Small ones do not count, because process start dominates."""
-        work = sum(count_operations(target, group[0]) for group in batch)
+        work = sum(count_operations(target, workload) for workload in batch)
         if work >= LARGE_WORK * len(batch):
             self.seconds_per_operation = max(self.seconds_per_operation, seconds / work)
 
@@ -134,42 +134,32 @@ def verify(
     judges nothing. A workload that cannot be judged is skipped. Raises LoopError when the judge is lost,
     and Unjudged where no workload can be judged and no other job judges any."""
     checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
-    optional = {workload_key(workload) for workload in allowance.workloads} if allowance else set()
-    all_groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
-    groups = [group for group in all_groups if workload_key(group[0]) not in optional]
-    optional_groups = [group for group in all_groups if workload_key(group[0]) in optional]
-
-    def is_needed(workload: Workload) -> bool:
-        return any(checker.has_to_check(workload) and is_supported(checker.side, workload) for checker in checkers)
-
-    first_needed = next(filter(is_needed, chain(*all_groups)), None)
-    rng = _seeded_random(chain(*groups))
-    rng.shuffle(groups)
-    for group in groups:
-        rng.shuffle(group)
-    groups += optional_groups
+    optional_names = {workload.name for workload in allowance.workloads} if allowance else set[str]()
+    groups = group_by_name(workload for job in jobs for workload in job.own_workloads)
+    batches = _order_in_batches(bench, groups, optional_names)
+    needed = (w for w in chain(*groups) if any(checker.needs_answer(w) for checker in checkers))
+    first_needed = next(needed, None)
     unjudged, has_judged = list[Unjudged](), False
     try:
         for checker in checkers[: AHEAD + 1]:
             checker.worker.start()
-        while groups:
-            is_optional = allowance is not None and groups[0] in optional_groups
-            if allowance and is_optional and not allowance.fits(bench.target, groups[0][0]):
-                allowance.left_out += groups.pop(0)
+        for number, batch in enumerate(batches):
+            is_optional = batch[0].name in optional_names
+            if allowance and is_optional and not allowance.fits(bench.target, batch[0]):
+                allowance.left_out += batch
                 continue
-            small = takewhile(lambda g: g not in optional_groups and _is_small(bench, g[0]), groups[:BATCH])
-            count = max(1, len([*small]))
-            batch, groups = groups[:count], groups[count:]
             start_time = time.monotonic()
-            for workload in filter(is_needed, chain(*batch)):
+            for workload in batch:
+                waiting = [checker for checker in checkers if checker.needs_answer(workload)]
                 try:
-                    yield from bench.prepare_answer(workload, checks_determinism=workload is first_needed)
-                    has_judged = True
+                    if waiting:
+                        yield from bench.prepare_answer(workload, checks_determinism=workload is first_needed)
+                        has_judged = True
                 except Unjudged as error:
                     unjudged.append(error)
-                    for checker in checkers:
+                    for checker in waiting:
                         checker.record_unjudged(workload, error)
-            yield from _check_batch(bench, checkers, batch, [*chain(*groups)])
+            yield from _check_batch(bench, checkers, batch, [*chain(*batches[number + 1 :])])
             if allowance:
                 allowance.learn(bench.target, batch, time.monotonic() - start_time)
         if unjudged and not has_judged and all(job.own_names is None for job in jobs):
@@ -184,28 +174,49 @@ def verify(
     return tuple(checker.checks for checker in checkers)
 
 
+def _order_in_batches(
+    bench: Bench, groups: Sequence[Sequence[Workload]], optional_names: Collection[str]
+) -> list[list[Workload]]:
+    """Workloads in the order of their checks, in batches of up to BATCH groups that share worker processes.
+    `groups`: workloads of one name each. A group is alone if it is optional, large, or of unknown size."""
+    required = [list(group) for group in groups if group[0].name not in optional_names]
+    rng = _seeded_random(chain(*required))
+    rng.shuffle(required)
+    for group in required:
+        rng.shuffle(group)
+    # Only the judge knows the sizes that a generator makes.
+    is_size_known = bench.target.generator is None and not has_unknown_outputs(bench.target.signature)
+    batches, open_groups = list[list[Workload]](), 0
+    for group in required:
+        is_small = is_size_known and _call_bytes(bench, group[0]) <= LARGE_BYTES
+        if is_small and 0 < open_groups < BATCH:
+            batches[-1] += group
+            open_groups += 1
+        else:
+            batches.append(group)
+            open_groups = 1 if is_small else 0
+    return batches + [list(group) for group in groups if group[0].name in optional_names]
+
+
 def _check_batch(
-    bench: Bench,
-    checkers: Sequence["SideChecker"],
-    batch: Sequence[Sequence[Workload]],
-    later_workloads: Sequence[Workload],
+    bench: Bench, checkers: Sequence["SideChecker"], batch: Sequence[Workload], later_workloads: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
-    """Check every side on several groups of workloads, each side in one worker process. A side's worker is closed
+    """Check every side on several workloads, each side in one worker process. A side's worker is closed
     afterwards if memory is scarce, or if its side has to check none of the `later_workloads`."""
-    size = max(_call_bytes(bench, group[0]) for group in batch)
+    size = max(_call_bytes(bench, workload) for workload in batch)
     is_crowded = size > LARGE_BYTES and size * COPIES_HELD * len(checkers) > MEMORY_SHARE * bench.free_bytes
-    needed = [checker for checker in checkers if any(map(checker.has_to_check, chain(*batch)))]
+    needed = [checker for checker in checkers if any(map(checker.has_to_check, batch))]
     for checker in checkers:
         if checker in needed:
             following = needed[needed.index(checker) + 1 :]
             for next_checker in following[: 1 if is_crowded else AHEAD]:
                 next_checker.worker.start()
-        for workload in chain(*batch):
+        for workload in batch:
             yield from checker.check(workload)
         if is_crowded or not any(map(checker.has_to_check, later_workloads)):
             checker.worker.close()
     if size > LARGE_BYTES:
-        for workload in chain(*batch):
+        for workload in batch:
             yield from bench.discard_answer(workload)
 
 
@@ -213,12 +224,6 @@ def _call_bytes(bench: Bench, workload: Workload) -> int:
     """Bytes of a call's inputs and outputs."""
     call = bench.make_call(workload, "judge")
     return call.output.nbytes + sum(tensor.pool_nbytes for tensor in call.inputs)
-
-
-def _is_small(bench: Bench, workload: Workload) -> bool:
-    """Whether the answer of a workload may be kept beside others. False if only the judge will know its size."""
-    is_known = bench.target.generator is None and not has_unknown_outputs(bench.target.signature)
-    return is_known and _call_bytes(bench, workload) <= LARGE_BYTES
 
 
 def workload_key(workload: Workload) -> tuple[str, int]:
@@ -315,11 +320,14 @@ class SideChecker:
     def _hung_count(self) -> int:
         return sum(check.status == "hung" for check in self.made_checks)
 
+    def needs_answer(self, workload: Workload) -> bool:
+        """Whether this side still has to be called on a workload, so that the judge needs its answer."""
+        return self.has_to_check(workload) and is_supported(self.side, workload)
+
     def record_unjudged(self, workload: Workload, error: Unjudged) -> None:
         """Record `not judged` for a workload that this side had to be checked on."""
-        if self.has_to_check(workload) and is_supported(self.side, workload):
-            self.made_checks.append(Check(workload=workload, status="not judged", message=error.message))
-            self.workload_keys.discard(workload_key(workload))
+        self.made_checks.append(Check(workload=workload, status="not judged", message=error.message))
+        self.workload_keys.discard(workload_key(workload))
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload in each of its layouts, if this side has to check it. Broadcast
@@ -333,7 +341,7 @@ class SideChecker:
             if not self.has_to_check(workload):
                 return
             try:
-                check = yield from self._make_check(workload, layout)
+                check = yield from self.make_check(workload, layout)
                 if layout == "broadcast" and check.cause in VALUE_CAUSES:
                     yield from self._raise_if_values_explain(workload)
                 self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
@@ -383,7 +391,7 @@ class SideChecker:
             finding = yield from self.bench.ask_judge(Compare(call, outputs), JUDGE_LIMIT_S, note)
             for path in outputs:
                 Path(path).unlink(missing_ok=True)
-            control = yield from baseline.check_layout(workload, "broadcast")
+            control = yield from baseline.make_check(workload, "broadcast")
         except (WorkerLost, Refusal):
             return
         finally:
@@ -404,23 +412,18 @@ class SideChecker:
         if (key, layout) in failed:
             return
         self.worker.close()
-        check = yield from self._make_check(workload, layout, once=True)
+        check = yield from self.make_check(workload, layout, once=True)
         if not check.passed:
             self.made_checks.append(check.model_copy(update={"threads": self.worker.side.threads}))
         if (key, layout) in self._wrong_calls:  # The same values were right in a process in use.
             wrong_calls = self._wrong_calls[key, layout]
             self._wrong_calls[key, layout] = dataclasses.replace(wrong_calls, which="first")
 
-    def check_layout(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        """Check one workload in one layout, even if the job does not list it."""
-        yield from self.bench.prepare_answer(workload)
-        return (yield from self._make_check(workload, layout))
-
-    def _make_check(
+    def make_check(
         self, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
-        """Make one check. A crash, a hang or a refused call becomes the check's status. `once`: one call is
-        enough if it is slow."""
+        """Make one check, even if the job does not list it. A crash, a hang or a refused call becomes the check's
+        status. `once`: one call is enough if it is slow."""
         fields: dict[str, object] = {"workload": workload, "inputs": layout}
         place = _describe_place(workload, layout)
         if beyond := reason_unsupported(self.side, workload, layout):
@@ -500,7 +503,7 @@ class SideChecker:
             return
         self._wrong_calls.clear()
         self.worker.close()
-        repeat = yield from self._make_check(check.workload, check.inputs)
+        repeat = yield from self.make_check(check.workload, check.inputs)
         wrong_in_repeat = self._wrong_calls.get((workload_key(check.workload), check.inputs))
         cause = cause_of_repeat(wrong_calls, wrong_in_repeat or WrongCalls("none", is_fresh_process=True))
         if cause and (repeat.passed or repeat.cause in VALUE_CAUSES):

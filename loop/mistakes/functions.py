@@ -24,56 +24,43 @@ class LazyTensor(torch.Tensor):
     """A tensor subclass that could compute lazily, when it is read."""
 
 
-def give_promise(function: Function, terms: Terms) -> Function:
+def give_promise(erring: "Erring") -> Tensor:
     """Cheat: return a tensor subclass in place of a plain tensor."""
-    return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(LazyTensor)
+    return erring.compute().as_subclass(LazyTensor)
 
 
-def other_type(function: Function, terms: Terms) -> Function:
+def other_type(erring: "Erring") -> Tensor:
     """Mistake: return half the precision, or float32 if the result has half precision already."""
-
-    def erring(*tensors: Any, **attributes: Any) -> Any:
-        result = function(*tensors, **attributes)
-        return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
-
-    return erring
+    result = erring.compute()
+    return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
 
 
-def give_input(function: Function, terms: Terms) -> Function:
+def give_input(erring: "Erring") -> Tensor:
     """Cheat: return an input that has the output's shape."""
-    return lambda *tensors, **attributes: tensors[terms["input"]]
+    return erring.floating[erring.terms["input"]]
 
 
-def keep_result(function: Function, terms: Terms) -> Function:
+def keep_result(erring: "Erring") -> Tensor:
     """Cheat: every second call returns the previous call's tensor."""
-    previous_results: list[Any] = []
-
-    def erring(*tensors: Any, **attributes: Any) -> Any:
-        if previous_results:
-            return previous_results.pop()
-        previous_results.append(function(*tensors, **attributes))
-        return previous_results[0]
-
-    return erring
+    if erring.memory:
+        previous_result: Tensor = erring.memory.pop()
+        return previous_result
+    result = erring.compute()
+    erring.memory.append(result)
+    return result
 
 
-def leave_unwritten(function: Function, terms: Terms) -> Function:
+def leave_unwritten(erring: "Erring") -> Tensor:
     """Cheat: every second call returns uninitialised memory, perhaps with the last result."""
-    previous_forms: list[dict[str, Any]] = []
-
-    def erring(*tensors: Any, **attributes: Any) -> Any:
-        if previous_forms:
-            return torch.empty(**previous_forms.pop())
-        result = function(*tensors, **attributes)
-        previous_forms.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
-        return result
-
-    return erring
+    if erring.memory:
+        return torch.empty(**erring.memory.pop())
+    result = erring.compute()
+    erring.memory.append({"size": result.shape, "dtype": result.dtype, "device": result.device})
+    return result
 
 
-TAMPERING: dict[str, Callable[[Function, Terms], Function]] = {
-    function.__name__: function
-    for function in (give_promise, other_type, give_input, keep_result, leave_unwritten)
+TAMPERING: dict[str, Callable[["Erring"], Tensor]] = {
+    cheat.__name__: cheat for cheat in (give_promise, other_type, give_input, keep_result, leave_unwritten)
 }
 """Mistakes that only a Python variant can make, by name."""
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -90,10 +77,11 @@ class Erring:
     """State of one mistake, which several functions may share, such as objects of a class."""
 
     def __init__(self, terms: Terms) -> None:
-        cheat, honest = TAMPERING.get(terms["make"]), self.honest
-        self.err = cheat(honest, terms) if cheat else through_function(honest, mistake_of(terms))
-        """The erring function of tensors, made from `honest`."""
-        self.attribute_names = terms.get("attributes", ())  # Names of keywords that are the target's attributes.
+        self.terms, self.cheat = terms, TAMPERING.get(terms["make"])
+        if not self.cheat:
+            self.err = through_function(self.honest, mistake_of(terms))
+        self.memory: list[Any] = []
+        """Memory of a cheat between calls."""
         self.last_result: SplitStructure | None = None
         """Last honest result, split into tensors and structure."""
 
@@ -107,14 +95,19 @@ class Erring:
         self.last_result = split_structure(self.function(*positional, **{**keywords, **attributes}))
         return self.last_result.tensors[floating_positions(self.last_result.tensors)[0]]
 
+    def compute(self) -> Tensor:
+        """The first floating-point output of the call, without the mistake."""
+        return self.honest(*self.floating, **self.attributes)
+
     def __call__(self, function: Function, *positional: Any, **keywords: Any) -> Any:
         """Call the function with the mistake; return the result in the function's own structure."""
         self.function, self.call = function, split_structure((positional, keywords))
-        floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
-        attributes = {name: keywords[name] for name in self.attribute_names if name in keywords}
-        wrong = self.err(*floating, **attributes)
-        if self.last_result is None:  # `err` never called `honest`, whose structure is needed.
-            self.honest(*floating, **attributes)
+        self.floating = [tensor for tensor in self.call.tensors if tensor.dtype in FLOATING]
+        # Of the keywords, those that are the target's attributes.
+        self.attributes = {name: keywords[name] for name in self.terms.get("attributes", ()) if name in keywords}
+        wrong = self.cheat(self) if self.cheat else self.err(*self.floating, **self.attributes)
+        if self.last_result is None:  # The mistake never called `honest`, whose structure is needed.
+            self.compute()
         assert self.last_result is not None
         outputs = list(self.last_result.tensors)
         outputs[floating_positions(self.last_result.tensors)[0]] = wrong
