@@ -85,7 +85,7 @@ class Side:
 
 
 @dataclass
-class Bench:
+class Bench(contextlib.AbstractContextManager["Bench"]):
     """Workers, judge and scratch folder of one target. Ends its processes as a context manager. A
     dictionary with values None is a set that keeps its order."""
 
@@ -128,9 +128,6 @@ class Bench:
         self._judge.device = self.device
         if self.can_fork_torch and self._judge.nursery is None:  # Torch is imported once, for judge and workers.
             self._judge.nursery = self.nursery
-
-    def __enter__(self) -> "Bench":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._judge.end()

@@ -271,7 +271,7 @@ def thread_environment(threads: int, cores: str = "") -> dict[str, str]:
     return {**variables, "LOOP_PADDING": "." * random.randrange(PADDING_BYTES)}  # Moves the stack.
 
 
-class Worker(Program):
+class Worker(Program, contextlib.AbstractContextManager["Worker"]):
     """One worker process with its own cores and with shared memory for timed calls."""
 
     def __init__(
@@ -348,9 +348,6 @@ class Worker(Program):
             super().close()
         finally:
             self._close_shared()
-
-    def __enter__(self) -> "Worker":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -233,11 +233,11 @@ class TargetFunctions:
         return draws, f"whether a variant remembers more than {len(draws)} answers: a generator draws no more"
 
     def _draw(self, request: PrepareAnswer, seed: int) -> SplitStructure:
+        """Draw one set of inputs with the target's generator, on the CPU."""
         arguments = {**request.workload.sizes, **request.workload.attributes}
-        dtype = request.call.dtype
-        draw = partial(draw_inputs, self.generator, arguments, seed, self.input_passing, "cpu", dtype)
-        split_draw: SplitStructure = self._call_or_refuse("generator", draw, request.call)
-        return split_draw
+        terms = arguments, seed, self.input_passing, "cpu", request.call.dtype
+        draw = partial(draw_inputs, self.generator, *terms)
+        return self._call_or_refuse("generator", draw, request.call)  # type: ignore[no-any-return]
 
     def _check_against_signature(self, call: Call, request: PrepareAnswer) -> None:
         """Raise Refused if the generator's tensors do not match the signature."""
