@@ -211,6 +211,14 @@ class OptionValue(Model):
     note: str
     """The conclusion in words."""
 
+    @property
+    def line(self) -> str:
+        """Name, cost, expected value and conclusion, on one line."""
+        costs = " to ".join(dict.fromkeys(map(say.usd, self.usd)))
+        if self.expected_usd is not None:
+            costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, self.expected_usd)))}"
+        return f"{self.name}: costs {costs}; {self.note}"
+
 
 class StopRule(Model):
     """A reason to stop that was agreed in advance."""
@@ -219,6 +227,12 @@ class StopRule(Model):
     holds: bool | None
     """Whether the rule is met; None if the records do not tell."""
     why: str
+
+    @property
+    def line(self) -> str:
+        """Rule, result and evidence, on one line."""
+        met = {True: "met", False: "not met", None: "unknown whether it is met"}[self.holds]
+        return f"{self.rule}: {met}; {self.why}"
 
 
 class Pivot(Printed):
@@ -236,16 +250,9 @@ class Pivot(Printed):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The conclusion, then each stop rule with its evidence, and each option with its costs."""
-        rule_words = {True: "met", False: "not met", None: "unknown whether it is met"}
-        rules = [f"{rule.rule}: {rule_words[rule.holds]}; {rule.why}" for rule in self.rules]
-        options = []
-        for option in self.options:
-            costs = " to ".join(dict.fromkeys(map(say.usd, option.usd)))
-            if option.expected_usd is not None:
-                costs += f", expected {' to '.join(dict.fromkeys(map(say.usd, option.expected_usd)))}"
-            options.append(f"{option.name}: costs {costs}; {option.note}")
-        return (self.decision, *rules, *options)
+        """The conclusion, then a line for each stop rule and each option."""
+        parts: tuple[StopRule | OptionValue, ...] = (*self.rules, *self.options)
+        return (self.decision, *(part.line for part in parts))
 
     def show(self, screen: Screen) -> None:
         """Print the conclusion, the stop rules and the options."""
