@@ -27,9 +27,13 @@ class Imported(Printed):
     """Ids of sessions imported now."""
     already: tuple[str, ...]
     """Ids of sessions that had been imported before."""
+    sources: tuple[str, ...]
+    """Where each history comes from, and when its sessions ran."""
 
     def show(self, screen: Screen) -> None:
-        """Print the new ids, and how many sessions were known."""
+        """Print where the histories come from, the new ids, and how many sessions were known."""
+        for source in self.sources:
+            screen.say(source)
         for session_id in self.imported:
             screen.data(session_id)
         known_text = f", {len(self.already)} were there" if self.already else ""
@@ -139,7 +143,8 @@ def import_sessions(name: str, target: Path | None) -> Imported:
             sums.write_sealed(folder / RECORDED, session)
         except OSError as error:
             raise write_error(root, error) from error
-    return Imported(imported=tuple(new_ids), already=tuple(known_ids))
+    sources = tuple(", ".join(filter(None, (history.source, history.when))) for history in histories)
+    return Imported(imported=tuple(new_ids), already=tuple(known_ids), sources=sources)
 
 
 def find_recorded(root: Path, name: str) -> RecordedSession | None:
