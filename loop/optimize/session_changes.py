@@ -114,7 +114,7 @@ class SessionChanges:
         return next((output.base for _, output in outputs_by_run(self.finished, BriefOutput) if output.base), "")
 
     def _incumbent_outputs(self, kind: type[Kind]) -> list[Kind]:
-        """Outputs on incumbents: on the original target, and on changes that were kept."""
+        """Outputs on incumbents, oldest first: on the original target, and on changes that were kept."""
         runs = kept_runs(self.finished)
         on_incumbents = []
         for record in self.finished:

@@ -1,9 +1,12 @@
-"""One run of a proposer: how it ends, what it is charged with, and that nothing of it is left."""
+"""One run of a proposer: what it sees, how it ends, what it is charged with, and that nothing of it is left."""
 
+import json
+import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,16 +14,21 @@ import pytest
 from loop.agents import proposing
 from loop.agents.proposing import (
     PRESETS,
+    Preset,
     ProposerTask,
     child_processes,
     fill_placeholders,
+    find_preset,
     kill_orphans,
+    read_ai_use,
     refuse_unready,
     run_proposer,
 )
 from loop.base.errors import UsageError
+from loop.base.places import PACKAGE
 from loop.base.processes import run_to_end
 from loop.model.campaign import Campaign, Proposal
+from loop.model.money import AiUse
 
 CLAUDE_END = '{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.125,"usage":{}}'
 CODEX_END = '{"type":"turn.completed","usage":{"input_tokens":90,"cached_input_tokens":40,"output_tokens":7}}'
@@ -140,3 +148,97 @@ def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object]
     with pytest.raises(UsageError, match=said):
         refuse_unready(Campaign.model_validate(fields))
     refuse_unready(Campaign(proposer="sh propose.sh", usd=2.0, candidates=3))
+
+
+def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """What a shell sees that runs as this proposer does."""
+    for name in ("root", "locks", "notes"):
+        (place / name).mkdir()
+    (place / "notes" / "brief.md").write_text("the brief")
+    (place / "secret").write_text("a secret")
+    words = proposing.isolation_command(*(place / name for name in ("root", "locks", "notes")), preset)
+    return subprocess.run([*words, "sh", "-c", script], capture_output=True, text=True, cwd=place, check=False)
+
+
+@pytest.mark.skipif(not proposing.can_isolate(), reason="needs bwrap")
+def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> None:
+    """It can read the brief and loop, and write to its folder and the locks."""
+    script = f"cat {tmp_path}/notes/brief.md {tmp_path}/secret; ls {PACKAGE}/cli"
+    found = seen(find_preset("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
+    assert "the brief" in found.stdout
+    assert "__init__.py" in found.stdout
+    assert "a secret" not in found.stdout
+    assert ["a", "b"] == [path.name for name in ("root", "locks") for path in (tmp_path / name).iterdir()]
+    assert "the brief" == (tmp_path / "notes" / "brief.md").read_text()
+
+
+def test_a_command_of_the_users_own_is_not_isolated(tmp_path: Path) -> None:
+    """Where its files are, nobody knows; the report says that it was not."""
+    assert "a secret" == seen(find_preset("sh propose.sh"), tmp_path, f"cat {tmp_path}/secret").stdout
+
+
+OPUS, GPT = "claude-opus-4-6", "gpt-5"
+
+FINAL = {
+    "type": "result",
+    "subtype": "success",
+    "total_cost_usd": 0.5134,
+    "usage": {"input_tokens": 40, "output_tokens": 900, "cache_read_input_tokens": 7000},
+    "modelUsage": {
+        OPUS: {"inputTokens": 40, "outputTokens": 900, "cacheReadInputTokens": 7000, "costUSD": 0.5},
+        "claude-haiku-4-5": {"inputTokens": 500, "outputTokens": 20, "costUSD": 0.0134},
+    },
+}
+
+
+def read(*objects: Any) -> AiUse:
+    """What an agent's output states."""
+    use = read_ai_use("\n".join(one if isinstance(one, str) else json.dumps(one) for one in objects))
+    assert use is not None
+    return use
+
+
+def test_the_agents_own_total_stands() -> None:
+    """It knows its tiers and its caches; the models are listed beside it."""
+    found = read(FINAL)
+    assert (0.5134, "result", ("claude-code",)) == (found.usd, found.source, found.agents)
+    assert [(OPUS, 7940), ("claude-haiku-4-5", 520)] == [(one.model, one.tokens.total) for one in found.models]
+    assert () == found.unpriced
+
+
+def test_no_cost_for_tokens_is_an_unknown_one() -> None:
+    """An agent that states 0 for 7,940 tokens does not say what they cost."""
+    found = read({"total_cost_usd": 0, "model": OPUS, "usage": FINAL["usage"]})
+    assert (None, (OPUS,)) == (found.usd, found.unpriced)
+
+
+def test_turns_of_codex_add_up_and_have_no_price() -> None:
+    """1,000 read each, 400 of them from a cache, 100 written; its model is named in some versions only."""
+    usage = {"input_tokens": 1000, "cached_input_tokens": 400, "output_tokens": 100}
+    turn = {"type": "turn.completed", "usage": usage}
+    (model,) = read({"type": "thread.started", "model": GPT}, turn, turn).models
+    assert (GPT, 2, 1200, 800, 200, None) == (
+        model.model,
+        model.calls,
+        model.tokens.input,
+        model.tokens.cache_read,
+        model.tokens.output,
+        model.usd,
+    )
+    assert (None, ("a model without a name",)) == (read(turn).usd, read(turn).unpriced)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "",
+        '{"answer": 42}',
+        '{"total_cost_usd": "much"}',
+        '{"total_cost_usd": NaN}',
+        '{"usage": {"input_tokens": -4}}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_result_states_nothing(printed: str) -> None:
+    """Nor does a number that is none: nothing is guessed."""
+    assert None is read_ai_use(printed)

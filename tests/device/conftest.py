@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.device.fakes import FakeMachine, libraries
+from loop.workers.bench import Bench
+from tests.device.fakes import FakeMachine, fake_bench, libraries
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +24,11 @@ def fake(tmp_path: Path, fake_libraries: Path) -> Iterator[FakeMachine]:
     made = FakeMachine(tmp_path / "machine", fake_libraries)
     made.nvcc("13.0")
     with made.here():
+        yield made
+
+
+@pytest.fixture
+def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
+    """A bench on that GPU with kernels that are right, crash or hang."""
+    with fake_bench(fake, tmp_path / "target", "right", "crashes", "hangs") as made:
         yield made

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from loop.workers.bench import Bench
 from tests.conftest import ROOT
 from tests.targets import compiled, importable, write_target
 
-CPU_TORCH = pytest.mark.skipif("+cpu" not in version("torch"), reason="this torch looks for a real GPU")
 SOURCES = ROOT / "tests" / "device" / "fake"
 GIB = 2**30
 SMI = """#!/bin/sh

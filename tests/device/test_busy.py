@@ -1,24 +1,19 @@
 """Who else uses the GPU is said before and after a measurement. On a fake GPU."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from loop.base.processes import run_to_end
 from loop.timing.readiness import describe_gpu_use, wait_for_idle_gpu
 from loop.workers.bench import Bench
-from tests.device.fakes import GIB, FakeMachine, fake_bench
+from tests.device.fakes import GIB, FakeMachine
 
 NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
 
-@pytest.fixture
-def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """A bench on a GPU that is given a moment to rest, not two seconds."""
+@pytest.fixture(autouse=True)
+def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU is given a moment to rest, not two seconds."""
     monkeypatch.setattr("loop.timing.readiness.IDLE_WAIT_S", 0.3)
-    with fake_bench(fake, tmp_path / "target", "right") as made:
-        yield made
 
 
 @pytest.mark.slow

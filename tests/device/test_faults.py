@@ -1,6 +1,6 @@
-"""A kernel that crashes or hangs costs its own check, and the next one is healthy. On a fake GPU."""
+"""A kernel that crashes, hangs or leaves its tensors costs its own check; the next one is healthy. On a fake GPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,6 @@ from tests.targets import make_sides
 FAULT = "the device was lost: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was "
 HINT = "encountered; a kernel read or wrote memory that it was not given; `compute-sanitizer` names the line"
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
-
-
-@pytest.fixture
-def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
-    """A bench with right and wrong kernels."""
-    with fake_bench(fake, tmp_path / "target", "right", "crashes", "hangs") as made:
-        yield made
 
 
 def some(bench: Bench, name: str = "some") -> tuple[Workload, ...]:
@@ -87,3 +80,22 @@ def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.
     sides = [right, right.copy_as("again")]
     run_to_end(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1)))
     assert [4, 2] == living
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("pokes", "writes outside its output: 4 bytes after its end, the first at element +1 on N2 M3 float32"),
+        ("peeks", "reads outside its input x: other bytes there change the output on N2 M3 float32"),
+    ],
+)
+def test_an_access_outside_of_device_memory_is_wrong(
+    entry: str, said: str, fake: FakeMachine, tmp_path: Path
+) -> None:
+    """A write by what it leaves, a read by what the output follows."""
+    with fake_bench(fake, tmp_path / "target", entry) as bench:
+        workloads = expand_sets(bench.target, ["some"], "float32", 5)[:1]
+        (found,) = run_to_end(verify.verify(bench, [Job(make_sides(bench, entry)[0], workloads, layouts=False)]))
+    assert "wrong" == found.checks[0].status
+    assert found.checks[0].message.replace("3 bytes", "4 bytes").startswith(said)

@@ -1,23 +1,12 @@
 """On a GPU no call is faster than an empty kernel, the memory or the arithmetic units: by a fake driver's word."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from loop.base.processes import run_to_end
 from loop.model.measurement import Measurement
 from loop.timing.doubts import explain_impossible_speed
 from loop.workers.bench import Bench
-from tests.device.fakes import FakeMachine, fake_bench
 from tests.makers import make_measurement, make_workload
-
-
-@pytest.fixture
-def bench(fake: FakeMachine, tmp_path: Path) -> Iterator[Bench]:
-    """A bench on the fake GPU, whose manifest knows nothing of it."""
-    with fake_bench(fake, tmp_path / "target", "right") as made:
-        yield made
 
 
 def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measurement:

@@ -1,4 +1,7 @@
-"""ldmatrix and mma against a model of their own, written from the tables of the PTX ISA (9.7.14.5)."""
+"""ldmatrix and mma against a model of their own, written from the tables of the PTX ISA (9.7.14.5); banks."""
+
+import json
+from pathlib import Path
 
 import numpy
 import pytest
@@ -78,3 +81,28 @@ def test_ldmatrix_hands_out_rows_as_the_manual_says(emulated: Fixtures, seed: in
     for q, matrix in enumerate(rows.reshape(4, 8, 8)):
         source = matrix.T if transposed else matrix
         assert (packed(source[GROUP, 2 * IN_GROUP], source[GROUP, 2 * IN_GROUP + 1]) == found[:, q]).all()
+
+
+LAYOUTS = {
+    "side by side": (16 * LANES, 0),
+    "a pitch of 128 bytes": (128 * LANES, 4 * 7),
+    "a pitch of 128 bytes, swizzled": (128 * LANES + 16 * (LANES % 8), 0),
+    "pairs of rows": (32 * LANES, 4 * 1),
+    "one matrix of four": (numpy.where(LANES < 8, 128 * LANES, 4096 + 16 * LANES), 7),
+    "one row for all": (0 * LANES, 0),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
+def test_rows_that_share_banks_are_counted(
+    emulated: Fixtures, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wavefronts beyond the four that an x4 needs; the same row for several lanes is read once."""
+    addresses, expected = LAYOUTS[layout]
+    told = tmp_path / "launches"
+    monkeypatch.setenv("LOOP_EMULATOR_LAUNCHES", str(told))
+    rows, found = aligned(numpy.zeros((32, 8), numpy.uint16)), numpy.zeros((32, 4), numpy.uint32)
+    assert "" == emulated.fault("ldmatrix", rows, addresses.astype(numpy.uint32), found, 0)
+    launch = json.loads(told.read_text())
+    assert (1, expected) == (launch["ldmatrix"], launch["conflicts"])

@@ -3,8 +3,6 @@
 from loop.learning.learnings import explain_location, learned_sentences
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
 
-AGAIN = "loop run session baseline --variant cpu --device cpu --threads 8 --seed 7"
-
 
 def test_a_ratio_made_by_noise_is_nobodys_best() -> None:
     """Only judged workloads are compared, and a scatter beyond all use is called so."""

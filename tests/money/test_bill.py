@@ -11,8 +11,6 @@ from loop.money.bill import SessionUse
 from loop.report.bills import roi_text
 from tests.makers import make_build, make_built, make_card, make_finished
 
-SPARED = make_built(make_build(cached=True, seconds=6.0))
-
 
 def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""

@@ -28,9 +28,6 @@ def session(name: str = "a", unknown: dict[str, str] = UNKNOWN, **fields: Any) -
     return SessionRow.model_validate({"id": name, **base, **fields})
 
 
-THREE = (session("a"), session("b"), session("c"))
-
-
 def test_the_return_is_on_what_sessions_run_here_cost() -> None:
     """A history of 40 dollars that was imported does not make what today's session spared worth less."""
     saving = {"pattern": "p", "source": "s", "minutes": 4.0, "usd": 6.0}

@@ -1,17 +1,19 @@
-"""A change that was judged, beside what its brief promised."""
+"""A change that was judged: whether it is kept, what it saves, and what came of its brief's promise."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from loop.model.change import BriefOutput, JudgedOutput
+from loop.model.change import BriefOutput, DecisionOutput, JudgedOutput, TriedChange
 from loop.model.profile import Profile, Promise
-from loop.model.verdict import SpeedVerdict
-from loop.optimize.candidate import compare_with_promise
+from loop.model.record import Finished
+from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.optimize.candidate import compare_with_promise, decide_on_change, sum_gains
 from loop.optimize.session_changes import ChangeAtHand
 from loop.timing.against_known_good import CompareOutput
-from tests.makers import make_finished, make_speed
+from tests.makers import make_finished, make_measurement, make_speed
 from tests.optimize.test_brief_page import BRIEF, PROFILE
 
 PROMISE = Promise(advice="stalls", stated=(1.5, 3.0))
@@ -52,3 +54,77 @@ def test_an_outcome_is_the_speed_on_the_workload_that_the_advice_is_about() -> N
 def test_what_was_not_timed_there_is_no_outcome(verdict: SpeedVerdict) -> None:
     """Nor a speed against the baseline, or one that noise made."""
     assert compare_with_promise(judged(verdict)) is None
+
+
+def speed(word: str, ratio: float, workload: str = "w", against: str = "known_good") -> SpeedVerdict:
+    """A verdict against the incumbent."""
+    return SpeedVerdict(
+        variant="v",
+        workload=workload,
+        against=against,
+        reason="why",
+        verdict=word,
+        ratio=ratio,
+        interval=(ratio, ratio),
+    )
+
+
+def test_a_gain_on_one_workload_is_enough_where_nothing_is_slower() -> None:
+    """The mean counts all of them."""
+    speeds = [speed("faster", 1.1), speed("same", 1.0), speed("inconclusive", 0.99)]
+    reason = "1.029x the incumbent's speed, faster on 1 of 3 workloads"
+    assert ("kept", reason, pytest.approx((1.1 * 0.99) ** (1 / 3))) == decide_on_change(None, speeds, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "reason"),
+    [
+        ([speed("faster", 2.0), speed("slower", 0.9, "bad")], "slower on 1 of 2 workloads: 0.900x on bad"),
+        ([speed("same", 1.0), speed("inconclusive", 1.2)], "not clear that it is faster (why): 1.095x"),
+        ([speed("faster", 1.03), speed("same", 0.98)], "1.005x the incumbent's speed, and 1.01x was asked for"),
+        ([], "it was not compared with the incumbent"),
+        ([speed("faster", 2.0, against="baseline")], "it was not compared with the incumbent"),
+    ],
+)
+def test_anything_less_is_taken_back(verdicts: Sequence[Verdict], reason: str) -> None:
+    """With the reason."""
+    outcome, why, _ = decide_on_change(None, verdicts, 0.01)
+    assert ("reverted", True) == (outcome, why.startswith(reason))
+
+
+def test_correctness_comes_before_speed() -> None:
+    """A step that it failed, or a verdict without a speed, decides whatever the clock said."""
+    fast = speed("faster", 5.0)
+    assert "v is incorrect" == decide_on_change("v is incorrect", [fast], 0)[1]
+    doubt = NoSpeedVerdict(variant="v", workload="w", against="self", reason="it remembers", verdict="invalid")
+    assert ("reverted", "v is invalid: it remembers") == decide_on_change(None, [fast, doubt], 0)[:2]
+
+
+def change(run: int, outcome: str, *times: tuple[float, float], variant: str = "cpu") -> list[Finished]:
+    """A change whose incumbent and own microseconds these are, on one workload each."""
+    measured = tuple(
+        make_measurement(
+            f"w{place}", before / after, against="known_good", reference_us=before, candidate_us=after
+        )
+        for place, (before, after) in enumerate(times)
+    )
+    itself = make_measurement("w0", 1.0, against="self")
+    compared = CompareOutput(ok=True, message="", measurements=(*measured, itself))
+    compare = JudgedOutput(ok=True, message="", good=True, found=compared.model_dump(mode="json"))
+    tried = TriedChange(number=run, variant=variant, outcome=outcome, reason="r")
+    decision = DecisionOutput(ok=True, message="", kept=outcome == "kept", tried=tried)
+    return [
+        make_finished("compare", run=run, action="change.compare", output=compare),
+        make_finished("decide", run=run, action="change.decide", output=decision),
+    ]
+
+
+def test_changes_that_build_upon_each_other_add_up() -> None:
+    """Each the mean over its workloads; what was taken back saved nothing, whatever it measured."""
+    records = [
+        *change(1, "kept", (10.0, 8.0), (30.0, 26.0)),
+        *change(2, "reverted", (8.0, 1.0)),
+        *change(3, "kept", (8.0, 7.5)),
+    ]
+    found = sum_gains(records)
+    assert (2, pytest.approx(3.5)) == (found.accepted, found.accepted_us)

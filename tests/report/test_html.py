@@ -47,12 +47,6 @@ def brief_path(name: str) -> str:
     return render_page(shipped("templates"), *made, SESSIONS[name]().record.status)
 
 
-def commonmark(text: str) -> str:
-    """What a renderer shows of Markdown: its words without figures."""
-    html = COMMONMARK.render(text).replace("/>", ">")
-    return " ".join(Page(re.sub(r"<img [^>]*>", "", html)).text.split())
-
-
 def tokens(text: str) -> Iterator[Token]:
     """Every piece of a report, as a renderer reads it."""
     for token in COMMONMARK.parse(text):

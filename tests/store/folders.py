@@ -1,20 +1,12 @@
 """Session folders on disk, written as a session writes them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import sums
 from loop.model.record import Event
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from tests.makers import make_record, make_session_head
-
-
-def rewrite(path: Path, change: Callable[[str], str]) -> None:
-    """Change a stored JSON object, as a program would that knows of checksums."""
-    body = sums.split_checksum(path.read_bytes())[0].decode()
-    path.write_text(sums.with_checksum(change(body)))
 
 
 def make_session(root: Path, name: str, *events: Event, status: str = "passed", **head: Any) -> SessionFolder:

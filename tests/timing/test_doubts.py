@@ -8,7 +8,7 @@ from loop.timing.doubts import explain_cached_results, verdicts_on_wrong_outputs
 from loop.timing.samples import MemoryProbe, Timings
 from tests.makers import make_check
 
-US, MS = 1e-6, 1e-3
+US = 1e-6
 
 
 @pytest.mark.parametrize(
