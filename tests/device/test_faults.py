@@ -1,4 +1,4 @@
-"""A kernel that crashes, hangs or leaves its tensors costs its own check; the next one is healthy. On fake GPUs."""
+"""A kernel that crashes, hangs or leaves its tensors costs its own check; the next one is healthy. A fake GPU."""
 
 from collections.abc import Sequence
 from pathlib import Path
