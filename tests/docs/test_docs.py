@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -11,11 +12,13 @@ import typer.main
 import yaml
 from typer.testing import CliRunner
 
+from loop.actions import ACTIONS
 from loop.cli import ALL as DEFINED
 from loop.cli import app
 from loop.cli.command import FIRST
 from loop.cli.patterns import schema_text
 from tests.conftest import ROOT
+from tests.docs import reference
 
 
 def walk(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -124,3 +127,35 @@ def test_the_architecture_names_files_that_are_there() -> None:
     assert named
     places = (ROOT / "loop", ROOT)
     assert [] == [name for name in named if not any((place / name).exists() for place in places)]
+
+
+PAGES = reference.pages()
+
+
+def test_the_reference_is_written_as_a_folder_of_pages(tmp_path: Path) -> None:
+    """A page of an earlier run that nothing generates any more goes."""
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "old.md").write_text("")
+    assert list(PAGES) == reference.write(folder, PAGES)
+    assert PAGES == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_every_action_is_explained() -> None:
+    """With what it takes and what it finds."""
+    text = PAGES["actions.md"]
+    assert [] == [name for name in ACTIONS if f"\n## {name}\n" not in text]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_tables_are_whole_and_links_lead_to_headings(name: str) -> None:
+    """Every row has as many cells as its head: nothing in a cell ends it. Headings are as GitHub names them."""
+    heads = 0
+    for line in PAGES[name].splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert cells in (0, heads) or not heads, line
+        heads = cells
+    text = PAGES[name]
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    known = {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert set() == set(re.findall(r"\]\(#([^)]+)\)", text)) - known
