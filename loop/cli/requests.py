@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import PrivateAttr, ValidationError
 
 from loop.agents.proposing import check_stated_usd
 from loop.base.errors import UsageError
@@ -115,15 +115,17 @@ class TrustGranted(Printed):
     trusted: Literal[True] = True
     runs: tuple[str, ...]
     """Every command and code file that they run."""
+    _note: str = PrivateAttr("")
 
     def show(self, screen: Screen) -> None:
-        """Print a line for each command and code file."""
+        """Print a line for each command and code file, and for how long they are allowed."""
         for line in self.runs:
             screen.data(line)
+        screen.say(self._note)
 
 
-def trust_project(target: Path | None, variants: Sequence[str], screen: Screen) -> TrustGranted:
-    """Trust all commands of a project or stored session, and say for how long. `variants`: answers to a task."""
+def trust_project(target: Path | None, variants: Sequence[str]) -> TrustGranted:
+    """Trust all commands of a project or stored session. `variants`: answers to a task."""
     if target is not None and (target / sessions.HEAD).is_file():
         session = SessionFolder(target.resolve())
         trusted_folder, trusted_commands = session.path, trust.session_commands(session.head())
@@ -140,5 +142,6 @@ def trust_project(target: Path | None, variants: Sequence[str], screen: Screen) 
         if not project.bundled:
             note = "allowed, until what these definitions run changes"
             trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    screen.say(note)
-    return TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
+    granted = TrustGranted(target=str(trusted_folder), runs=tuple(trusted_commands))
+    granted._note = note
+    return granted
