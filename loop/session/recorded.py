@@ -130,10 +130,12 @@ def recorded_sessions(history: History) -> Iterator[RecordedSession]:
         )
 
 
-def import_sessions(name: str, target: Path | None) -> Imported:
+def import_sessions(name: str, target: Path | None, screen: Screen) -> Imported:
     """Store each row of the histories `name` as a session; rows stored before are written again.
-    A mistake in any file prevents all writing."""
+    A mistake in any file prevents all writing. Prints where each history is from."""
     root, histories = find_project(target, Path.cwd()).sessions, read_histories(name)
+    for history in histories:
+        screen.say(", ".join(filter(None, (history.source, history.when))))
     new_ids, known_ids = list[str](), list[str]()
     for session in (session for history in histories for session in recorded_sessions(history)):
         folder = root / session.id
