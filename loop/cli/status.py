@@ -23,8 +23,9 @@ from loop.session import closing
 from loop.session.bounds import charges_so_far
 from loop.session.next_session import NextSession, propose_next
 from loop.steps.setting import Setting, read_setting
+from loop.steps.ticks import TICKS, read_ticks
 from loop.store import index, sessions
-from loop.store.journal import TICKS, finished_steps, open_step, read_ticks
+from loop.store.journal import finished_steps, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
 MOST_WAITING = 10

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError, remark_once
+from loop.gate.known_good import hardware_key, known_good
 from loop.model.index import CheckKey, Judgement, SessionRow
 from loop.model.record import SessionHead
 from loop.store import index
-from loop.store.past_changes import hardware_key, known_good
 from loop.store.sessions import list_sessions
 
 Sources = tuple[str, str]

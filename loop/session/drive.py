@@ -14,7 +14,8 @@ from loop.report.screen import Screen, seconds_text
 from loop.session.bounds import Bounds, Ending, make_interrupted_ending
 from loop.session.course import RecallLines
 from loop.session.walk import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked, Walk, WalkEvent
-from loop.store.journal import TICKS, Journal, TickFile
+from loop.steps.ticks import TICKS, TickFile
+from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 
 ATTEMPT_FIELDS = {"run", "pattern", "step", "attempt"}

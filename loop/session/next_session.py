@@ -26,14 +26,14 @@ from loop.model.plan import Predicted
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand_sets, is_supported, workload_weights
-from loop.optimize import candidate
+from loop.optimize import candidate, past
 from loop.optimize.edits import may_edit_variant
 from loop.report.screen import Screen
 from loop.report.sections import Section, print_sections
 from loop.repository.reading import is_revertible
 from loop.session.opening import SessionRequest, make_head, resolve_request
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
-from loop.store import index, journal, past_changes
+from loop.store import index, journal
 from loop.store.rows import session_row
 
 TIMING_PLANS = ("optimize", "tune")
@@ -152,7 +152,7 @@ def propose_next(
 def _present_ideas(setting: Setting, rows: Sequence[SessionRow], state: TargetState, device: str) -> list[Idea]:
     """All ideas, most urgent first. Examples and baselines with an inconclusive speed give no idea."""
     head = _make_head_for(Idea("baseline", "", ()), setting, device)  # Only to find sessions of this toolchain.
-    reverted = past_changes.reverted_changes(setting.project.sessions, head)
+    reverted = past.reverted_changes(setting.project.sessions, head)
     main_names = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     main_rows = []
     for row in rows:

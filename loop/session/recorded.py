@@ -13,7 +13,7 @@ from loop.model.history import History, RecordedSession
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord
 from loop.report.screen import Screen, seconds_text
 from loop.store.journal import write_error
-from loop.store.sessions import RECORDED, read_recorded
+from loop.store.sessions import RECORDED, read_stored
 
 ID_PREFIX = "recorded-"
 SHIPPED_NAME = "history"
@@ -157,4 +157,4 @@ def find_recorded(root: Path, name: str) -> RecordedSession | None:
     matches = [name] if name in names else [other for other in names if other.startswith(name)]
     if len(matches) > 1:
         raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=f"one of {', '.join(matches)}")
-    return read_recorded(root / matches[0]) if matches else None
+    return read_stored(RecordedSession, root / matches[0] / RECORDED) if matches else None

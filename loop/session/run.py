@@ -14,6 +14,7 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import signals_as_flags
 from loop.base.places import WORKTREES, require_named_target, state_folder
+from loop.gate.known_good import known_good
 from loop.learning.failures import FailureHistory
 from loop.learning.prediction import show_plan, with_prediction
 from loop.library import targets, trust
@@ -22,6 +23,7 @@ from loop.library.rates import rates
 from loop.machine.failures import Folders, find_machine_failure
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, Started
 from loop.money.bill import hourly_usd
+from loop.optimize.past import reverted_changes, tuning_searches
 from loop.report.screen import Screen
 from loop.repository import worktree
 from loop.repository.reading import read_revision
@@ -34,8 +36,8 @@ from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, ask_for_session_trust, open_bench, trusted_setting
 from loop.store import index, sessions
+from loop.store.earlier import verified_builds
 from loop.store.journal import Journal, finished_steps, last_close_event
-from loop.store.past_changes import known_good, reverted_changes, tuning_searches, verified_builds
 from loop.store.sessions import CHANGES, SessionFolder
 
 

@@ -5,7 +5,7 @@ keeps the error name of compiler, linker, CUDA, git or Python, and names of symb
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from loop.base.errors import remove_escapes
 from loop.base.processes import describe_exit
@@ -129,9 +129,8 @@ def normalise_line(line: str) -> str:
     return " ".join(text.split())[:MAX_FINGERPRINT].rstrip(" .")
 
 
-def collect_failures(session: str, records: Iterable[Finished]) -> tuple[FailureSeen, ...]:
+def collect_failures(session: str, attempts: Sequence[Finished]) -> tuple[FailureSeen, ...]:
     """Failures of `session` (its id), one per step and fingerprint, also from before a fresh start."""
-    attempts = list(records)
     failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(attempts):
         for failure in fingerprints_of_step(record) if record.status == "failed" else ():

@@ -115,13 +115,11 @@ def _folder_stamps(root: Path) -> dict[str, str]:
 def _make_line(folder: Path, stamp: str) -> dict[str, Any]:
     """The line of one folder, as a JSON object. `stamp`: size and time of its files, to detect changes."""
     row, problem = compute_row(folder)
-    started = ""  # Empty sorts recorded sessions first.
-    if row is not None and row.started:
-        started = row.started.astimezone(datetime.UTC).isoformat(timespec="microseconds")
+    started = row.started.astimezone(datetime.UTC) if row and row.started else None
     return {
         "folder": folder.name,
         "stamp": stamp,
-        "started": started,
+        "started": started.isoformat(timespec="microseconds") if started else "",  # Recorded sessions first.
         "target": row.target if row else None,
         "problem": problem,
         "row": row.model_dump_json() if row else None,

@@ -1,7 +1,4 @@
-"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on.
-
-Beside it, a file of limited size has progress notes of running steps.
-"""
+"""The journal: an append-only file of JSON lines. Each line is on disk before the session goes on."""
 
 import contextlib
 import datetime
@@ -15,7 +12,7 @@ from pydantic import ValidationError
 from loop.base.documents import sums
 from loop.base.documents.files import file_error
 from loop.base.errors import LoopError, WorkFailed
-from loop.model.record import Closed, Event, Finished, Line, Opened, Started, StepTick
+from loop.model.record import Closed, Event, Finished, Line, Opened, Started
 
 NAME = "journal.jsonl"
 
@@ -139,39 +136,3 @@ def write_error(path: Path, error: OSError) -> LoopError:
     """The error for a file that cannot be written, with a hint about LOOP_SESSIONS."""
     hint = "free some space, or choose another folder with LOOP_SESSIONS"
     return file_error(path, "written", error, hint)
-
-
-TICKS = "ticks.jsonl"
-MAX_TICK_BYTES = 2**20
-"""Maximum size of the file of progress notes, which `loop status` reads. Later notes are dropped."""
-MIN_INTERVAL_S = 0.02
-"""Minimum seconds between two notes of one step. A note that comes sooner is dropped."""
-
-
-class TickFile:
-    """Appends progress notes to one file. Ignores write errors, so that they never end a session."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last_tick: StepTick | None = None
-
-    def add(self, tick: StepTick) -> None:
-        """Append a tick; nothing once the file is full. Drop it, unless a heartbeat or of another attempt than the
-        last, if its note repeats the last one or it comes within `MIN_INTERVAL_S` of it."""
-        last = self._last_tick
-        is_same_attempt = last is not None and (last.key, last.attempt) == (tick.key, tick.attempt)
-        if last is not None and is_same_attempt and not tick.heartbeat:
-            is_too_soon = tick.seconds - last.seconds < MIN_INTERVAL_S
-            if tick.note == last.note or is_too_soon:
-                return
-        self._last_tick = tick
-        with contextlib.suppress(OSError):
-            if not self._path.exists() or self._path.stat().st_size < MAX_TICK_BYTES:
-                sums.append_sealed(self._path, json.dumps(tick.model_dump(mode="json")))
-
-
-def read_ticks(path: Path) -> list[StepTick]:
-    """All readable ticks; empty when the file is missing. Reports damaged lines and skips them."""
-    with contextlib.suppress(OSError):
-        return list(sums.sealed_lines(path, StepTick))
-    return []

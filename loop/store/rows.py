@@ -19,7 +19,7 @@ from loop.model.verdict import Verdict
 from loop.store import journal
 from loop.store.fingerprints import collect_failures
 from loop.store.judgements import judgements
-from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, read_recorded
+from loop.store.sessions import RECORDED, SessionFolder, describe_lost_lines, read_stored
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 HEAD_FIELDS = (
@@ -39,7 +39,7 @@ def compute_row(path: Path) -> tuple[SessionRow | None, str]:
     folder = SessionFolder(path)
     try:
         if (path / RECORDED).is_file():
-            return _recorded_row(read_recorded(path)), ""
+            return _recorded_row(read_stored(RecordedSession, path / RECORDED)), ""
         head, record = folder.head(), folder.record()
         if head.id != path.name:  # A copied folder must not count twice.
             return None, f"{path}: a copy of session {head.id}"

@@ -21,7 +21,6 @@ from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 CHANGES, RECORDED = "changes", "recorded.json"
-RESERVE_BYTES = 1 << 20
 
 T = TypeVar("T", SessionHead, SessionRecord, RecordedSession)
 
@@ -60,12 +59,12 @@ class SessionFolder:
 
     def head(self) -> SessionHead:
         """The facts stored when the session began. Raises LoopError when the file is damaged."""
-        return _read_sealed(SessionHead, self.path / HEAD)
+        return read_stored(SessionHead, self.path / HEAD)
 
     def record(self) -> SessionRecord | None:
         """The session's results; None until the session has finished."""
         path = self.path / RECORD
-        return _read_sealed(SessionRecord, path) if path.exists() else None
+        return read_stored(SessionRecord, path) if path.exists() else None
 
     def lines(self) -> list[Line]:
         """All journal lines. Raises LoopError when lines are damaged, or missing since the record."""
@@ -88,7 +87,7 @@ class SessionFolder:
     def write_reserve(self) -> None:
         """Write the spare file. Raises LoopError when the disk has no room for it."""
         try:
-            self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # Random bytes: no file system can compress them.
+            self.reserve.write_bytes(os.urandom(1 << 20))  # Random bytes: no file system can compress them.
         except OSError as error:
             raise journal.write_error(self.reserve, error) from error
 
@@ -150,13 +149,13 @@ def list_sessions(root: Path) -> list[SessionFolder]:
     """All sessions below `root`, oldest first; empty when the folder is missing."""
     if not root.is_dir():
         return []
-    folders = map(SessionFolder, root.iterdir())
+    folders = (folder for folder in map(SessionFolder, root.iterdir()) if (folder.path / HEAD).is_file())
 
     def sort_key(folder: SessionFolder) -> list[str | int]:
         # Names begin with the time. Compare numbers as integers, so that `-10` sorts after `-2`.
         return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", folder.id)]
 
-    return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=sort_key)
+    return sorted(folders, key=sort_key)
 
 
 def find_session(root: Path, name: str) -> SessionFolder:
@@ -174,17 +173,12 @@ def find_session(root: Path, name: str) -> SessionFolder:
     raise UsageError(problem, hint=hint)
 
 
-def _read_sealed(model: type[T], path: Path) -> T:
-    """Read a sealed file as `model`. Raises LoopError when it is damaged or unreadable."""
+def read_stored(model: type[T], path: Path) -> T:
+    """Read a file of a session folder as `model`. Raises LoopError when it is damaged or unreadable."""
     try:
         return sums.read_sealed(model, path, f"move {path.parent} aside")
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def read_recorded(folder: Path) -> RecordedSession:
-    """Read a session recorded before `loop`. Raises LoopError when the file is damaged or unknown."""
-    return _read_sealed(RecordedSession, folder / RECORDED)
 
 
 def running_seconds(lines: Sequence[Line]) -> float:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from loop.gate.known_good import known_good
 from loop.learning.unresolved import sessions_needed
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.record import Event, KnownGood
-from loop.store.past_changes import known_good
 from tests.makers import make_check, make_finished, make_machine, make_session_head
 from tests.store.folders import make_session
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.model.record import StepTick
-from loop.store.journal import TICKS, TickFile, read_ticks
+from loop.steps.ticks import TICKS, TickFile, read_ticks
 
 
 def tick(seconds: float, note: str = "at work", **fields: object) -> StepTick:
