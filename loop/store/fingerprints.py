@@ -94,11 +94,6 @@ REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 """Patterns that differ from run to run, with replacements. Order matters: addresses before numbers."""
 
 
-def fingerprint(text: str) -> FailureSeen:
-    """The fingerprint of an error text of any length: its telling line in normal form."""
-    return FailureSeen.from_fingerprint(normalise_line(find_error_line(text)) or "no message")
-
-
 def find_error_line(text: str) -> str:
     """The first line that names an error; the last non-empty line if none does; else empty."""
     examined_text = text if len(text) <= 2 * MAX_READ else f"{text[:MAX_READ]}\n{text[-MAX_READ:]}"
@@ -169,7 +164,7 @@ def fingerprints_of_step(record: Finished) -> tuple[FailureSeen, ...]:
     if command and command.code:  # No line names the error: use exit status and last line.
         ending = describe_exit(command.code)
         return (FailureSeen.from_fingerprint(f"{ending}: {normalise_line(line)}" if line else ending),)
-    return (fingerprint(record.message),)
+    return (FailureSeen.from_fingerprint(normalise_line(find_error_line(record.message)) or "no message"),)
 
 
 def _is_cured_in(later_attempt: Finished, failed_attempt: Finished, failure: FailureSeen) -> bool:
