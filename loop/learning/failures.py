@@ -115,11 +115,8 @@ class FailureHistory:
         for record in latest_attempts(finished):
             if record.status == "failed":
                 errors = fingerprints_of_step(record)
-                step: dict[str, object] = {
-                    "step": f"{record.pattern}/{record.step}",
-                    "message": record.message,
-                    "signatures": [error.model_dump(include={"text", "key", "subject"}) for error in errors],
-                    "seen_before": self.describe_failures(record),
-                }
-                steps.append(step)
+                signatures = [error.model_dump(include={"text", "key", "subject"}) for error in errors]
+                step = {"step": f"{record.pattern}/{record.step}", "message": record.message}
+                seen_before = self.describe_failures(record)
+                steps.append({**step, "signatures": signatures, "seen_before": seen_before})
         return tuple(steps)

@@ -92,11 +92,9 @@ def wrong_sentence(failures: Sequence[UnresolvedFailure]) -> str:
     first, session, judgement = failures[0], failures[0].row, failures[0].judgement
     others = sum(failure.row.id == session.id for failure in failures) - 1
     others_text = f" and {say.count(others, 'more check')}" if others else ""
-    conditions = [say.count(judgement.threads, "thread")] if judgement.threads else []
-    conditions.append(f"seed {judgement.seed}")
-    if judgement.emulated:
-        conditions.append("emulated")
-    checks = f"{first.check}{others_text} ({', '.join(conditions)})"
+    threads_text = f"{say.count(judgement.threads, 'thread')}, " if judgement.threads else ""
+    conditions = f"{threads_text}seed {judgement.seed}{', emulated' if judgement.emulated else ''}"
+    checks = f"{first.check}{others_text} ({conditions})"
     flaky = f"the same sources passed in {first.passed_in}: it is flaky, not right"
     reason = flaky if first.passed_in else "no other sources have passed that since"
     return f"{judgement.variant} was wrong in {session.id} on {checks}; {reason}"
